@@ -15,11 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from outbox_core.delivery.checkpoint import encode
-from outbox_sdk import Batch
+from outbox_sdk import Batch, MarkedRecord
 from outbox_sdk.election.leadership import Leadership, LeadershipEvent
 
 from .simulation.audit import Audit
-from .simulation.checkpoints import check_checkpoint
+from .simulation.checkpoints import check_attempted, check_published
 from .simulation.database import Database
 from .simulation.log import Log, Publication
 from .simulation.mutants import BROKEN_SERVERS, BY_NAME, MUTANTS, SELDOM
@@ -58,6 +58,7 @@ def test_histories_do_what_their_mode_is_about(mode):
     assert bool(counts["transactions committed"]) == (mode is not Mode.AT_LEAST_ONCE)
     assert mode is Mode.SWITCHING or bool(counts["remarks"]) == (mode is Mode.AT_LEAST_ONCE)
     assert bool(counts["recovered"]) == (mode is not Mode.AT_LEAST_ONCE)
+    assert bool(counts["transactions torn"]) == (mode is not Mode.AT_LEAST_ONCE)
 
 
 @pytest.mark.slow("protocol")
@@ -149,9 +150,13 @@ def test_the_audit_allows_a_lost_session_one_stale_record_of_a_key():
         log.append(0, lost, 2, stale=True)
 
 
-def transaction(log, session, *numbers):
+def transaction(log, session, *numbers, partitions=1):
     publication = Publication(session, epoch=1, location="here")
-    log.append_to(publication, 0, numbers)
+    publication.checkpoint = encode([])
+    for number in numbers:
+        log.append_to(
+            publication, number % partitions, [MarkedRecord(number, "t", "k1", "v", timestamp_ms=number)]
+        )
     return publication
 
 
@@ -192,7 +197,7 @@ def published(database, checkpoint):
     publication = Publication(session_of(), epoch=1, location="here")
     publication.session.lanes = 1
     publication.checkpoint = encode(checkpoint)
-    check_checkpoint(database, database.audit, publication)
+    check_published(database, database.audit, publication)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +217,36 @@ def test_the_audit_demands_that_a_checkpoint_names_exactly_what_is_in_the_log(ru
     else:
         with pytest.raises(Violation, match="checkpoint"):
             published(database, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("attempted", "sound"), [((1, 2), True), ((1, 3), True), ((2, 2), False), (None, False)]
+)
+def test_the_audit_demands_that_a_checkpoint_names_what_its_transaction_attempts(attempted, sound):
+    audit = audited((1, 1, 1, 2), (2, 2, 3, 4))
+    database = Database(Scheduler(), audit, Random(1))
+    for number, entry in audit.entries.items():
+        database.add(Row(number, entry))
+    publication = transaction(Log(audit, 1), session_of(), 1, 2)
+    publication.checkpoint = encode([], attempted and Batch((attempted,)))
+    if sound:
+        check_attempted(database, publication)
+    else:
+        with pytest.raises(Violation, match="checkpoint"):
+            check_attempted(database, publication)
+
+
+def test_a_reader_sees_what_each_partition_has_committed_of_a_torn_transaction():
+    audit = audited((1, 1, 1, 2), (2, 2, 3, 4))
+    log = Log(audit, 2)
+    torn = transaction(log, session_of(), 1, 2, partitions=2)
+    log.tear(torn, 0, commits=False)
+    assert len(audit.undelivered["k1"]) == 2
+    log.tear(torn, 1, commits=True)
+    assert list(audit.undelivered["k1"]) == [2]
+    assert audit.transacted == {1}
+    with pytest.raises(Violation, match="I6"):
+        log.decide(transaction(log, session_of(), 1), commits=True)
 
 
 TERM = 10

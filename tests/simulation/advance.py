@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from outbox_sdk import UNBOUNDED, Batch
 
-from .base_statements import Choosing, Common, Marked
+from .base_statements import Choosing, Common, Marked, names
 from .database import LOST, Change
 from .tables import Lock, Row
 
@@ -78,11 +78,7 @@ class Advance(Choosing):
 
     def is_of(self, row: Row, batches: Sequence[Batch]) -> bool:
         """Whether a row is of one of some batches: it has one of its ids, and is not younger."""
-        return any(
-            first <= row.id <= last and (not batch.newest or row.created <= float(batch.newest))
-            for batch in batches
-            for first, last in batch.runs
-        )
+        return names(batches, row)
 
     def leaves_out(self, row: Row) -> bool:
         return super().leaves_out(row) or self.is_of(row, self.finished) or self.is_of(row, self.pending)

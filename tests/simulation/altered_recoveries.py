@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from outbox_core.delivery.recovery import Opened, Recovery
+from outbox_core.delivery.recovery import Opened, Recovered, Recovery
 from outbox_core.delivery.requests import PurgeBatches, RecoveryRequest, Result, Steps
 from outbox_sdk import Advanced, OutboxError
 
@@ -62,5 +62,5 @@ class LocksUntold(Recovery):
 class LocksLeftBehind(Recovery):
     """Ends the note of a former lane though some of its rows were locked."""
 
-    def _recover_lane(self, lane: int) -> Steps[int]:
+    def _recover_lane(self, lane: int) -> Steps[Recovered]:
         return altered(super()._recover_lane(lane), _locks_unseen)

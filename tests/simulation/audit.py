@@ -199,11 +199,11 @@ class Audit:
         if not owned:
             text = f"{session.name} purged {number}, which carries another leader id or is of no batch"
             raise Violation("I4", text, entry.key, session.lane)
+        if not entry.copies:
+            raise Violation("I1", f"{session.name} purged {number}, undelivered", entry.key, session.lane)
         if not told:
             text = f"{session.name} purged {number}, of which it was not told that it was delivered"
             raise Violation("I8", text, entry.key, session.lane)
-        if not entry.copies:
-            raise Violation("I1", f"{session.name} purged {number}, undelivered", entry.key, session.lane)
 
     def settled(self, session: Session, number: int) -> None:
         """Takes that a purge of a record is durable, whether or not its row was still there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,9 +184,23 @@ class Choosing(Fenced):
 
     def record(self, row: Row) -> MarkedRecord:
         """Returns a row as the reply has it."""
-        if row.size > self.max_bytes:
-            return MarkedRecord(row.id, "t", row.key, None, timestamp_ms=row.serial, fault="too large")
-        size, faulty = row.size - len(row.key), self.database.audit.entries[row.serial].refusals >= FAULTY
-        value = VALUES.get(size) or VALUES.setdefault(size, size * "v")
-        fault = "no message" if faulty else None
-        return MarkedRecord(row.id, "t", row.key, value, timestamp_ms=row.serial, fault=fault)
+        return record_of(self.database, row, self.max_bytes)
+
+
+def record_of(database: Database, row: Row, max_bytes: int = UNBOUNDED) -> MarkedRecord:
+    """Returns a row as replies have it: without its value if it has too many bytes."""
+    if row.size > max_bytes:
+        return MarkedRecord(row.id, "t", row.key, None, timestamp_ms=row.serial, fault="too large")
+    size, faulty = row.size - len(row.key), database.audit.entries[row.serial].refusals >= FAULTY
+    value = VALUES.get(size) or VALUES.setdefault(size, size * "v")
+    fault = "no message" if faulty else None
+    return MarkedRecord(row.id, "t", row.key, value, timestamp_ms=row.serial, fault=fault)
+
+
+def names(batches: Iterable[Batch], row: Row) -> bool:
+    """Whether a row is of one of some batches: it has one of its ids, and is not younger."""
+    return any(
+        first <= row.id <= last and (not batch.newest or row.created <= float(batch.newest))
+        for batch in batches
+        for first, last in batch.runs
+    )

@@ -56,7 +56,8 @@ class BatchLane(LaneRun):
             text = f"{machine.in_flight} records are being published, {machine.waiting} are selected"
             raise Violation("I10", text, lane=self.number)
         published = [batch for batch, stage in machine.batches() if stage is BatchStage.PUBLISHED]
-        if published and len(encode(published)) > self.world.scenario.characters:
+        # The last of them was attempted beside the others.
+        if published and len(encode(published[:-1], published[-1])) > self.world.scenario.characters:
             raise Violation("I10", f"{len(published)} batches are published and not purged", lane=self.number)
 
     def check_rest(self) -> None:
@@ -84,10 +85,10 @@ class PublisherExecutor:
         world = run.world
         self._check_bounds(request)
         if world.trace is not None:
-            batches = decode(request.checkpoint).batches
+            checkpoint = decode(request.checkpoint)
             for record in request.records:
                 number = f"{record.id} ({serial_of(record)})"
-                world.tell(run, record.key, "publishes %s, and the checkpoint %s", number, batches)
+                world.tell(run, record.key, "publishes %s, and the checkpoint %s", number, checkpoint)
         run.sender.publish(request.records, request.checkpoint, self._published)
 
     def _check_bounds(self, request: Publish) -> None:

@@ -64,7 +64,7 @@ class ShortCheckpoint(SelectPublishPurge):
         publish = super()._next_to_publish(now)
         if publish is None or self._publishing is None:
             return publish
-        return replace(publish, checkpoint=encode([self._publishing.batch]))
+        return replace(publish, checkpoint=encode([], self._publishing.batch))
 
 
 class PurgingUnnamed(SelectPublishPurge):
@@ -230,7 +230,7 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         batch_machine=ShortCheckpoint)),
     under("pauses, slow database", processes=1, lanes=(1,), workers=(1,), transactions_per_second=100.0,
           each=breaks_batches(
-        "purging-unnamed", "A checkpoint does not name what is being deleted.", "I6 checkpoint", first=10,
+        "purging-unnamed", "A checkpoint does not name what is being deleted.", "I6 checkpoint", first=40,
         batch_machine=PurgingUnnamed)),
     under("handovers", touched=0.5, each=breaks_batches(
         "locked-unnamed", "A checkpoint does not name rows that others have locked.", "I6 checkpoint",
@@ -266,8 +266,8 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         batch_machine=LockedDrained)),
     breaks_batches("trusting-commit", "A commit of unknown outcome is taken for a success.", "I1 I8",
              batch_lane=Trusting),
-    under("failing deliveries, broker crashes", breaks_batches(
-        "pessimistic-commit", "A commit of unknown outcome is taken for an abort.", "I6 checkpoint", first=5,
+    under("failing deliveries, broker crashes", torn=0.2, each=breaks_batches(
+        "pessimistic-commit", "A commit of unknown outcome is taken for an abort.", "I6 checkpoint",
         batch_lane=Pessimist)),
     under("lossy network", breaks_batches(
         "deaf-to-lost-advances", "A lost reply to an advance is taken for an empty one.", "I6 checkpoint",

@@ -14,6 +14,7 @@ from typing import Any
 from outbox_core.config.settings import Failures
 
 from .broken_advances import BROKEN_ADVANCES
+from .broken_senders import BROKEN_SENDERS
 from .broker import Packet, Producer
 from .database import Database
 from .fencing import Bump
@@ -199,4 +200,5 @@ BROKEN_SERVERS: Sequence[Mutant] = (
     _breaks("silent-free", "Freeing a key does not raise the releases.", "I2 I9", 40, free=SilentFree),
     _breaks("hasty", "A record counts as delivered once it is sent.", "I1", 40, producer=Hasty),
     *BROKEN_ADVANCES,
+    *BROKEN_SENDERS,
 )  # fmt: skip

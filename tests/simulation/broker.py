@@ -85,7 +85,10 @@ class Broker:
         failing: Whether records of keys from ``FAILING`` on are not delivered.
         streams: Host and lane → the idempotent producer there.
         characters: How many a checkpoint may have.
-        decided: Called when it is certain that a transaction commits.
+        torn: Which part of all transactions is torn whose commit is asked for.
+        blind: Of which part of the records of an attempt the log does not tell.
+        attempted: Called when a transaction has written its checkpoint.
+        asked: Called when the commit of a transaction is asked for.
     """
 
     def __init__(
@@ -112,7 +115,10 @@ class Broker:
         self.streams: dict[tuple[Host, int], Stream] = {}
         self.identities: dict[str, TransactionalId] = {}
         self.characters = MAX_CHECKPOINT
-        self.decided: Callable[[Publication], None] = lambda _: None
+        self.torn = self.blind = 0.0
+        self.attempted: Callable[[Publication], None] = lambda _: None
+        self.asked: Callable[[Publication], None] = lambda _: None
+        self._traces = 0
         self._transactional_id = transactional_id
 
     def identity(self, name: str) -> TransactionalId:
@@ -124,6 +130,15 @@ class Broker:
     def stream(self, host: Host, lane: int) -> Stream:
         """Returns the producer of a lane in a process."""
         return self.streams.setdefault((host, lane), Stream())
+
+    def next_trace(self) -> str:
+        """Returns what the records of a new transaction carry."""
+        self._traces += 1
+        return str(self._traces)
+
+    def tears(self) -> bool:
+        """Returns whether a transaction is torn whose commit is asked for now."""
+        return bool(self.torn) and self.chance.random() < self.torn
 
     def partition_of(self, key: str) -> int:
         return hash_of(key) % self.partitions

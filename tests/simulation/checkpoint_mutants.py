@@ -6,7 +6,6 @@ They replace the functions of ``outbox_core.delivery.checkpoint`` where others c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from outbox_core.delivery.checkpoint import Checkpoint, decode, encode
 from outbox_sdk import Batch
@@ -37,8 +36,8 @@ def undated(batch: Batch) -> Batch:
 def writes(change: Change) -> dict[str, object]:
     """Returns what writes batches that are changed."""
 
-    def broken(batches: Sequence[Batch]) -> str:
-        return encode([change(batch) for batch in batches])
+    def broken(published: Sequence[Batch], attempted: Batch | None = None) -> str:
+        return encode([change(batch) for batch in published], attempted and change(attempted))
 
     return {"outbox_core.delivery.exactly_once.encode": broken}
 
@@ -47,15 +46,15 @@ def reads(change: Change) -> dict[str, object]:
     """Returns what reads batches that are changed."""
 
     def broken(text: str) -> Checkpoint:
-        checkpoint = decode(text)
-        return replace(checkpoint, batches=[change(batch) for batch in checkpoint.batches])
+        published, attempted = decode(text)
+        return Checkpoint([change(batch) for batch in published], attempted and change(attempted))
 
     return {"outbox_core.delivery.recovery.decode": broken}
 
 
 def last_batch_only(text: str) -> Checkpoint:
     checkpoint = decode(text)
-    return replace(checkpoint, batches=checkpoint.batches[-1:])
+    return checkpoint._replace(published=checkpoint.published[-1:])
 
 
 CHECKPOINT_MUTANTS: Sequence[Mutant] = (
@@ -80,7 +79,8 @@ CHECKPOINT_MUTANTS: Sequence[Mutant] = (
         "read-one-more", "A recovery deletes one row too many.", "I1 I8", patches=reads(one_more))),
     under("crashes", ids_anew=True, each=breaks_batches(
         "read-undated", "A recovery takes no account of how old rows are.", "I1", patches=reads(undated))),
-    under("crashes, slow database", transactions_per_second=100.0, each=breaks_batches(
-        "read-last-batch", "A recovery deletes the last batch only.", "I6 checkpoint",
+    under("crashes, slow database", touched=0.5, transactions_per_second=100.0, each=breaks_batches(
+        "read-last-batch", "Of batches known to be in the log a recovery deletes the last only.",
+        "I6 checkpoint",
         patches={"outbox_core.delivery.recovery.decode": last_batch_only})),
 )  # fmt: skip

@@ -1,45 +1,57 @@
-"""What a checkpoint must say, whenever one is certain to be committed."""
+"""What a checkpoint must say when it is written, and when the commit of its transaction is asked for."""
 
 from __future__ import annotations
 
 from outbox_core.delivery.checkpoint import decode
 
 from .audit import Audit
+from .base_statements import names
 from .database import Database
 from .log import Publication
 from .tables import Row
 from .trail import Violation
 
 
-def check_checkpoint(database: Database, audit: Audit, publication: Publication) -> None:
-    """*checkpoint*: it names exactly those rows of its lane that a transaction has committed.
+def check_published(database: Database, audit: Audit, publication: Publication) -> None:
+    """*checkpoint*: it names exactly those rows of its lane that transactions have committed before.
 
-    Who deletes all that it names deletes nothing that is not in the log; and who publishes all else publishes
-    nothing twice. What a superseded lane writes where nobody will look says nothing.
+    It is read whatever becomes of its own transaction. Who deletes all that it names deletes nothing that is
+    not in the log; and who publishes all else, but for what is attempted, publishes nothing twice.
     """
-    session = publication.session
-    fence = database.fence.get(session.lane)
-    noted = (fence.note.sender, fence.note.location) if fence and fence.note else None
-    if session.superseded and noted and noted != (publication.sender, publication.location):
+    if _is_unread(database, publication):
         return
-    named: dict[int, float] = {}
-    for batch in decode(publication.checkpoint).batches:
-        newest = float(batch.newest) if batch.newest else float("inf")
-        for number in batch.ids():
-            named[number] = max(newest, named.get(number, newest))
-
-    def names(row: Row) -> bool:
-        return row.id in named and row.created <= named[row.id]
-
+    session, published = publication.session, decode(publication.checkpoint).published
     for number in audit.transacted & database.serials.keys():
         row = database.serials[number]
         mine = row.bucket % session.lanes == session.lane
-        if mine and not names(row) and not audit.entries[number].forgiven:
+        if mine and not names(published, row) and not audit.entries[number].forgiven:
             _violate(publication, row, "does not name a record that is in the log")
-    for number in named.keys() & database.rows.keys():
+    for number in {number for batch in published for number in batch.ids()} & database.rows.keys():
         row = database.rows[number]
-        if names(row) and row.serial not in audit.transacted:
+        if names(published, row) and row.serial not in audit.transacted:
             _violate(publication, row, "names a record that is not in the log")
+
+
+def check_attempted(database: Database, publication: Publication) -> None:
+    """*checkpoint*: it names as attempted all records of a transaction that may be committed from now on."""
+    if _is_unread(database, publication):
+        return
+    attempted = decode(publication.checkpoint).attempted
+    for number in publication.numbers:
+        row = database.serials.get(number)
+        if row is not None and not (attempted and names([attempted], row)):
+            _violate(publication, row, "does not name a record that it is committed with")
+
+
+def _is_unread(database: Database, publication: Publication) -> bool:
+    """Whether a superseded lane writes a checkpoint where nobody will look."""
+    fence = database.fence.get(publication.session.lane)
+    noted = (fence.note.sender, fence.note.location) if fence and fence.note else None
+    return (
+        publication.session.superseded
+        and noted is not None
+        and noted != (publication.sender, publication.location)
+    )
 
 
 def _violate(publication: Publication, row: Row, how: str) -> None:

@@ -139,10 +139,10 @@ def end_slowly(world: World) -> None:
 
 
 def time_out_transactions(world: World) -> None:
-    """Has the broker abort what is open, as though it had been for too long."""
+    """Has the broker end what is open, as though it had been for too long."""
     for identity in world.broker.identities.values():
-        if identity.open is not None:
-            identity.time_out(identity.open)
+        if identity.unfinished is not None:
+            identity.time_out(identity.unfinished)
 
 
 def freeze_recovery(world: World) -> None:
@@ -166,9 +166,9 @@ def forget_checkpoint(world: World) -> None:
     """Has the broker forget a checkpoint, as it does when nobody has written it for days; seldom."""
     identities = list(world.broker.identities.values())
     if identities and world.chance.random() < 0.2:
-        checkpoints = world.chance.choice(identities).checkpoints
-        if checkpoints:
-            del checkpoints[world.chance.choice(list(checkpoints))]
+        attempts = world.chance.choice(identities).attempts
+        if attempts:
+            del attempts[world.chance.choice(list(attempts))]
 
 
 FAULTS: dict[str, Fault] = {

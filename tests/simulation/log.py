@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
+from outbox_sdk import MarkedRecord
+
 from .audit import Audit
-from .trail import Session
+from .trail import Session, serial_of
+
+CHECKPOINTS = -1
+"""Stands for the partition of another topic in which a transaction writes its checkpoint."""
+
+Content = tuple[str, str | bytes | None]
+"""The key and the value of a record; records of one key may be equal."""
 
 
 class Stage(Enum):
@@ -16,8 +24,10 @@ class Stage(Enum):
     OPEN = auto()
     COMMITTING = auto()
     ABORTING = auto()
+    TEARING = auto()
     COMMITTED = auto()
     ABORTED = auto()
+    TORN = auto()
 
 
 class Publication:
@@ -27,31 +37,51 @@ class Publication:
         session: Whose it is.
         epoch: The epoch of the producer that began it.
         stage: Where it has come to.
-        numbers: The records appended so far.
-        partitions: Where to.
+        parts: Partition → the numbers of the records appended there so far, and what they contain.
+        fates: Partition → whether it has committed its part of the transaction; without those that have not
+            ended it.
         sender: The name of its sender.
         location: Where it writes the checkpoint.
         checkpoint: The checkpoint that it carries; empty so far.
+        trace: What all its records carry, and those of no other transaction.
     """
 
-    __slots__ = ("checkpoint", "epoch", "location", "numbers", "partitions", "sender", "session", "stage")
+    __slots__ = (
+        "checkpoint", "epoch", "fates", "location", "parts", "sender", "session", "stage", "trace",
+    )  # fmt: skip
 
-    def __init__(self, session: Session, epoch: int, location: str, sender: str = "") -> None:
+    def __init__(
+        self, session: Session, epoch: int, location: str, sender: str = "", trace: str = ""
+    ) -> None:
         self.session = session
         self.epoch = epoch
         self.location = location
         self.sender = sender
+        self.trace = trace
         self.stage = Stage.OPEN
-        self.numbers: list[int] = []
-        self.partitions: dict[int, None] = {}
+        self.parts: dict[int, list[tuple[int, Content]]] = {}
+        self.fates: dict[int, bool] = {}
         self.checkpoint = ""
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """Where it has written, the checkpoint's partition included."""
+        return [*([CHECKPOINTS] if self.checkpoint else ()), *self.parts]
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The records appended so far."""
+        return [number for part in self.parts.values() for number, _ in part]
 
 
 class Log:
     """The partitions of the topic.
 
-    A reader comes no further than to the first record of a transaction that has not ended, and never sees the
-    records of one that was aborted.
+    A reader comes no further than to the first record of a transaction that has not ended there, and never
+    sees the records of one that was aborted there.
+
+    Attributes:
+        transactions: Trace → the transaction that carries it.
     """
 
     def __init__(self, audit: Audit, partitions: int, clock: Callable[[], float] = lambda: 0.0) -> None:
@@ -60,6 +90,7 @@ class Log:
         self._unread: list[deque[tuple[Session, int, bool, Publication | None]]] = [
             deque() for _ in range(partitions)
         ]
+        self.transactions: dict[str, Publication] = {}
 
     def append(self, partition: int, session: Session, number: int, *, stale: bool = False) -> None:
         """Appends a record without a transaction."""
@@ -69,15 +100,15 @@ class Log:
         else:
             self._audit.seen(session, number, stale=stale, now=self._clock())
 
-    def append_to(self, publication: Publication, partition: int, numbers: Sequence[int]) -> None:
+    def append_to(self, publication: Publication, partition: int, records: Sequence[MarkedRecord]) -> None:
         """Appends records as part of a transaction."""
-        publication.numbers.extend(numbers)
-        publication.partitions[partition] = None
+        part = publication.parts.setdefault(partition, [])
+        part += [(serial_of(each), content_of(each)) for each in records]
         session = publication.session
-        self._unread[partition].extend((session, number, False, publication) for number in numbers)
+        self._unread[partition].extend((session, serial_of(each), False, publication) for each in records)
 
     def decide(self, publication: Publication, *, commits: bool) -> None:
-        """Takes that it is certain whether a transaction commits."""
+        """Takes that it is certain whether a transaction commits, as a whole."""
         publication.stage = Stage.COMMITTING if commits else Stage.ABORTING
         if commits:
             for number in publication.numbers:
@@ -88,13 +119,42 @@ class Log:
         committed = publication.stage is Stage.COMMITTING
         publication.stage = Stage.COMMITTED if committed else Stage.ABORTED
         for partition in publication.partitions:
-            self._read_on(self._unread[partition])
+            self._end(publication, partition, committed)
 
-    def _read_on(self, unread: deque[tuple[Session, int, bool, Publication | None]]) -> None:
+    def tear(self, publication: Publication, partition: int, *, commits: bool) -> None:
+        """Takes that one partition ends its part of a transaction, whatever the others do."""
+        if commits:
+            for number, _ in publication.parts.get(partition, ()):
+                self._audit.committed_copy(publication.session, number)
+        self._end(publication, partition, commits)
+
+    def committed(self, trace: str | None) -> Counter[Content]:
+        """Returns what a transaction has committed, and how often; what all have for ``None``."""
+        found = list(self.transactions.values()) if trace is None else [self.transactions[trace]]
+        return Counter(
+            content
+            for publication in found
+            for partition, part in publication.parts.items()
+            if publication.fates.get(partition)
+            for _, content in part
+        )
+
+    def _end(self, publication: Publication, partition: int, committed: bool) -> None:
+        publication.fates[partition] = committed
+        if partition != CHECKPOINTS:
+            self._read_on(self._unread[partition], partition)
+
+    def _read_on(self, unread: deque[tuple[Session, int, bool, Publication | None]], partition: int) -> None:
         while unread:
             session, number, stale, publication = unread[0]
-            if publication is not None and publication.stage not in (Stage.COMMITTED, Stage.ABORTED):
+            committed = publication is None or publication.fates.get(partition)
+            if committed is None:
                 return
             unread.popleft()
-            if publication is None or publication.stage is Stage.COMMITTED:
+            if committed:
                 self._audit.seen(session, number, stale=stale, now=self._clock())
+
+
+def content_of(record: MarkedRecord) -> Content:
+    """Returns by what a record is compared with another."""
+    return record.key, record.value

@@ -14,6 +14,7 @@ from .mutant import Mutant
 from .record_mutants import RECORD_MUTANTS
 from .settled_mutants import SETTLED_MUTANTS
 from .takeover_mutants import TAKEOVER_MUTANTS
+from .torn_mutants import TORN_MUTANTS
 
 __all__ = ["BROKEN_SERVERS", "BY_NAME", "MUTANTS", "SELDOM", "Mutant"]
 
@@ -22,6 +23,7 @@ MUTANTS: Sequence[Mutant] = (
     *BATCH_MUTANTS,
     *CHECKPOINT_MUTANTS,
     *TAKEOVER_MUTANTS,
+    *TORN_MUTANTS,
     *DOUBT_MUTANTS,
     *SETTLED_MUTANTS,
     *FLOW_MUTANTS,

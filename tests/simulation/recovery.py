@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outbox_core.delivery.checkpoint import FormerBatch, decode
+from outbox_core.delivery.checkpoint import decode
 from outbox_core.delivery.requests import (
     CloseSender,
     Enter,
-    FindMarked,
+    FindPublished,
     OpenSender,
     PurgeBatches,
     RaiseFence,
     ReadCheckpoint,
     ReadNotes,
     ReadParked,
+    ReadRows,
     ReadTableName,
     RecoveryRequest,
     RunAll,
@@ -26,14 +27,14 @@ from outbox_core.delivery.requests import (
     WriteNote,
 )
 from outbox_postgres.settled import FIRST
-from outbox_sdk import Advanced, DriverError, LeadershipLost, OutboxError
+from outbox_sdk import Advanced, Attempt, DriverError, Found, LeadershipLost, OutboxError
 
 from . import fencing
 from .database import FAILED, LOST, Transaction
 from .requests import TIMED_OUT
 from .scheduler import Host
 from .sender import UNKNOWN, TransactionalProducer
-from .statements import FindRows
+from .statements import ReadRows as ReadRowsStatement
 from .trail import Session
 
 if TYPE_CHECKING:
@@ -127,9 +128,11 @@ class Driver:
                 del self.senders[name]
                 then(None)
             case ReadCheckpoint(name, location):
-                self._sender(name).read_checkpoint(
-                    location or self._settings.location, lambda checkpoint: self._read(name, checkpoint, then)
+                self._sender(name).attempt(
+                    location or self._settings.location, lambda attempt: self._read(name, attempt, then)
                 )
+            case FindPublished(name, records, trace):
+                self._sender(name).find(records, trace, lambda found: self._found(request, found, then))
             case WriteCheckpoint(name, checkpoint):
                 self._sender(name).publish([], checkpoint, lambda outcome: then(outcome or None))
             case RunAll(steps):
@@ -139,15 +142,13 @@ class Driver:
                 then(None)
             case ReadTableName():
                 then(self._settings.table)
-            case FindMarked(former):
-                self._ask(self._statement(request), lambda reply: self._found(former, reply, then))
             case PurgeBatches():
                 self._ask(self._statement(request), lambda reply: self._purged(reply, then))
             case _:
                 self._ask(self._statement(request), then)
 
     def _statement(
-        self, request: RaiseFence | Enter | ReadNotes | ReadParked | FindMarked | PurgeBatches | WriteNote
+        self, request: RaiseFence | Enter | ReadNotes | ReadParked | ReadRows | PurgeBatches | WriteNote
     ) -> Transaction:
         database, parts = self._world.database, self._world.parts
         match request:
@@ -160,8 +161,8 @@ class Driver:
                 self._session = self._session or self._make_session(lane, token)
                 self._session.lanes = lanes
                 return parts.enter(database, self._session, lane, lanes, token)
-            case FindMarked(batch):
-                return FindRows(database, batch)
+            case ReadRows(batch):
+                return ReadRowsStatement(database, batch)
             case PurgeBatches(fence, batches):
                 common = (database, self._entered, fence, None)
                 return parts.advance(common, batches, 0, pending=(), start=FIRST, releases=-1)
@@ -190,21 +191,25 @@ class Driver:
             )
         return self.senders[name]
 
-    def _read(self, name: str, checkpoint: str | None, then: Then) -> None:
+    def _read(self, name: str, attempt: Attempt | str | None, then: Then) -> None:
         """Takes note, for the audit, of the batches that a lane was told are in the log."""
-        if checkpoint not in (None, TIMED_OUT):
-            assert checkpoint is not None
-            session, batches = self._entered, decode(checkpoint).batches
-            self._world.tell(None, None, "%s finds in the log of %s: %s", session.name, name, batches)
-            session.trail.told.update(number for batch in batches for number in batch.ids())
-        then(checkpoint)
+        if isinstance(attempt, Attempt):
+            session, checkpoint = self._entered, decode(attempt.checkpoint)
+            self._world.tell(None, None, "%s finds in the log of %s: %s", session.name, name, checkpoint)
+            session.trail.told.update(number for batch in checkpoint.published for number in batch.ids())
+        then(attempt)
 
-    def _found(self, former: FormerBatch, reply: Any, then: Then) -> None:
-        if not isinstance(reply, str):
-            self._world.tell(None, None, "%s finds rows %s of %s", self._entered.name, reply, former)
-            self._world.audit.counts["rows found by their leader ids"] += len(reply)
-            self._entered.trail.told.update(reply)
-        then(reply)
+    def _found(self, request: FindPublished, found: Found | str, then: Then) -> None:
+        """Does the same with what was found of an attempt."""
+        if isinstance(found, Found):
+            session, counts = self._entered, self._world.audit.counts
+            self._world.tell(None, None, "%s looks for %s: %s", session.name, request, found)
+            counts["rows found in the log"] += len(found.published)
+            counts["rows not told of by the log"] += len(found.undecided)
+            counts["rows looked for in the log"] += len(request.records)
+            session.trail.told.update(found.published)
+            session.trail.told.update(found.undecided if found.committed else ())
+        then(found)
 
     def _purged(self, reply: Any, then: Then) -> None:
         if isinstance(reply, str):

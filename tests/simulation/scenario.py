@@ -33,16 +33,17 @@ from .transactions import TransactionalId
 NARROW_SHARE = 0.5
 """Which part of the scenarios with transactions has but a few kinds of faults, and many of them."""
 
-
 RECONFIGURED_SHARE = 0.4
 """In which part of them the place of checkpoints changes, and in half of these the table's name too."""
 ANEW_SHARE = 0.3
 """In which part of those of exactly-once delivery ids of deleted rows are given out anew."""
-UPGRADED_SHARE = 0.2
-"""In which part of those with transactions an earlier version has run before."""
+TORN_SHARE = 0.2
+"""In which part of those with transactions the broker tears many large ones."""
+TORN: Mapping[str, Any] = {
+    "keys": 8, "transactions_per_second": 100.0, "torn": 0.5, "blind": 0.0, "refused_for_good": 0.0,
+}  # fmt: skip
 TABLES = ("public.box", "public.renamed")
 PLACES = ("here", "there")
-
 
 SIZED_SHARE = 0.3
 """In which part of all scenarios values have sizes, which take time and room."""
@@ -56,7 +57,6 @@ CROWDED: Mapping[str, Any] = {
     "wall_clocks": False, "flow_seconds": 1.5, "sizes": (1,), "byte_seconds": 0.0,
     "limits": Limits(max_in_flight_records=8, send_buffer=16, mark_query_records=8, io_error_backoff=0.01),
 }  # fmt: skip
-
 
 NOT_CROWDED: Mapping[str, Any] = {"hot": 0.0, "front": 0, "flow_seconds": float("inf")}
 
@@ -136,7 +136,8 @@ class Scenario:
         at_once: Whether one statement deletes and selects, as of one moment; else one after the other.
         dates: Whether selections tell when the rows were created.
         characters: How many a checkpoint may have.
-        former: How many lanes an earlier version has left behind; 0 for none.
+        torn: Which part of all transactions the broker tears, as it crashes when it is asked to commit them.
+        blind: Of which part of the records of an attempt the log does not tell.
         flow_seconds: How long a record of another key may take from its commit until a reader sees it.
     """
 
@@ -173,15 +174,16 @@ class Scenario:
     at_once: bool = True
     dates: bool = True
     characters: int = MAX_CHECKPOINT
-    former: int = 0
+    torn: float = 0.0
+    blind: float = 0.0
     flow_seconds: float = float("inf")
     _shares: dict[int, Limits] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def undisturbed(self) -> bool:
         """Whether nothing fails, and nothing is slow: leaders only hand over."""
-        calm = not (self.lossy or self.slow or self.refused or self.refused_for_good or self.touched)
-        return calm and self.fault_kinds == ("handovers",) and not self.wall_clocks
+        troubles = (self.lossy, self.slow, self.refused, self.refused_for_good, self.touched, self.torn)
+        return not any(troubles) and self.fault_kinds == ("handovers",) and not self.wall_clocks
 
     @property
     def most_keys(self) -> int:
@@ -218,15 +220,23 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
     touched, withdrawn = chance.choice((0.0, 0.1, 0.5)), chance.choice((0.0, 0.0, 0.3))
     ids_anew = mode is Mode.EXACTLY_ONCE and chance.random() < ANEW_SHARE
     dates = ids_anew or chance.random() < 0.7
-    former = chance.randint(1, 4) if chance.random() < UPGRADED_SHARE else 0
-    characters = MAX_CHECKPOINT if former else chance.choice((MAX_CHECKPOINT, 200, 90))
+    characters = chance.choice((MAX_CHECKPOINT, 200, 90))
+    torn = chance.choice((0.0, 0.0, 0.05, 0.2, 0.5))
+    # What is torn is not told by the fate of the checkpoint.
+    blind = 0.0 if torn else chance.choice((0.0, 0.5))
     at_once = chance.random() < 0.7
     drawn = replace(drawn, touched=touched, withdrawn=withdrawn, ids_anew=ids_anew, at_once=at_once,
-                    dates=dates, former=former, characters=characters)  # fmt: skip
+                    dates=dates, characters=characters, torn=torn, blind=blind)  # fmt: skip
     if chance.random() < RECONFIGURED_SHARE:
         tables = chance.choice((drawn.tables, TABLES))
         drawn = replace(drawn, tables=tables, places=PLACES)
-    return _narrowed(drawn, chance, kinds) if chance.random() < NARROW_SHARE else drawn
+    if chance.random() < NARROW_SHARE:
+        drawn = _narrowed(drawn, chance, kinds)
+    if chance.random() < TORN_SHARE:
+        lanes = tuple(chance.choice((1, 1, 4)) for _ in drawn.lanes)
+        limits = replace(drawn.limits, max_batch_records=20)
+        drawn = replace(drawn, **TORN, lanes=lanes, limits=limits)
+    return drawn
 
 
 def _crowded(drawn: Scenario, chance: Random) -> Scenario:

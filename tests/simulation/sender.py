@@ -1,8 +1,12 @@
-"""A transactional producer: publishes a batch and its checkpoint, all or nothing."""
+"""A transactional producer: publishes a batch and its checkpoint, all or nothing unless the broker tears it.
+
+The checkpoint leaves before the records or with them, so no transaction is to be committed without it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from outbox_sdk import Failure, MarkedRecord
@@ -55,9 +59,13 @@ class TransactionalProducer:
 
         self._ask(self.identity.initialize, opened)
 
-    def read_checkpoint(self, location: str, then: Reply) -> None:
-        """Reads the checkpoint at a place, ``None`` if there is none; or tells that it timed out."""
-        self._ask(lambda reply: self.identity.read_checkpoint(location, reply), then)
+    def attempt(self, location: str, then: Reply) -> None:
+        """Reads the last attempt at a place, ``None`` if there is none; or tells that it timed out."""
+        self._ask(lambda reply: self.identity.attempt(location, reply), then)
+
+    def find(self, records: Sequence[MarkedRecord], trace: str, then: Reply) -> None:
+        """Looks for the records of an attempt in the log; or tells that it timed out."""
+        self._ask(lambda reply: self.identity.find(records, trace, reply), then)
 
     def publish(self, records: Sequence[MarkedRecord], checkpoint: str, then: Outcome) -> None:
         """Publishes records in order, and the checkpoint with them.
@@ -67,7 +75,8 @@ class TransactionalProducer:
         self._check_bounds(checkpoint)
         for record in records:
             self._broker.audit.published(self.session, record)
-        publication = Publication(self.session, self._epoch, self.location, self.name)
+        trace = self._broker.next_trace()
+        publication = Publication(self.session, self._epoch, self.location, self.name, trace)
         troubles = self._refuse(records)
         if troubles and self._broker.chance.random() < 0.5:
             self._host.after(
@@ -78,56 +87,41 @@ class TransactionalProducer:
         for record in records:
             if record.id not in troubles:
                 parts.setdefault(self._broker.partition_of(record.key), []).append(record)
-        left, lost = len(parts), False
+        filling = _Filling(len(parts) + 1, troubles, lambda: self._end(publication, filling, then))
+        alone = self._broker.chance.random() < 0.5
 
-        def appended(part: list[MarkedRecord], result: Any) -> None:
-            nonlocal left, lost
-            left -= 1
-            lost = lost or result is FENCED
-            if result is TIMED_OUT:
-                troubles.update((each.id, Failure(each, "timed out", retryable=True)) for each in part)
-            if not left:
-                self._fill_up(publication, _verdict(troubles), checkpoint, lost, then)
+        def named(result: Any) -> None:
+            if alone and result is DONE:
+                self._append(publication, parts, filling)
+            if alone and result is not DONE:
+                then(UNKNOWN)
+            else:
+                filling.answered([], result if result is DONE else FENCED)
 
-        for partition, part in parts.items():
-            self._append(publication, partition, part, appended)
-        if not parts:
-            self._fill_up(publication, _verdict(troubles), checkpoint, lost, then)
+        if not alone:
+            self._append(publication, parts, filling)
+        self._ask(lambda reply: self.identity.name(publication, checkpoint, reply), named)
 
     def _check_bounds(self, checkpoint: str) -> None:
         if not 0 < len(checkpoint) <= self._broker.characters or not checkpoint.isascii():
             raise Violation("I10", f"a checkpoint of {len(checkpoint)} characters", lane=self.session.lane)
 
     def _append(
-        self,
-        publication: Publication,
-        partition: int,
-        part: list[MarkedRecord],
-        then: Callable[[list[MarkedRecord], Any], None],
+        self, publication: Publication, parts: Mapping[int, list[MarkedRecord]], filling: _Filling
     ) -> None:
-        numbers = [serial_of(record) for record in part]
-        self._ask(
-            lambda reply: self.identity.append(publication, partition, numbers, reply),
-            lambda result: then(part, result),
-        )
+        for partition, part in parts.items():
+            self._ask(
+                partial(self.identity.append, publication, partition, part),
+                partial(filling.answered, part),
+            )
 
-    def _fill_up(
-        self,
-        publication: Publication,
-        failures: list[Failure],
-        checkpoint: str,
-        lost: bool,
-        then: Outcome,
-    ) -> None:
-        if lost:
+    def _end(self, publication: Publication, filling: _Filling, then: Outcome) -> None:
+        if filling.lost:
             then(UNKNOWN)
-        elif failures:
+        elif failures := _verdict(filling.troubles):
             self._abort(publication, failures, then)
         else:
-            self._ask(
-                lambda reply: self.identity.name(publication, checkpoint, reply),
-                lambda result: self._commit(publication, then) if result is DONE else then(UNKNOWN),
-            )
+            self._commit(publication, then)
 
     def _commit(self, publication: Publication, then: Outcome) -> None:
         """Asks for the commit; from here on whatever is no success is an unknown outcome."""
@@ -169,6 +163,34 @@ class TransactionalProducer:
 
     def _ask(self, action: Callable[[Reply], None], answer: Reply) -> None:
         Request(self._broker, self._host, action, answer)
+
+
+class _Filling:
+    """What is under way of a transaction: its checkpoint, and its records by partition.
+
+    Args:
+        left: How many requests there are.
+        troubles: The records that were refused, by their ids, and those that are not delivered.
+        then: Called once all are answered.
+
+    Attributes:
+        lost: Whether the transaction is no longer the producer's.
+    """
+
+    def __init__(self, left: int, troubles: dict[int, Failure], then: Callable[[], None]) -> None:
+        self.troubles = troubles
+        self.lost = False
+        self._left = left
+        self._then = then
+
+    def answered(self, part: list[MarkedRecord], result: Any) -> None:
+        """Takes the answer to one of the requests."""
+        self._left -= 1
+        self.lost = self.lost or result is FENCED
+        if result is TIMED_OUT:
+            self.troubles.update((each.id, Failure(each, "timed out", retryable=True)) for each in part)
+        if not self._left:
+            self._then()
 
 
 def _verdict(troubles: Mapping[int, Failure]) -> list[Failure]:

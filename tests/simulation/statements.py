@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from outbox_core.delivery.checkpoint import FormerBatch
-from outbox_sdk import UNBOUNDED
+from outbox_sdk import UNBOUNDED, Batch
 
-from .base_statements import Choosing, Common, Fenced, Marked
+from .base_statements import Choosing, Common, Fenced, Marked, names, record_of
 from .database import Database, Transaction
 from .tables import Row
 
@@ -163,15 +162,14 @@ class Listing(Transaction):
         self.refuse((self._newest, tuple(self.database.holders)))
 
 
-class FindRows(Transaction):
-    """Reads the ids of the rows of a batch of an earlier version."""
+class ReadRows(Transaction):
+    """Reads those rows of a batch that are in the outbox, by the order of their ids."""
 
-    def __init__(self, database: Database, batch: FormerBatch) -> None:
+    def __init__(self, database: Database, batch: Batch) -> None:
         super().__init__(database)
         self._batch = batch
 
     def run(self) -> None:
-        leader_id, first, last = self._batch
-        rows, ids = self.database.rows, self.database.ids
-        found = [number for number in ids if first <= number <= last and rows[number].leader == leader_id]
+        rows = (self.database.rows[number] for number in self._batch.ids() if number in self.database.rows)
+        found = [record_of(self.database, row) for row in rows if names([self._batch], row)]
         self.pause_then(lambda: self.refuse(found))

@@ -15,11 +15,10 @@ from unittest.mock import patch
 from .applications import Applications
 from .audit import Audit
 from .broker import ENDING_SECONDS, Broker
-from .checkpoints import check_checkpoint
+from .checkpoints import check_attempted, check_published
 from .database import Database
 from .election import Coordinator, Election, WallClocks
 from .faults import EVERY_FAULT, kinds_of, recovery_steps
-from .former import leave_behind
 from .lane_run import LaneRun
 from .operator import Operator
 from .process import Process
@@ -83,11 +82,11 @@ class World:
         self.database.anew, self.database.dates = self.scenario.ids_anew, self.scenario.dates
         self.database.at_once = self.scenario.at_once
         self.broker.characters = self.scenario.characters
-        self.broker.decided = partial(check_checkpoint, self.database, self.audit)
+        self.broker.attempted = partial(check_published, self.database, self.audit)
+        self.broker.asked = partial(check_attempted, self.database)
+        self.broker.torn, self.broker.blind = self.scenario.torn, self.scenario.blind
         self.wire.byte_seconds = self.scenario.byte_seconds
         self.wire.lossy = self.broker.lossy = self.scenario.lossy
-        if self.scenario.former:
-            leave_behind(self)
         self.election: Election = (WallClocks if self.scenario.wall_clocks else Coordinator)(self)
         self.processes = [self._process(number) for number in range(self.scenario.processes)]
         self.applications = Applications(self)
@@ -198,7 +197,7 @@ class World:
         self.database.slow = self.wire.lossy = self.wire.late = 0.0
         self.broker.lossy = self.broker.late = self.broker.clogged = self.broker.away_until = 0.0
         self.election.lies_until = 0.0
-        self.broker.slow = ENDING_SECONDS
+        self.broker.slow, self.broker.torn = ENDING_SECONDS, 0.0
         if self.database.down:
             self.database.start()
 
@@ -247,4 +246,5 @@ def _bounds(characters: int) -> Mapping[str, int]:
         "outbox_core.delivery.checkpoint.MAX_BATCH": characters // 2,
         "outbox_core.delivery.exactly_once.MAX_CHECKPOINT": characters,
         "outbox_core.delivery.exactly_once.MAX_LOCKED": characters // 4,
+        "outbox_core.delivery.recovery.MAX_CHECKPOINT": characters,
     }
