@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -16,7 +17,7 @@ from .switchboard import recovered
 
 KEYS = 20
 RECORDS = 400
-SETTINGS = {"delivery": "exactly-once", "limits": {"sendConcurrency": 1}}
+SETTINGS: dict[str, Any] = {"delivery": "exactly-once", "limits": {"sendConcurrency": 1}}
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ class Torn:
         self._transaction("aborted", others, carries=not checkpoint).abort_transaction(20)
         return len(ours)
 
-    def _transaction(self, name: str, rows: list[tuple], *, carries: bool) -> Producer:
+    def _transaction(self, name: str, rows: list[tuple[Any, ...]], *, carries: bool) -> Producer:
         servers = self._shop.kafka.bootstrap
         names = {"transactional.id": f"{self._sender}.{name}", "partitioner": "consistent"}
         producer = Producer({"bootstrap.servers": servers, **names})
@@ -72,8 +73,18 @@ class Torn:
 
 
 @pytest.mark.parametrize("checkpoint", [True, False], ids=["checkpoint committed", "checkpoint aborted"])
-@pytest.mark.parametrize("change", [{}, {"limits": {"sendConcurrency": 3}}, {"delivery": "at-least-once"}])
-def test_a_torn_transaction_is_mended(shop: Shop, fleet: Fleet, *, checkpoint: bool, change: dict) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        pytest.param({"limits": {"sendConcurrency": 3}}, marks=pytest.mark.slow("protocol")),
+        pytest.param({"delivery": "at-least-once"}, marks=pytest.mark.slow("protocol")),
+    ],
+    ids=["same", "more lanes", "other mode"],
+)
+def test_a_torn_transaction_is_mended(
+    shop: Shop, fleet: Fleet, *, checkpoint: bool, change: dict[str, Any]
+) -> None:
     shop.stash(10, keys=KEYS)
     first = fleet.start("first", **SETTINGS)
     first.wait_for("leader acquired", 60)

@@ -28,7 +28,7 @@ from outbox_core.delivery.requests import (
     WriteNote,
 )
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.recovery import begin_leadership, enter_lane, open_lane
+from outbox_core.lanes.recovery import Begun, begin_leadership, enter_lane, open_lane
 from outbox_sdk import (
     Advanced,
     Attempt,
@@ -487,7 +487,7 @@ def test_lanes_that_this_term_would_not_read_the_checkpoint_of_are_settled_first
     world = World(
         checkpoints={(note.sender, note.location): TEXT for note in notes.values()}, notes=dict(notes)
     )
-    assert begin_leadership(world.settings(lanes, delivery)) == (world.token, 2.5, ())
+    assert begin_leadership(world.settings(lanes, delivery)) == Begun(world.token, 2.5)
     for lane in settled:
         first = [f"enter {lane}", f"open {notes[lane].sender}", f"purge {lane}", f"end {lane}"]
         assert sorted(first, key=world.asked.index) == first
@@ -509,7 +509,7 @@ class Clusters(World):
 
 def test_a_leader_reads_the_deliberate_takeovers_once_it_has_raised_the_fence():
     world = Clusters()
-    assert begin_leadership(world.settings(1)) == (1, 2.5, (2,))
+    assert begin_leadership(world.settings(1)) == Begun(1, 2.5, (2,))
     assert world.asked == ["bump", "takeovers"]
 
 

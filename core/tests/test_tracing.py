@@ -14,7 +14,7 @@ from outbox_core.tracing.contexts import LINKS, sampled_context, traced_sends
 from outbox_core.tracing.provider import wanted_exporters
 from outbox_core.tracing.senders import TracedSender, TracedTransactionalSender
 from outbox_core.tracing.spans import DeliverySpans
-from outbox_sdk import Deliveries, DriverError, Failure, MarkedRecord
+from outbox_sdk import Attempt, Deliveries, DriverError, Failure, Found, MarkedRecord
 
 
 def parent(number: int, flags: str = "01") -> str:
@@ -97,8 +97,11 @@ class Client:
     def close(self, timeout=0.0):
         return self.outcomes.pop(0)
 
-    def checkpoint(self, location=""):
-        return None
+    def attempt(self, location=""):
+        return Attempt(location)
+
+    def find(self, records, trace):
+        return Found([record.id for record in records], reason=trace)
 
     def publish(self, records, checkpoint):
         outcome = self.outcomes.pop(0)
@@ -143,6 +146,8 @@ def test_a_transaction_tells_whether_it_was_committed(spans, exporter):
         sender.publish(records, "{}")
     errors = [span.attributes.get("error.type") for span in exporter.get_finished_spans()]
     assert errors == [None, "aborted", "unknown"]
+    assert sender.attempt("there") == Attempt("there")
+    assert sender.find(records, "trace") == Found([1, 2], reason="trace")
 
 
 def test_contexts_that_are_not_valid_are_no_links(spans, exporter):
