@@ -65,9 +65,9 @@ class Torn:
             headers = list(zip(header_names or (), header_values or (), strict=True))
             producer.produce(topic, value, key, timestamp=self._trace.time_ms, headers=headers)
         if carries:
-            headers = {HEADER: self._trace.text()}
+            carried: dict[str, Any] = {HEADER: self._trace.text()}
             key, place = f"outbox.{self._sender}", int(self._partition)
-            producer.produce(self._topic, self._checkpoint, key, place, headers=headers)
+            producer.produce(self._topic, self._checkpoint, key, place, headers=carried)
         producer.flush(20)
         return producer
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 from outbox_kafka.matches import Matches, Seen
@@ -11,15 +13,15 @@ TIME_MS = 1_000_000
 EXACT = ["t"]
 
 
-def row(number: int, key: str = "k", value: str | None = "v", **more: object) -> MarkedRecord:
+def row(number: int, key: str = "k", value: str | None = "v", **more: Any) -> MarkedRecord:
     return MarkedRecord(number, "t", key, value)._replace(**more)
 
 
-def seen(key: bytes = b"k", value: bytes | None = b"v", at: int = TIME_MS, **more: object) -> Seen:
+def seen(key: bytes = b"k", value: bytes | None = b"v", at: int = TIME_MS, **more: Any) -> Seen:
     return Seen("t", 0, key, value, (), (TIMESTAMP_CREATE_TIME, at))._replace(**more)
 
 
-APPENDED = {"timestamp": (TIMESTAMP_LOG_APPEND_TIME, 5)}
+APPENDED: dict[str, Any] = {"timestamp": (TIMESTAMP_LOG_APPEND_TIME, 5)}
 
 
 def found(
