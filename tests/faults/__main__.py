@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .brokers import SETUPS, Setup
+from .brokers import BROKER_SESSION_SECONDS, SETUPS, Setup
 from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, Fault
 from .hosts import HOSTS
 from .outage import measure
@@ -91,7 +91,8 @@ def run(options: argparse.Namespace, place: Place, seed: int, report: Report | N
     ends = began + 60 * options.minutes if options.minutes else float("inf")
     most = None if options.minutes and not options.rounds else (options.rounds or 1) * len(faults)
     cards = itertools.islice(deck(faults, chance), most)
-    settings = {"harvesters": options.harvesters, "session": options.session, "setup": setup}
+    settings = {"harvesters": options.harvesters, "session": options.session}
+    settings["setup"] = setup.with_session(options.broker_session)
     with Site(folder, engine, chance, database=database, delivery=delivery, **settings) as site:
         while time.monotonic() < ends and (batch := list(itertools.islice(cards, BATCH))):
             rounds = run_batch(site, batch, tell)
@@ -134,6 +135,12 @@ def _options() -> argparse.Namespace:
         "--seed", type=int, help="seed of all random choices (default: a random one, which is printed)"
     )
     parser.add_argument("--harvesters", type=int, default=3, help="processes that compete (default 3)")
+    parser.add_argument(
+        "--broker-session",
+        type=float,
+        default=BROKER_SESSION_SECONDS,
+        help="session of replicated brokers in seconds (default 9); a longer one tears more transactions",
+    )
     parser.add_argument("--session", type=float, default=SESSION, help="session time-out in seconds")
     parser.add_argument(
         "--outage", type=float, help="no rounds: stops the database and the broker for so many seconds each"

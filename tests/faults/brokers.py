@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from types import TracebackType
@@ -19,8 +19,9 @@ from .proxy import Observer, Proxy, commits
 
 BROKER_SESSION_SECONDS = 9.0
 """Kafka's default: a broker that is back earlier finds itself the leader that it was."""
+_SESSION = "broker.session.timeout.ms"
 _DEFAULT_SESSION = {
-    "broker.session.timeout.ms": str(round(BROKER_SESSION_SECONDS * 1000)),
+    _SESSION: str(round(BROKER_SESSION_SECONDS * 1000)),
     "broker.heartbeat.interval.ms": "2000",
 }
 _SLOW_COPIES = {
@@ -52,6 +53,12 @@ class Setup:
     most_lanes: int = 4
     pause: float = 0.06
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    def with_session(self, seconds: float) -> Setup:
+        """Returns the same with another session of the brokers, if there are several."""
+        if _SESSION not in self.properties:
+            return self
+        return replace(self, properties={**self.properties, _SESSION: str(round(seconds * 1000))})
 
 
 ONE = Setup("one broker")
