@@ -25,6 +25,7 @@ from outbox_kafka.checkpoint_topic import ensure_checkpoint_topic
 from outbox_kafka.produce import produce
 from outbox_kafka.settings import producer_settings, transactional_settings
 from outbox_kafka.topics import unwritable
+from outbox_kafka.trace import Tracer
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import Batch, MarkedRecord
 from outbox_servers.services import KafkaBroker
@@ -49,7 +50,7 @@ class Way:
             return
         lane = f"outbox.{self.topic}"
         store = CheckpointStore(kafka, topic, lane, 15)
-        made = sender(transactional_settings(kafka, lane), store, partial(unwritable, kafka))
+        made = sender(transactional_settings(kafka, lane), store, Tracer(kafka), partial(unwritable, kafka))
         producer = made._producer  # noqa: SLF001 - measures its internal steps
         for step in STEPS:
             setattr(producer, step, self._timed(step, getattr(producer, step)))
