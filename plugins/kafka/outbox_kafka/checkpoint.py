@@ -84,7 +84,11 @@ class CheckpointStore:
         last = self._reader.last(topic, int(number), self._lane, _is_attempt)
         if last is None:
             return None
-        trace = Trace.parse(_trace(last) or b"")._replace(at=(topic, int(number), last.offset() or 0))
+        try:
+            trace = Trace.parse(_trace(last) or b"")._replace(at=(topic, int(number), last.offset() or 0))
+        except (AttributeError, TypeError, ValueError) as error:
+            message = f"cannot read the trace of the checkpoint of '{self._lane}': {error}"
+            raise DriverError(message, retryable=False) from error
         return Attempt((last.value() or b"").decode(), trace.text())
 
     def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:

@@ -31,7 +31,7 @@ _POLL_SECONDS: Final = 0.1
 """Seconds of one wait for records."""
 
 _POLL_RECORDS: Final = 1000
-"""How many records one wait returns at most."""
+"""How many records are taken at once."""
 
 _RETRY_SECONDS: Final = 0.05
 """Seconds between two requests."""
@@ -132,7 +132,7 @@ class LogReader:
             consumer.assign([TopicPartition(*place, range_.start) for place, range_ in rest.items()])
             progress = _Progress(self._lane)
             while rest:
-                for message in consumer.consume(_POLL_RECORDS, _POLL_SECONDS):
+                for message in _poll(consumer):
                     place, offset = (str(message.topic()), message.partition() or 0), message.offset() or 0
                     error = message.error()
                     if error is not None and error.code() != _EOF:
@@ -220,3 +220,9 @@ class LogReader:
     def _message(self, error: KafkaError, place: Partition) -> str:
         why = describe(error, self._settings)
         return f"'{self._lane}' cannot read partition {place[1]} of topic '{place[0]}': {why}"
+
+
+def _poll(consumer: Consumer) -> list[Message]:
+    """Waits for a message, and returns all that have come."""
+    first = consumer.poll(_POLL_SECONDS)
+    return [] if first is None else [first, *consumer.consume(_POLL_RECORDS, 0)]
