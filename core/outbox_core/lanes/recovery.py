@@ -113,12 +113,11 @@ def _log(lane: str, rows: int, doubt: Doubt | None) -> None:
         log.info("%s: %d rows were in the log already", lane, rows)
     if doubt is None:
         return
-    log.log(
-        logging.WARNING if doubt.is_torn else logging.INFO,
-        "%s: a transaction with %d records had an unknown outcome: %d of them are in the log%s; others are "
-        "published again",
-        *(lane, doubt.records, doubt.published, ", as the broker has torn it" if doubt.is_torn else ""),
-    )
+    what = "%s: a transaction with %d records had an unknown outcome: %d of them are in the log"
+    if doubt.is_torn:
+        log.warning(f"{what}, as the broker has torn it; others are published again", lane, *doubt[:2])  # noqa: G004 - two sentences
+    else:
+        log.info(f"{what}; others are published again", lane, *doubt[:2])  # noqa: G004 - likewise
     if doubt.undecided:
         log.warning(
             "%s: of %d of them the log does not tell whether they are published (%s): they are %s, by the "
