@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -21,6 +22,7 @@ import hypothesis
 import pytest
 from outbox_core.cli.json_lines import JsonLines
 from outbox_core.cli.logs import Redacting
+from outbox_core.repetitions import RepetitionFilter
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, Scheduling
 
@@ -187,8 +189,16 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.fixture(autouse=True)
 def log_as_before() -> Iterator[None]:
-    """Takes away the log handler of a command that ran in this process: its stream ends with the test."""
+    """Takes away the log handler of a command that ran in this process: its stream ends with the test.
+
+    With its timer, which would begin anew in later tests, of which some count threads.
+    """
     yield
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer) and isinstance(
+            getattr(thread.function, "__self__", None), RepetitionFilter
+        ):
+            thread.cancel()
     root = logging.getLogger()
     for handler in [each for each in root.handlers if isinstance(each.formatter, Redacting | JsonLines)]:
         root.removeHandler(handler)
