@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, Message
-from outbox_kafka_client.admin import EARLIEST, LATEST, KafkaAdmin
-from outbox_sdk import Found, MarkedRecord
+from outbox_kafka_client.admin import EARLIEST, LATEST, NEWEST, KafkaAdmin
+from outbox_sdk import DriverError, Found, MarkedRecord
 
 from outbox_kafka.errors import driver_error
 from outbox_kafka.log_reader import COMMITTED, LogReader, Partition, Range
@@ -52,9 +52,9 @@ class LogSearch:
             DriverError: The broker cannot be reached or refuses, or another transaction stays open.
         """
         topics = {record.topic for record in records}
-        ends = self._admin.offsets(topics, LATEST, _TIMEOUT)
+        ends = self._offsets(topics, LATEST)
         starts = self._starts(topics, trace, ends)
-        earliest = self._admin.offsets(topics, EARLIEST, _TIMEOUT)
+        earliest = self._offsets(topics, EARLIEST)
         ranges = {
             place: Range(max(start, earliest.get(place, 0)), ends[place]) for place, start in starts.items()
         }
@@ -73,17 +73,38 @@ class LogSearch:
     def _starts(
         self, topics: Collection[str], trace: Trace, ends: Mapping[Partition, int]
     ) -> dict[Partition, int]:
-        """Returns from where on the attempt's records may be: an offset that is not behind the first."""
+        """Returns from where on the attempt's records may be: an offset that is not behind the first.
+
+        A look-up by time may end at a segment whose records were deleted, and find nothing although there are
+        records behind it. Then a partition's newest record is not older than the attempt, unlike where
+        there is nothing to find.
+        """
         timed = topics - trace.ends.keys()
-        found = self._admin.offsets(timed, trace.time_ms, _TIMEOUT)
+        found = self._offsets(timed, trace.time_ms)
+        newest = self._newest({topic for (topic, _), start in found.items() if start < 0})
         starts = {}
         for (topic, number), end in ends.items():
             if topic in trace.ends:
                 starts[topic, number] = trace.ends[topic].get(number, 0)  # 0: the partition is younger
+            elif (start := found.get((topic, number), -1)) >= 0:
+                starts[topic, number] = start
             else:
-                start = found.get((topic, number), -1)
-                starts[topic, number] = end if start < 0 else start
+                starts[topic, number] = (
+                    end if newest.get((topic, number), trace.time_ms) < trace.time_ms else 0
+                )
         return starts
+
+    def _newest(self, topics: Collection[str]) -> dict[Partition, int]:
+        """Returns the greatest timestamp of each partition, or nothing if the broker does not tell."""
+        try:
+            found = self._admin.offsets(topics, NEWEST, _TIMEOUT)
+        except DriverError:
+            return {}
+        return {place: each.timestamp for place, each in found.items()}
+
+    def _offsets(self, topics: Collection[str], when: int) -> dict[Partition, int]:
+        found = self._admin.offsets(topics, when, _TIMEOUT)
+        return {place: each.offset for place, each in found.items()}
 
     def _found(self, matches: Matches, trace: Trace, cut: Collection[str], present: Collection[str]) -> Found:
         """Returns what is certain, and what is not.

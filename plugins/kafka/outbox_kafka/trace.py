@@ -123,5 +123,5 @@ class Tracer:
     def _ends(self, topics: Collection[str]) -> Mapping[str, Mapping[int, int]]:
         ends: dict[str, dict[int, int]] = {topic: {} for topic in topics}
         for (topic, number), end in self._admin.offsets(topics, LATEST, _TIMEOUT).items():
-            ends[topic][number] = end
+            ends[topic][number] = end.offset
         return ends

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AdminClient,
     NewTopic,
@@ -212,3 +212,22 @@ def test_a_transaction_that_stays_open_is_waited_for_and_then_an_error(
         with suppress(Exception):
             other.abort_transaction(20)
         assert sorted(sender.find(ours, attempt.trace).published) == [1, 2]
+
+
+def test_records_are_found_behind_deleted_ones_where_a_look_up_by_time_ends(
+    kafka_bootstrap: str, topic: str
+) -> None:
+    name = f"{topic}-cut"
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    admin.create_topics([NewTopic(name, 1, config={"segment.bytes": "1048576"})])[name].result(60)
+    others = Producer({"bootstrap.servers": kafka_bootstrap})
+    others.produce(name, "of a clock that is ahead", partition=0, timestamp=TIME_MS + 3_000_000)
+    others.flush(20)
+    for number in range(20):  # until another segment begins
+        others.produce(name, bytes([number]) * 200_000, partition=0, timestamp=TIME_MS - 1000)
+        others.flush(20)
+    admin.delete_records([TopicPartition(name, 0, 1)])[TopicPartition(name, 0, 1)].result(20)
+    lane, ours = Lane(kafka_bootstrap, name), records(name, *"ab")
+    with lane.open() as sender:
+        assert sender.publish(ours, "attempted") == []
+    assert sorted(lane.find(ours).published) == [1, 2]

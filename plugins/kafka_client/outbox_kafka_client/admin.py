@@ -11,6 +11,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AdminClient,
     ClusterMetadata,
     ConfigResource,
+    ListOffsetsResultInfo,
     NewTopic,
     OffsetSpec,
 )
@@ -35,11 +36,15 @@ _BROKER_DEFAULT = -1
 
 LATEST = -1
 EARLIEST = -2
-"""Instead of a time: the end of a partition, and its beginning. The protocol has the same numbers."""
+NEWEST = -3
+"""Instead of a time: the end of a partition, its beginning, and its record with the greatest timestamp. The
+protocol has the same numbers.
+"""
 
 _SPECS = {
     LATEST: OffsetSpec.latest(),  # type: ignore[no-untyped-call]  # confluent-kafka leaves it out
     EARLIEST: OffsetSpec.earliest(),  # type: ignore[no-untyped-call]  # likewise
+    NEWEST: OffsetSpec.max_timestamp(),  # type: ignore[no-untyped-call]  # likewise
 }
 
 _PRODUCER_ONLY = frozenset(
@@ -127,22 +132,25 @@ class KafkaAdmin:
         """
         return self._config(ConfigResource(ConfigResource.Type.TOPIC, topic), timeout)
 
-    def offsets(self, topics: Collection[str], when: int, timeout: float) -> dict[tuple[str, int], int]:
+    def offsets(
+        self, topics: Collection[str], when: int, timeout: float
+    ) -> dict[tuple[str, int], ListOffsetsResultInfo]:
         """Returns an offset of each partition, as readers of uncommitted records see it.
 
         Args:
             topics: The topics; those that do not exist are left out.
             when: That of the first record of this time or a later one, in milliseconds since the epoch;
-                or ``LATEST`` or ``EARLIEST``.
+                or ``LATEST``, ``EARLIEST``, or ``NEWEST``, which needs Kafka 3.0.
             timeout: Seconds to wait, also for partitions that have no leader.
 
         Returns:
-            Topic and partition → offset; -1 for a time later than that of every record.
+            Topic and partition → offset and timestamp. The offset is -1 if there is no such record; a
+            timestamp has only the record of a time, or the newest.
 
         Raises:
             DriverError: The broker cannot be reached or refuses.
         """
-        deadline, found = time.monotonic() + timeout, dict[tuple[str, int], int]()
+        deadline, found = time.monotonic() + timeout, dict[tuple[str, int], ListOffsetsResultInfo]()
         known = self.wait_for_cluster(timeout).topics
         places = [(topic, number) for topic in topics if topic in known for number in known[topic].partitions]
         while missing := [place for place in places if place not in found]:
@@ -157,7 +165,7 @@ class KafkaAdmin:
             )
             for place, future in futures.items():
                 try:
-                    found[place.topic, place.partition] = future.result().offset
+                    found[place.topic, place.partition] = future.result()
                 except KafkaException as caught:
                     error = caught.args[0]
             if error is not None:
