@@ -112,8 +112,11 @@ def key_of(record: MarkedRecord) -> Key:
 
 
 def octets(text: str | bytes | None) -> bytes | None:
-    """Returns the bytes that Kafka keeps of a text, or of bytes."""
-    return text.encode() if isinstance(text, str) else text
+    """Returns the bytes that Kafka keeps of a text, or of bytes.
+
+    Of a text that is no UTF-8, and so was never published, it returns bytes that no text has.
+    """
+    return text.encode(errors="surrogatepass") if isinstance(text, str) else text
 
 
 def _headers(headers: Iterable[Header]) -> Iterator[tuple[str, bytes | None]]:

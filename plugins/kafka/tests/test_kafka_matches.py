@@ -49,6 +49,7 @@ def found(
         ([row(1, value=None)], [seen(value=b"")], []),
         ([row(1, value=None)], [seen(value=None)], [1]),
         ([row(1, key="")], [seen(key=b"")], [1]),
+        ([row(1, value="\ud800"), row(2, key="\ud800"), row(3, headers=[("h", "\ud800")])], [seen()], []),
         ([row(1, partition=1)], [seen()], []),
         ([row(1, partition=1), row(2, partition=0)], [seen()], [2]),
         ([row(1, timestamp_ms=7)], [seen()], []),
