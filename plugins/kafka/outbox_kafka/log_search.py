@@ -64,7 +64,9 @@ class LogSearch:
         )
         matches = Matches(records, trace.time_ms, trace.ends)
         for message in self._reader.read(ranges, COMMITTED):
-            matches.see(_seen(message))
+            topic, key = str(message.topic()), octets(message.key()) or b""
+            if matches.concerns(topic, key):
+                matches.see(_seen(message, topic, key))
             if matches.complete and not trace.ends:
                 break
         cut = {place[0] for place, start in starts.items() if start <= earliest.get(place, 0) > 0}
@@ -119,18 +121,18 @@ class LogSearch:
             topic: self._config(topic) for topic in {each.topic for each in matches.missing} & {*present}
         }
         published, undecided, reason = [], list[int](), ""
-        keys = set()
-        for number, key in matches.found:
-            if key in matches.repeated:
-                undecided.append(number)
-                reason = f"topic '{key[0]}' has such records more than once"
+        committed = set()  # keys, with the partition where rows name one
+        for record in matches.found:
+            if key_of(record) in matches.repeated:
+                undecided.append(record.id)
+                reason = f"topic '{record.topic}' has such records more than once"
             else:
-                published.append(number)
-                keys.add(key)
+                published.append(record.id)
+                committed.add((key_of(record), record.partition))
         for record in matches.missing:
             key = key_of(record)
             compacted = "compact" in configs.get(record.topic, {}).get("cleanup.policy", "compact")
-            if compacted and key in keys:  # its partition has been committed, with a later record of the key
+            if compacted and (key, record.partition) in committed:  # a later record has replaced it
                 published.append(record.id)
                 continue
             why = ""
@@ -170,12 +172,15 @@ def _may_be_expired(config: Mapping[str, str], time_ms: int) -> bool:
     return kept >= 0 and time.time() * 1000 - time_ms > kept - _MARGIN_MS
 
 
-def _seen(message: Message) -> Seen:
-    headers: Any = message.headers() or ()
+def _seen(message: Message, topic: str, key: bytes) -> Seen:
+    try:
+        headers: Any = message.headers() or ()
+    except (SystemError, ValueError):  # a name that is not UTF-8, so it is none of ours
+        headers = (("", b"unreadable"),)
     return Seen(
-        topic=str(message.topic()),
+        topic=topic,
         partition=message.partition() or 0,
-        key=octets(message.key()) or b"",
+        key=key,
         value=octets(message.value()),
         headers=tuple((name, octets(value)) for name, value in headers),
         timestamp=message.timestamp(),

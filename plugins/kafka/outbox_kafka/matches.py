@@ -54,41 +54,41 @@ class Matches:
         self._time_ms = time_ms
         self._exact = frozenset(exact)
         self._missing = {record.id: record for record in records}
-        self._found: dict[int, Key] = {}
+        self._found: list[MarkedRecord] = []
         self._wanted: dict[tuple[Any, ...], list[MarkedRecord]] = defaultdict(list)
+        self._times: dict[tuple[Any, ...], set[int]] = defaultdict(set)
         for record in reversed(records):  # the first of equal ones is the last in its list
-            content = (
-                record.topic,
-                octets(record.key),
-                octets(record.value),
-                tuple(_headers(record.headers)),
-            )
+            headers = tuple(_headers(record.headers))
+            content = (record.topic, octets(record.key), octets(record.value), headers)
             self._wanted[content].append(record)
-        self._keys = {(record.topic, octets(record.key)) for record in records}
+            self._times[content].add(record.timestamp_ms or time_ms)
+        self._keys = {key_of(record) for record in records}
+
+    def concerns(self, topic: str, key: bytes) -> bool:
+        """Returns whether the attempt has records of a key."""
+        return (topic, key) in self._keys
 
     def see(self, seen: Seen) -> None:
         """Compares one record of the log; those of a partition come in its order."""
-        key = (seen.topic, seen.key)
-        if key not in self._keys:
-            return
-        equal = self._wanted.get((*key, seen.value, seen.headers), ())
+        key, content = (seen.topic, seen.key), (seen.topic, seen.key, seen.value, seen.headers)
         appended = seen.timestamp[0] == TIMESTAMP_LOG_APPEND_TIME
-        fitting = [
-            record
-            for record in equal
-            if record.partition in {None, seen.partition}
-            and (appended or seen.timestamp[1] == (record.timestamp_ms or self._time_ms))
-        ]
-        first = next((record for record in reversed(fitting) if record.id in self._missing), None)
-        if first is not None:
-            del self._missing[first.id]
-            self._found[first.id] = key
-        elif not fitting:
+        if not (content in self._times and (appended or seen.timestamp[1] in self._times[content])):
             self.others.add(key)
+            return
+        waiting = self._wanted[content]
+        fitting = (at for at in reversed(range(len(waiting))) if self._fits(waiting[at], seen, appended))
+        if (at := next(fitting, None)) is not None:
+            record = waiting.pop(at)
+            del self._missing[record.id]
+            self._found.append(record)
         # The time is the attempt's alone. Equal rows of it that were purged are seen, and not missing.
-        ambiguous = fitting and (appended or fitting[0].timestamp_ms)
-        if ambiguous and (first is None or (appended and seen.topic not in self._exact)):
+        ambiguous = appended or seen.timestamp[1] != self._time_ms
+        if ambiguous and (at is None or (appended and seen.topic not in self._exact)):
             self.repeated.add(key)
+
+    def _fits(self, record: MarkedRecord, seen: Seen, appended: bool) -> bool:
+        timely = appended or seen.timestamp[1] == (record.timestamp_ms or self._time_ms)
+        return timely and record.partition in {None, seen.partition}
 
     @property
     def complete(self) -> bool:
@@ -101,9 +101,9 @@ class Matches:
         return list(self._missing.values())
 
     @property
-    def found(self) -> Iterator[tuple[int, Key]]:
-        """The ids and keys of the records that have been seen."""
-        return iter(self._found.items())
+    def found(self) -> Sequence[MarkedRecord]:
+        """The records that have been seen."""
+        return self._found
 
 
 def key_of(record: MarkedRecord) -> Key:

@@ -186,6 +186,17 @@ def test_of_a_compacted_topic_the_last_record_of_a_key_tells_of_all(compacted: L
     assert (sorted(found.published), found.undecided) == ([1, 2], ())
 
 
+def test_a_key_with_several_partitions_has_a_fate_in_each(kafka_bootstrap: str, topic: str) -> None:
+    name = f"{topic}-compacted"
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    admin.create_topics([NewTopic(name, 2, config={"cleanup.policy": "compact"})])[name].result(60)
+    lane, trace = Lane(kafka_bootstrap, name), Trace(TIME_MS, {name: {0: 0, 1: 0}})
+    ours = [each._replace(partition=each.id % 2) for each in records(name, *"aa")]
+    lane.transaction(ours[:1], trace, commits=True, checkpoint=True)
+    lane.transaction(ours[1:], trace, commits=False)
+    assert lane.find(ours) == Found([1])
+
+
 def test_a_transaction_that_stays_open_is_waited_for_and_then_an_error(
     kafka_bootstrap: str, lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,9 +30,10 @@ def found(
     """Returns which rows are found, and whether that is doubtful for the key."""
     matches = Matches(rows, TIME_MS, exact or [])
     for each in log:
-        matches.see(each)
+        if matches.concerns(each.topic, each.key):
+            matches.see(each)
     assert matches.complete == (not matches.missing)
-    return sorted(number for number, _ in matches.found), bool(matches.repeated)
+    return sorted(record.id for record in matches.found), bool(matches.repeated)
 
 
 @pytest.mark.parametrize(
