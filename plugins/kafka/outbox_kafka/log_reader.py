@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from outbox_kafka_client.client_log import ClientLog
 from outbox_kafka_client.clients import Consumer
 from outbox_kafka_client.errors import describe, is_refusal
+from outbox_kafka_client.settings import config_error
 from outbox_sdk import AccessDenied, DriverError
 
 from outbox_kafka.errors import is_missing_topic
@@ -182,7 +183,10 @@ class LogReader:
             "isolation.level": isolation,
             "queued.max.messages.kbytes": "16384",
         }
-        return Consumer({**rest, **own, "logger": ClientLog(), "error_cb": lambda _error: None})
+        try:
+            return Consumer({**rest, **own, "logger": ClientLog(), "error_cb": lambda _error: None})
+        except KafkaException as error:  # of a setting that producers ignore
+            raise config_error(error.args[0].str(), self._settings) from None  # the cause may quote a secret
 
     def _end(self, topic: str, number: int) -> int:
         """Returns the offset behind the last record of all; 0 if the partition has been deleted."""

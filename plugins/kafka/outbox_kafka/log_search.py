@@ -120,34 +120,48 @@ class LogSearch:
         configs = {
             topic: self._config(topic) for topic in {each.topic for each in matches.missing} & {*present}
         }
+        is_committed = bool(matches.doubtful) and self._is_committed(trace)
         published, undecided, reason = [], list[int](), ""
         committed = set()  # keys, with the partition where rows name one
         for record in matches.found:
-            if key_of(record) in matches.repeated:
+            key = key_of(record)
+            if key in matches.repeated or (key in matches.doubtful and not is_committed):
                 undecided.append(record.id)
-                reason = f"topic '{record.topic}' has such records more than once"
+                reason = f"topic '{record.topic}' may have such records of others"
             else:
                 published.append(record.id)
-                committed.add((key_of(record), record.partition))
+                committed.add((key, record.partition))
         for record in matches.missing:
-            key = key_of(record)
-            compacted = "compact" in configs.get(record.topic, {}).get("cleanup.policy", "compact")
-            if compacted and (key, record.partition) in committed:  # a later record has replaced it
+            if (key_of(record), record.partition) in committed:
+                # Its partition is committed: a later record has replaced it, or its row was changed since.
                 published.append(record.id)
-                continue
-            why = ""
-            if record.topic not in present:
-                why = f"topic '{record.topic}' does not exist"
-            elif compacted and (key in matches.others or record.value is None):
-                why = f"topic '{record.topic}' is compacted"
-            elif record.topic in cut and _may_be_expired(configs[record.topic], trace.time_ms):
-                why = f"topic '{record.topic}' has deleted old records"
-            if why:
+            elif why := self._why_undecided(record, matches, trace, cut, configs):
                 undecided.append(record.id)
                 reason = why
         if not undecided:
             return Found(published)
-        return Found(published, undecided, self._is_committed(trace), reason)
+        return Found(published, undecided, is_committed or self._is_committed(trace), reason)
+
+    def _why_undecided(
+        self,
+        record: MarkedRecord,
+        matches: Matches,
+        trace: Trace,
+        cut: Collection[str],
+        configs: Mapping[str, Mapping[str, str]],
+    ) -> str:
+        """Returns why a record that was not seen may have been in the log; empty if it was not."""
+        topic, config = record.topic, configs.get(record.topic)
+        if config is None:
+            return f"topic '{topic}' does not exist"
+        age_ms = time.time() * 1000 - trace.time_ms + _MARGIN_MS
+        if "compact" in config.get("cleanup.policy", "compact"):
+            replaced = key_of(record) in matches.others or record.value is None
+            if replaced or age_ms > int(config.get("delete.retention.ms", 0)):
+                return f"topic '{topic}' is compacted"
+        if topic in cut and _may_be_expired(config, age_ms):
+            return f"topic '{topic}' has deleted old records"
+        return ""
 
     def _config(self, topic: str) -> Mapping[str, str]:
         try:
@@ -162,14 +176,12 @@ class LogSearch:
         return any(True for _ in self._reader.read(ranges, COMMITTED))
 
 
-def _may_be_expired(config: Mapping[str, str], time_ms: int) -> bool:
-    """Returns whether a topic may have deleted records of a time because of their age, or of its size."""
+def _may_be_expired(config: Mapping[str, str], age_ms: float) -> bool:
+    """Returns whether a topic may have deleted records of an age because of it, or of its size."""
     if "delete" not in config.get("cleanup.policy", "delete"):
         return False
-    if int(config.get("retention.bytes", 0)) >= 0:
-        return True
     kept = int(config.get("retention.ms", 0))
-    return kept >= 0 and time.time() * 1000 - time_ms > kept - _MARGIN_MS
+    return int(config.get("retention.bytes", 0)) >= 0 or 0 <= kept < age_ms
 
 
 def _seen(message: Message, topic: str, key: bytes) -> Seen:

@@ -37,7 +37,8 @@ class Matches:
     """Which of an attempt's records have been seen in the log.
 
     Attributes:
-        repeated: Keys of which the log has a record more often than the attempt, or not surely of it.
+        doubtful: Keys of which records have been seen that may be of others: only their content tells.
+        repeated: Those of them of which the log has a record more often than the attempt.
         others: Keys of which the log has records that are not the attempt's.
     """
 
@@ -49,6 +50,7 @@ class Matches:
             time_ms: The timestamp of those that have none of their own.
             exact: The topics of which only that is seen that was written after the attempt began.
         """
+        self.doubtful: set[Key] = set()
         self.repeated: set[Key] = set()
         self.others: set[Key] = set()
         self._time_ms = time_ms
@@ -82,9 +84,10 @@ class Matches:
             del self._missing[record.id]
             self._found.append(record)
         # The time is the attempt's alone. Equal rows of it that were purged are seen, and not missing.
-        ambiguous = appended or seen.timestamp[1] != self._time_ms
-        if ambiguous and (at is None or (appended and seen.topic not in self._exact)):
-            self.repeated.add(key)
+        if appended or seen.timestamp[1] != self._time_ms:
+            self.doubtful.add(key)
+            if at is None or (appended and seen.topic not in self._exact):
+                self.repeated.add(key)
 
     def _fits(self, record: MarkedRecord, seen: Seen, appended: bool) -> bool:
         timely = appended or seen.timestamp[1] == (record.timestamp_ms or self._time_ms)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from outbox_kafka_client.admin import LATEST, KafkaAdmin
 from outbox_sdk import MarkedRecord
 
@@ -29,6 +29,9 @@ _AHEAD_MS: Final = 60_000
 
 _TIMEOUT: Final = 10.0
 """Seconds to wait for the broker."""
+
+_ENDS_SECONDS: Final = 1.0
+"""Seconds to wait for the ends of partitions; one without a leader is left out, and then read as a whole."""
 
 _own_timestamp = itemgetter(MarkedRecord._fields.index("timestamp_ms"))
 
@@ -100,8 +103,8 @@ class Tracer:
         now = int(self._clock() * 1000)
         self.last_ms = now if not now <= self.last_ms <= now + _AHEAD_MS else self.last_ms + 1
         for topic in topics - self._timed.keys():
-            self._timed[topic] = self._finds_by_time(topic)
-        untimed = {topic for topic in topics if not self._timed[topic]}
+            self._look_up(topic)
+        untimed = {topic for topic in topics if not self._timed.get(topic)}
         if any(map(_own_timestamp, records)):
             untimed |= {record.topic for record in records if record.timestamp_ms}
         return Trace(self.last_ms, self._ends(untimed) if untimed else {})
@@ -112,16 +115,20 @@ class Tracer:
             self._client = KafkaAdmin(self._settings, driver_error)
         return self._client
 
-    def _finds_by_time(self, topic: str) -> bool:
+    def _look_up(self, topic: str) -> None:
+        """Looks up whether the time finds a topic's records; a topic that is new may not tell yet."""
         try:
             config = self._admin.topic_config(topic, _TIMEOUT)
-        except KafkaException:  # not permitted, or no answer
-            return False
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                self._timed[topic] = False
+            return
         found = config.get("message.timestamp.type"), config.get("cleanup.policy")
-        return found == ("CreateTime", "delete")
+        self._timed[topic] = found == ("CreateTime", "delete")
 
     def _ends(self, topics: Collection[str]) -> Mapping[str, Mapping[int, int]]:
         ends: dict[str, dict[int, int]] = {topic: {} for topic in topics}
-        for (topic, number), end in self._admin.offsets(topics, LATEST, _TIMEOUT).items():
+        found = self._admin.offsets(topics, LATEST, _ENDS_SECONDS, complete=False)
+        for (topic, number), end in found.items():
             ends[topic][number] = end.offset
         return ends

@@ -133,7 +133,7 @@ class KafkaAdmin:
         return self._config(ConfigResource(ConfigResource.Type.TOPIC, topic), timeout)
 
     def offsets(
-        self, topics: Collection[str], when: int, timeout: float
+        self, topics: Collection[str], when: int, timeout: float, *, complete: bool = True
     ) -> dict[tuple[str, int], ListOffsetsResultInfo]:
         """Returns an offset of each partition, as readers of uncommitted records see it.
 
@@ -142,6 +142,7 @@ class KafkaAdmin:
             when: That of the first record of this time or a later one, in milliseconds since the epoch;
                 or ``LATEST``, ``EARLIEST``, or ``NEWEST``, which needs Kafka 3.0.
             timeout: Seconds to wait, also for partitions that have no leader.
+            complete: Whether it is an error if some have none for so long; otherwise they are left out.
 
         Returns:
             Topic and partition → offset and timestamp. The offset is -1 if there is no such record; a
@@ -150,6 +151,8 @@ class KafkaAdmin:
         Raises:
             DriverError: The broker cannot be reached or refuses.
         """
+        if not topics:
+            return {}
         deadline, found = time.monotonic() + timeout, dict[tuple[str, int], ListOffsetsResultInfo]()
         known = self.wait_for_cluster(timeout).topics
         places = [(topic, number) for topic in topics if topic in known for number in known[topic].partitions]
@@ -169,7 +172,10 @@ class KafkaAdmin:
                 except KafkaException as caught:
                     error = caught.args[0]
             if error is not None:
-                if not error.retriable() or time.monotonic() > deadline:
+                over = time.monotonic() > deadline
+                if over and error.retriable() and not complete:
+                    break
+                if over or not error.retriable():
                     raise self._create_error("cannot read the offsets of partitions", error, self._settings)
                 time.sleep(_RETRY_SECONDS)
         return found

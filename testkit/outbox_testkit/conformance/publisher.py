@@ -301,7 +301,7 @@ class TransactionalConformance(Publishing):
     def test_records_of_the_last_attempt_are_found_one_by_one(self, under_test: TopicUnderTest) -> None:
         sender, records = under_test.open_transactional(), every_kind(under_test.topic)
         assert sender.publish(records, "published") == []
-        others = [each._replace(id=each.id + 100, value=b"other") for each in records]
+        others = [each._replace(id=each.id + 100, key=f"{each.key}!") for each in records]
         for looking in (sender, under_test.open_transactional()):
             attempt = looking.attempt()
             assert attempt is not None
