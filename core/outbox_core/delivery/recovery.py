@@ -275,10 +275,10 @@ class Recovery:
         if attempt is None and noted is not None:
             raise _missing_checkpoint(name, noted)
         checkpoint = _decoded(name, attempt)
-        rows: Sequence[MarkedRecord] = ()
-        if checkpoint.attempted is not None:
-            rows = yield ReadRows(checkpoint.attempted)
-        if not rows or checkpoint.attempted is None or attempt is None:
+        if attempt is None or checkpoint.attempted is None:
+            return _InLog(checkpoint.published)
+        rows: Sequence[MarkedRecord] = yield ReadRows(checkpoint.attempted)
+        if not rows:
             return _InLog(checkpoint.published)
         found: Found = yield FindPublished(name, rows, attempt.trace)
         purges = self.undecided is Undecided.PURGE or (

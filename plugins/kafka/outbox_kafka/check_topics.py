@@ -96,17 +96,21 @@ def topic_findings(
     """
     user = _user(settings)
     topics = {state: [topic for topic in access if access[topic] is state] for state in Access}
-    for state, operation, consequence in (
-        (Access.REFUSED, "write", "a record for it parks its key"),
-        (Access.UNREADABLE, "read", "a lane whose transaction has an unknown outcome cannot begin anew"),
+    for state, operation, verb, consequence in (
+        (Access.REFUSED, "Write", "write to", "a record for it parks its key"),
+        (
+            Access.UNREADABLE,
+            "Read",
+            "read",
+            "a lane whose transaction has an unknown outcome cannot begin anew",
+        ),
     ):
         named = [topic for topic in topics[state] if topic in patterns]
         matched = [topic for topic in topics[state] if topic not in patterns]
         for level, refused in ((Level.ERROR, named), (Level.WARNING, matched)):
             if refused:
-                to = "to " * (operation == "write")
-                message = f"{user} may not {operation} {to}{_listed(refused)}: {consequence}"
-                yield Finding(level, _SUBJECT, message, _grant(operation.title(), refused, settings))
+                message = f"{user} may not {verb} {_listed(refused)}: {consequence}"
+                yield Finding(level, _SUBJECT, message, _grant(operation, refused, settings))
     if hidden := topics[Access.HIDDEN]:
         message = f"whether {user} may write to {_listed(hidden)} cannot be seen: the broker does not tell"
         yield Finding(Level.WARNING, _SUBJECT, message, _grant("Describe", hidden, settings))

@@ -82,12 +82,11 @@ class _Progress:
         self._records = 0
         self._offsets: dict[Partition, int] = {}
 
-    def reached(self, place: Partition, offset: int, *, is_record: bool) -> int:
-        """Notes a record or the end of a partition; returns how many records it is."""
+    def reached(self, place: Partition, offset: int, records: int) -> None:
+        """Notes one record or none at an offset."""
         if self._offsets.get(place) != offset:  # the end of a partition is said again and again
             self._offsets[place], self.moved = offset, time.monotonic()
-        self._records += is_record
-        return int(is_record)
+        self._records += records
 
     def say(self, left: int) -> None:
         """Logs from time to time how far the read is."""
@@ -139,11 +138,12 @@ class LogReader:
                     if error is not None and error.code() != _EOF:
                         self._bear(error, place, since=progress.moved)
                     elif place in rest:
+                        records = int(error is None)
+                        progress.reached(place, offset, records)
                         # Neither compacted records, nor aborted ones, nor ends of transactions are shown.
-                        following = offset + progress.reached(place, offset, is_record=error is None)
-                        if error is None and offset < rest[place].end:
+                        if records and offset < rest[place].end:
                             yield message
-                        if following >= rest[place].end:
+                        if offset + records >= rest[place].end:
                             del rest[place]
                             consumer.incremental_unassign([TopicPartition(*place)])
                 if rest and time.monotonic() - progress.moved > self._timeout:

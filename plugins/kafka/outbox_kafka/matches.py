@@ -37,6 +37,7 @@ class Matches:
     """Which of an attempt's records have been seen in the log.
 
     Attributes:
+        found: The records that have been seen.
         doubtful: Keys of which records have been seen that may be of others: only their content tells.
         repeated: Those of them of which the log has a record more often than the attempt.
         others: Keys of which the log has records that are not the attempt's.
@@ -50,13 +51,13 @@ class Matches:
             time_ms: The timestamp of those that have none of their own.
             exact: The topics of which only that is seen that was written after the attempt began.
         """
+        self.found: list[MarkedRecord] = []
         self.doubtful: set[Key] = set()
         self.repeated: set[Key] = set()
         self.others: set[Key] = set()
         self._time_ms = time_ms
         self._exact = frozenset(exact)
         self._missing = {record.id: record for record in records}
-        self._found: list[MarkedRecord] = []
         self._wanted: dict[tuple[Any, ...], list[MarkedRecord]] = defaultdict(list)
         self._times: dict[tuple[Any, ...], set[int]] = defaultdict(set)
         for record in reversed(records):  # the first of equal ones is the last in its list
@@ -82,7 +83,7 @@ class Matches:
         if (at := next(fitting, None)) is not None:
             record = waiting.pop(at)
             del self._missing[record.id]
-            self._found.append(record)
+            self.found.append(record)
         # The time is the attempt's alone. Equal rows of it that were purged are seen, and not missing.
         if appended or seen.timestamp[1] != self._time_ms:
             self.doubtful.add(key)
@@ -102,11 +103,6 @@ class Matches:
     def missing(self) -> Sequence[MarkedRecord]:
         """The records that have not been seen, in the order in which they were published."""
         return list(self._missing.values())
-
-    @property
-    def found(self) -> Sequence[MarkedRecord]:
-        """The records that have been seen."""
-        return self._found
 
 
 def key_of(record: MarkedRecord) -> Key:

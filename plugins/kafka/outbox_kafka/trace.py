@@ -107,7 +107,10 @@ class Tracer:
         untimed = {topic for topic in topics if not self._timed.get(topic)}
         if any(map(_own_timestamp, records)):
             untimed |= {record.topic for record in records if record.timestamp_ms}
-        return Trace(self.last_ms, self._ends(untimed) if untimed else {})
+        if untimed:
+            return Trace(self.last_ms, self._ends(untimed))
+        self._client = None  # its threads and connections serve nothing any more
+        return Trace(self.last_ms, {})
 
     @property
     def _admin(self) -> KafkaAdmin:

@@ -87,6 +87,14 @@ def test_what_exactly_once_needs_of_a_broker_is_judged(
     assert level is Level.OK or "xactly-once" in finding.message
 
 
+def test_the_session_of_several_brokers_is_named_as_it_may_tear_transactions() -> None:
+    broker = {"broker.session.timeout.ms": "9000"}
+    [finding] = transaction_findings(broker, 3, producer_settings({}), TransactionLog())
+    assert finding.level is Level.OK
+    assert "within 9000 ms" in finding.message
+    assert not list(transaction_findings(broker, 1, producer_settings({}), TransactionLog()))
+
+
 @pytest.mark.parametrize(
     ("config", "cure"),
     [

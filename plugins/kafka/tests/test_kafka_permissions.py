@@ -60,6 +60,25 @@ def test_a_topic_that_may_not_be_written_to_is_found(secured: SecuredKafka, topi
     assert "not created yet" in missing.message
 
 
+def test_a_topic_that_may_be_written_to_and_not_read_is_found_for_exactly_once(
+    secured: SecuredKafka, topic: str
+) -> None:
+    name = f"{topic}-unreadable"
+    publisher(secured.bootstrap).prepare([name], 1)
+    grant(secured, ResourceType.TOPIC, name, AclOperation.WRITE)
+    [finding] = check(secured, "Kafka topics", name)
+    assert finding.level is Level.OK, "at-least-once delivery reads nothing"
+    [finding] = check(secured, "Kafka topics", name, transactional=True)
+    assert finding.level is Level.ERROR
+    assert f"user 'app' may not read '{name}'" in finding.message
+    assert f"--allow-principal User:app --operation Read --topic {name}" in finding.cure
+    [finding] = check(secured, "Kafka topics", f"{topic}-unread*", transactional=True)
+    assert finding.level is Level.WARNING
+    grant(secured, ResourceType.TOPIC, name, AclOperation.READ)
+    [finding] = check(secured, "Kafka topics", name, transactional=True)
+    assert finding.level is Level.OK
+
+
 def test_a_transactional_id_that_may_not_be_used_is_found(secured: SecuredKafka) -> None:
     publisher(secured.bootstrap).open_transactional("warm").close()  # creates the log of transactions
     subject = "Kafka transactional ids"
