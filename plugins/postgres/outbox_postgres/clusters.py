@@ -12,6 +12,7 @@ from outbox_sdk.portable.columns import TAKEOVER
 
 from outbox_postgres.layout import Layout
 from outbox_postgres.names import quoted
+from outbox_postgres.predicates import AGE
 from outbox_postgres.session import Session
 from outbox_postgres.settled import FIRST
 from outbox_postgres.sql_ascii import stored
@@ -101,7 +102,7 @@ def origins_query(outbox: str, column: str) -> str:
             SELECT count(*) AS number FROM (SELECT FROM {outbox} WHERE {name} = cluster LIMIT $1) AS sample
         ) AS counted CROSS JOIN LATERAL (
             -- As ``Source.between``: no index but that of the clusters has this order.
-            SELECT extract(epoch FROM clock_timestamp() - create_time)::float8 AS age FROM {outbox}
+            SELECT {AGE} AS age FROM {outbox}
             WHERE ({name}, id) >= (cluster, {FIRST}) AND {name} <= cluster ORDER BY {name}, id LIMIT 1
         ) AS oldest
         WHERE cluster IS NOT NULL ORDER BY cluster"""

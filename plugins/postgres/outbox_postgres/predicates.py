@@ -36,9 +36,12 @@ SAMPLE = 64
 SMALL = 100
 """Up to so many rows, all of them do."""
 CREATED = (
-    f"CASE WHEN {{}} <= {SMALL} OR id % {SAMPLE} = 0 THEN date_part('epoch', create_time::timestamptz) END"
+    f"CASE WHEN isfinite(create_time) AND ({{}} <= {SMALL} OR id % {SAMPLE} = 0)"
+    " THEN date_part('epoch', create_time::timestamptz) END"
 )
 """When a row was created, given how many are marked or selected; null for a row that does not tell."""
+AGE = "extract(epoch FROM clock_timestamp() - CASE WHEN isfinite(create_time) THEN create_time END)::float8"
+"""How many seconds ago a row was created; null for one that does not tell, as ``infinity`` does not."""
 BYTES = (
     # Known without a look at the value itself, wherever that is stored.
     "coalesce(octet_length(kafka_value), 0)::bigint + coalesce(octet_length(kafka_key), 0)"

@@ -11,6 +11,7 @@ from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import GUARD
 
 from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS
+from outbox_postgres.predicates import AGE
 
 SESSION = """
 SELECT set_config('default_transaction_isolation', 'read committed', false),
@@ -143,8 +144,7 @@ class Statements:
         self.count = f"SELECT count(*) FROM (SELECT FROM {outbox} LIMIT $1) AS sample"
         self.spread = f"SELECT min(id), max(id) FROM {outbox}"
         self.oldest = f"""
-            SELECT extract(epoch FROM clock_timestamp() - create_time)::float8
-            FROM (
+            SELECT {AGE} FROM (
                 SELECT id, kafka_key, create_time, row_number() OVER (ORDER BY id) AS place FROM {outbox}
             ) AS placed
             WHERE place > $2 OR {KEY} NOT IN ({PARKED_KEYS.format(letters)})

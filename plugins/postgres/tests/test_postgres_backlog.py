@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -39,6 +40,17 @@ def test_the_backlog_is_counted_while_small_and_estimated_when_large(outbox: Out
     assert not large.exact
     assert large.records == pytest.approx(MAX_COUNTED * 4, rel=0.1)
     assert 59 < (large.oldest or 0) < 120
+
+
+@pytest.mark.parametrize("time", ["infinity", "-infinity", "4713-01-01 00:00 BC", "294276-12-31 23:59"])
+def test_a_row_may_have_any_time_that_the_column_takes(hand: Hand, outbox: Outbox, time: str) -> None:
+    outbox.write()
+    outbox.admin.execute("UPDATE outbox SET create_time = %s", (time,))
+    assert hand.table.backlog().records == 1
+    oldest = hand.table.backlog().oldest
+    assert oldest is None if "inf" in time else isinstance(oldest, float)
+    [record] = hand.mark()
+    assert record.created is None or math.isfinite(record.created)
 
 
 def test_the_oldest_leaves_out_the_rows_of_parked_keys(
