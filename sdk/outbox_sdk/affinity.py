@@ -67,6 +67,10 @@ class Origin:
     arrival: str = ""
     replicas: Mapping[int, str] = field(default_factory=dict, repr=False)
 
+    def is_of_another(self, default: int | None) -> bool:
+        """Returns whether a table is another cluster's, by the column's default; ``None`` is no number."""
+        return default != self.own and default in self.known
+
 
 @dataclass(frozen=True, slots=True)
 class Takeover:

@@ -13,7 +13,7 @@ from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.clusters import numbers_query
 from outbox_postgres.layout import Layout
 from outbox_postgres.names import quoted
-from outbox_postgres.origin_columns import IDS_OF_CLUSTER, due_columns, first_id, index_ddl, writes
+from outbox_postgres.origin_columns import IDS_OF_CLUSTER, default_fault, first_id, index_ddl, writes
 
 _PUBLISHED = """
 SELECT p.pubname, p.pubinsert, p.pubupdate, p.pubdelete, c.oid::bigint
@@ -65,13 +65,8 @@ def _default(catalogue: Catalogue, layout: Layout, origin: Origin) -> Finding:
     column = columns[origin.column]
     if writes(column, origin.own):
         return Finding(Level.OK, subject, f"cluster {origin.own}, by the default of {origin.column}")
-    return Finding(
-        Level.ERROR,
-        subject,
-        f"the default of {origin.column} is {column.default or 'missing'}, and this is cluster {origin.own}: "
-        "rows that are written with SQL would belong to no cluster or to another",
-        f"run 'outbox init', or: {'; '.join(due_columns(layout.outbox, origin, columns))}",
-    )
+    fault = default_fault(layout.outbox, origin, columns)
+    return Finding(Level.ERROR, subject, fault.message, fault.cure)
 
 
 def _null(catalogue: Catalogue, layout: Layout, origin: Origin) -> Iterator[Finding]:

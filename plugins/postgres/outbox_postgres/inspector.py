@@ -15,7 +15,7 @@ from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.fault import Fault
 from outbox_postgres.layout import Layout
 from outbox_postgres.options import PostgresOptions
-from outbox_postgres.origin_columns import affinity_faults
+from outbox_postgres.origin_columns import affinity_faults, constant, default_fault
 from outbox_postgres.schema_row import read_schema, require_known
 
 _TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
@@ -61,6 +61,9 @@ class Inspector:
         faults = list(self.faults(layout, eligible))
         for table in auxiliary_tables(layout.fence, layout.dead_letters):
             faults += self.auxiliary_faults(layout, table)
+        columns, origin = self._catalogue.columns(layout.oid), self._options.origin
+        if origin and origin.column in columns and origin.is_of_another(constant(columns[origin.column])):
+            faults += [] if self._read_only else [default_fault(layout.outbox, origin, columns)]
         purpose = "watched" if self._read_only else "harvested"
         _refuse_if(faults, f"outbox {layout.outbox} in database '{layout.database}' cannot be {purpose}")
 

@@ -104,10 +104,26 @@ def due_columns(outbox: TableName, origin: Origin, found: Mapping[str, Column]) 
 
 def writes(column: Column, cluster: int) -> bool:
     """Returns whether the default of a column is a cluster's number; true for what is no constant."""
-    if column.default is None:
-        return False
-    constant = _CONSTANT.fullmatch(column.default)
-    return constant is None or int(constant[1]) == cluster
+    return column.default is not None and constant(column) in {None, cluster}
+
+
+def default_fault(outbox: TableName, origin: Origin, found: Mapping[str, Column]) -> Fault:
+    """Returns the fault of a default by which new rows are not of this cluster."""
+    column = found[origin.column]
+    cure = f"run 'outbox init', or: {'; '.join(due_columns(outbox, origin, found))}"
+    if origin.is_of_another(number := constant(column)):
+        cure = f"correct clusterID; or, if the table came from cluster {number}, {cure}"
+    return Fault(
+        f"the default of {origin.column} is {column.default or 'missing'}, and this is cluster {origin.own}: "
+        "rows that are written with SQL would belong to no cluster or to another",
+        cure,
+    )
+
+
+def constant(column: Column) -> int | None:
+    """Returns the number that is the default of a column; ``None`` if it is none."""
+    number = _CONSTANT.fullmatch(column.default or "")
+    return int(number[1]) if number else None
 
 
 def affinity_faults(

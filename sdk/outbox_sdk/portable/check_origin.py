@@ -52,13 +52,6 @@ def orphans(origin: Origin, backlogs: Collection[OriginBacklog]) -> Finding | No
     return Finding(Level.WARNING, "orphans", f"nobody serves the rows of cluster {rows}", cure)
 
 
-def wrong_default(origin: Origin, default: int | None, cure: str) -> Finding:
-    """Returns the finding for a default of the column that is another than this cluster's number."""
-    whose = "none that is a number" if default is None else str(default)
-    seen = f"the default of {origin.column} is {whose}, and this is cluster {origin.own}"
-    return Finding(Level.WARNING, "cluster default", seen, cure)
-
-
 def no_origin_index(origin: Origin, cure: str) -> Finding:
     """Returns the finding for an outbox without an index of the column and ``id``."""
     seen = f"no index starts with {origin.column}, id: marks pass the rows of other clusters one by one"
@@ -66,11 +59,10 @@ def no_origin_index(origin: Origin, cure: str) -> Finding:
 
 
 def _default(session: Session, outbox: TableName, origin: Origin) -> Iterator[Finding]:
-    idiom, columns = session.idiom, OriginColumns(session.idiom, outbox, origin)
+    columns = OriginColumns(session.idiom, outbox, origin)
     if (default := columns.default(session)) != origin.own:
-        right = idiom.set_default(outbox, origin.column, str(origin.own))
-        cure = f"run 'outbox init', or let somebody run: {right}" if right else "create the table anew"
-        yield wrong_default(origin, default, cure)
+        level = Level.ERROR if origin.is_of_another(default) else Level.WARNING
+        yield Finding(level, "cluster default", *columns.wrong_default(default))
 
 
 def _index(session: Session, outbox: TableName, origin: Origin) -> Iterator[Finding]:

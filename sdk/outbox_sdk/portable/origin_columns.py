@@ -60,6 +60,15 @@ class OriginColumns:
         number = re.fullmatch(r"[\s('\"]*(-?\d+)[\s)'\"]*", self._written(session, self._origin.column))
         return int(number[1]) if number else None
 
+    def wrong_default(self, default: int | None) -> tuple[str, str]:
+        """Returns what is wrong with a default that is not this cluster's number, and the cure."""
+        origin, right = self._origin, self._right_default()
+        whose = "none that is a number" if default is None else str(default)
+        cure = f"run 'outbox init', or let somebody run: {right}" if right else "create the table anew"
+        if origin.is_of_another(default):
+            cure = f"correct clusterID; or, if the table came from cluster {default}, {cure}"
+        return f"the default of {origin.column} is {whose}, and this is cluster {origin.own}", cure
+
     def index(self, session: Session) -> str:
         """Returns the name of an index of the column and ``id``; empty if there is none."""
         return find_index(session, self._outbox, (self._origin.column, "id"))

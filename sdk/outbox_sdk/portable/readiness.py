@@ -15,6 +15,7 @@ from outbox_sdk.portable.columns import (
 )
 from outbox_sdk.portable.described import Described
 from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.origin_columns import OriginColumns
 from outbox_sdk.portable.schema_row import read_schema
 from outbox_sdk.portable.session import Session
 from outbox_sdk.schema import refusal
@@ -49,6 +50,10 @@ def require(dialect: Described, session: Session, eligible: Sequence[Condition] 
     faults = missing_columns(options.outbox, OUTBOX_COLUMNS, found[options.outbox])
     if absent := missing_columns(options.outbox, _asked(eligible, options.origin), found[options.outbox]):
         faults += [f"{absent[0]}; run 'outbox init', which adds what the affinity needs"]
+    elif eligible and (origin := options.origin):
+        columns = OriginColumns(dialect.idiom, options.outbox, origin)
+        if origin.is_of_another(default := columns.default(session)):
+            faults += ["; ".join(columns.wrong_default(default))]
     fence = set(FENCE_COLUMNS).difference(ADDED_FENCE_COLUMNS)
     faults += missing_columns(options.fence, fence, found[options.fence])
     faults += missing_columns(options.dead_letters, DEAD_LETTER_COLUMNS, found[options.dead_letters])

@@ -113,10 +113,16 @@ class OriginConformance(Conformance):
             aged_hand = led(clusters, ColumnIs(COLUMN, existing, 0.05, arrival))
             assert until_found(aged_hand.values)[:5] == before
 
-    def test_a_default_of_another_cluster_is_told(self, clusters: Box, stack: ExitStack) -> None:
-        moved_to = Box(of(clusters, origin(own=THIRD)), stack)
-        told = [each for each in moved_to.dialect.check() if each.level is not Level.OK]
-        assert any(f"default of {COLUMN} is {OWN}" in each.message for each in told)
+    def test_the_table_of_another_cluster_is_not_harvested(self, clusters: Box, stack: ExitStack) -> None:
+        """Two clusters with one ``clusterID`` would deliver its rows twice."""
+        mistaken = Box(of(clusters, origin(own=THIRD)), stack)
+        (finding,) = [each for each in mistaken.dialect.check() if "default" in each.message]
+        assert finding.level is Level.ERROR
+        assert f"default of {COLUMN} is {OWN}" in finding.message
+        assert finding.cure.startswith("correct clusterID")
+        with pytest.raises(DriverError, match=f"default of {COLUMN} is {OWN}.*correct clusterID") as caught:
+            mistaken.connect([ColumnIs(COLUMN, THIRD)])
+        assert not caught.value.retryable
 
     def test_the_check_tells_what_is_missing_and_who_is_served_by_nobody(
         self, box: Box, stack: ExitStack
