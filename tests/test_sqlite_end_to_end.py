@@ -87,6 +87,27 @@ class Trial:
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_a_compacted_copy_may_take_the_place_of_the_file(
+    tmp_path: Path, kafka_bootstrap: str, topic: str, delivery: str
+) -> None:
+    trial = Trial(tmp_path, kafka_bootstrap, topic, delivery=delivery)
+    trial.tell("init", "--topic", topic, "--partitions", "4")
+    with contextlib.closing(Harvester("only", trial.settings)) as harvester:
+        with trial.writing():
+            trial.wait_for(300)
+        until(lambda: len(set(trial.counts())) == 1, "the outbox is empty", 60)
+        with sqlite3.connect(trial.database) as connection:
+            connection.execute("VACUUM INTO ?", (str(tmp_path / "copy"),))
+        (tmp_path / "copy").replace(trial.database)
+        with trial.writing():
+            trial.wait_for(300)
+        until(lambda: len(set(trial.counts())) == 1, "the outbox is empty", 60)
+        harvester.leave()
+    (audit,) = trial.tell("audit", "--ledger", str(trial.ledger), "--exactly-once")["audits"]
+    assert audit["sent"] == trial.counts()[0] > 600
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_nothing_is_lost_or_out_of_order_when_a_harvester_is_killed(
     tmp_path: Path, kafka_bootstrap: str, topic: str, delivery: str
 ) -> None:

@@ -15,6 +15,7 @@ from outbox_sdk.portable import CAPABILITIES, Idiom, PortableDialect, PortableOp
 from outbox_sdk.portable.check import check
 from outbox_sdk.portable.outboxes import TablePattern
 
+from outbox_sqlite.file_connection import FileConnection
 from outbox_sqlite.idiom import SqliteIdiom, lane, text
 
 _OLDEST = (3, 31)
@@ -80,7 +81,12 @@ class SqliteDialect(PortableDialect):
     def _opened(self, *settings: str) -> sqlite3.Connection:
         uri = f"{Path(self.options.data_source).absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(
-            uri, uri=True, timeout=self.options.lock_timeout, isolation_level=None, check_same_thread=False
+            uri,
+            uri=True,
+            timeout=self.options.lock_timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=FileConnection,
         )
         connection.text_factory = text
         connection.create_function("outbox_lane", 2, lane, deterministic=True)

@@ -12,6 +12,8 @@ from outbox_sdk.portable import ErrorKind, Idiom, TableName
 from outbox_sdk.portable.rows import spellings
 from outbox_sdk.statement import Style
 
+from outbox_sqlite.file_connection import Replaced
+
 _TRANSIENT = (
     "SQLITE_BUSY",
     "SQLITE_LOCKED",
@@ -56,6 +58,8 @@ class SqliteIdiom(Idiom):
         name = str(getattr(error, "sqlite_errorname", ""))
         if "no such table" in str(error):
             return ErrorKind.NO_TABLE
+        if isinstance(error, Replaced):
+            return ErrorKind.TRANSIENT
         if "closed database" in str(error):  # the harvester closed it, and connects anew
             return ErrorKind.TRANSIENT
         if "already exists" in str(error) or name in (
