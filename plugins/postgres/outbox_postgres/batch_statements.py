@@ -70,7 +70,7 @@ class BatchStatements:
         self._time = time
         self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
         self._fence = fence
-        self._basis = basis(sequence)
+        self._basis = basis(outbox, sequence)
         self._parked = PARKED_KEYS.format(letters)
         self._sources = sources
         self._held = held = FENCE.format("", fence)

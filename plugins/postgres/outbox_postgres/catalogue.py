@@ -31,7 +31,7 @@ SELECT wanted FROM unnest($2::text[]) AS wanted
 WHERE NOT CASE WHEN wanted = 'UPDATE' THEN has_any_column_privilege($1::oid, wanted)
                ELSE has_table_privilege($1::oid, wanted) END
 """
-_SEQUENCE = """
+SEQUENCE_OF = """
 SELECT s.seqrelid::bigint
 FROM pg_attribute AS a
 JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind = 'r'
@@ -39,12 +39,16 @@ JOIN pg_depend AS o ON o.refclassid = 'pg_class'::regclass AND o.refobjid = a.at
                    AND o.refobjsubid = a.attnum AND o.classid = 'pg_class'::regclass
                    AND o.deptype IN ('a', 'i')
 JOIN pg_sequence AS s ON s.seqrelid = o.objid
-WHERE a.attrelid = $1 AND a.attname = 'id'
-  AND s.seqcache = 1 AND s.seqincrement > 0 AND NOT s.seqcycle
+WHERE a.attrelid = {} AND a.attname = 'id'
+  AND s.seqcache = 1 AND s.seqincrement = 1 AND NOT s.seqcycle
   AND (a.attidentity <> '' OR EXISTS (
       SELECT FROM pg_attrdef AS f
       JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid
       WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND d.refobjid = s.seqrelid))
+"""
+"""The sequence that gives out the ids of a table, one by one and in order, given the table's object id.
+
+With another increment an application usually gives out the ids of each step itself, to any transaction.
 """
 _REPLICATED = "SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1::oid)"
 _INDEXED = """
@@ -124,8 +128,17 @@ class Catalogue:
 
     def sequence_of_ids(self, oid: int) -> int | None:
         """Returns the sequence that generates all ids of a table that are given out here, in order."""
-        found = self._rows(_SEQUENCE, oid)
+        found = self._rows(SEQUENCE_OF.format("$1"), oid)
         return found[0][0] if found else None
+
+    def may_read_sequence(self, sequence: int) -> bool:
+        """Returns whether the user may read what a sequence has given out."""
+        query = "SELECT has_sequence_privilege($1::oid, 'SELECT, USAGE')"
+        return bool(self._rows(query, sequence)[0][0])
+
+    def name(self, oid: int) -> str:
+        """Returns the name of a table or sequence, as SQL writes it."""
+        return str(self._rows("SELECT $1::oid::regclass::text", oid)[0][0])
 
     def replicated(self, oid: int) -> bool:
         """Returns whether a subscription writes a table."""

@@ -22,6 +22,7 @@ from outbox_postgres.errors import translated
 from outbox_postgres.inspector import Inspector
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout, find_layout
+from outbox_postgres.names import quoted
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.search_path import Connection
 
@@ -113,7 +114,7 @@ def _outbox(connection: Connection, source: DataSource, options: PostgresOptions
         yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
     elif not all(fault.refusal for fault in faults) or catalogue.missing_privileges(layout.oid, ["SELECT"]):
         return
-    yield _ids(layout, options)
+    yield _ids(catalogue, layout, options)
     if options.origin:
         yield from check_origin(connection, catalogue, layout, options.origin)
     if options.intake:
@@ -146,17 +147,26 @@ def _journal(inspector: Inspector, layout: Layout) -> Iterator[Finding]:
         yield Finding(Level.OK, table.subject, f"{table.name} has the columns it needs")
 
 
-def _ids(layout: Layout, options: PostgresOptions) -> Finding:
+def _ids(catalogue: Catalogue, layout: Layout, options: PostgresOptions) -> Finding:
     if layout.sequence is None or (layout.replicated and not options.origin):
         return Finding(
             Level.WARNING,
             "record ids",
-            "not all ids come from a sequence of the table's own without cache, so that they may not follow "
-            "the order of writing and every mark and selection reads from the head of the table",
-            f"make the default of {layout.outbox}.id a sequence that the column owns, with CACHE 1",
+            "not all ids come one by one from a sequence of the table's own without cache, so that they may "
+            "not follow the order of writing and every mark and selection reads from the head of the table",
+            f"let a sequence that the column owns, with INCREMENT 1 and CACHE 1, give out {layout.outbox}.id",
         )
     if not options.skip_settled:
         return Finding(Level.OK, "record ids", "every look starts at the head of the table, as configured")
+    harvests = not catalogue.missing_privileges(layout.oid, ["DELETE"])
+    if harvests and not catalogue.may_read_sequence(layout.sequence):
+        return Finding(
+            Level.WARNING,
+            "record ids",
+            f"user '{layout.user}' may not read the sequence of {layout.outbox}.id: a row whose id the "
+            "sequence has not given out, far above all others, would delay new ones by seconds",
+            f"GRANT SELECT ON SEQUENCE {catalogue.name(layout.sequence)} TO {quoted(layout.user)}",
+        )
     return Finding(Level.OK, "record ids", "ids are given out in order by a sequence of the table's own")
 
 

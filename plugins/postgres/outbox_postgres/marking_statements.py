@@ -59,7 +59,7 @@ class MarkingStatements:
         self._outbox = outbox
         self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
         self._fence = fence
-        self._basis = basis(sequence)
+        self._basis = basis(outbox, sequence)
         self._parked = PARKED_KEYS.format(letters)
         self._sources = sources
         self.mark = cache(self._mark)

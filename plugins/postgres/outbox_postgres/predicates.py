@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from outbox_sdk.portable import TableName
+
+from outbox_postgres.ddl import literal
 from outbox_postgres.parking_statements import FENCE_MATCHES
 
 SEQUENCE_SHIFT = 32
@@ -50,19 +53,23 @@ BYTES = (
 """How many bytes a row has."""
 
 
-def basis(sequence: int | None) -> str:
-    """Returns what a start rests on, as one number: the sequence's file in the upper half, then the releases.
+def basis(outbox: TableName, sequence: int | None) -> str:
+    """Returns what a start rests on, as one number: where ids come from in the upper half, then the releases.
 
-    ``TRUNCATE ... RESTART IDENTITY`` and ``ALTER SEQUENCE ... RESTART`` give the sequence another file.
+    ``TRUNCATE ... RESTART IDENTITY`` and ``ALTER SEQUENCE ... RESTART`` give the sequence another file. A
+    table that takes the outbox's name has another object id.
 
     Args:
+        outbox: The outbox table.
         sequence: The object id of the sequence, or ``None`` if ids come from none.
     """
     if sequence is None:
         return "releases"
-    return f"(releases # (coalesce(pg_relation_filenode({sequence}), 0)::bigint << {SEQUENCE_SHIFT}))"
+    table = f"coalesce(to_regclass({literal(str(outbox))})::oid::bigint, 0)"
+    file = f"coalesce(pg_relation_filenode({sequence}), 0)::bigint"
+    return f"(releases # (({file} # {table}) << {SEQUENCE_SHIFT}))"
 
 
 def restarted(known: int, seen: int) -> bool:
-    """Returns whether the sequence began anew between two values of :func:`basis`."""
+    """Returns whether ids come from elsewhere, or begin anew, between two values of :func:`basis`."""
     return known >> SEQUENCE_SHIFT != seen >> SEQUENCE_SHIFT

@@ -13,6 +13,9 @@ the lock stays until the transaction has ended, be it prepared, rolled back to a
 3. once none of these holders is left, every snapshot taken from then on shows each row up to N that there
    will ever be. N + 1 is the *horizon*.
 
+N is no newer than the last id that the sequence gave out, where that may be read: a row whose id somebody
+chose may lie far above all others, and marks would start behind those.
+
 A mark that began after that and took every row of its lane below some id at or below the horizon need not be
 followed by another look there, until the lane takes a new leader id, resets a row, or a key is freed.
 
@@ -87,6 +90,9 @@ from outbox_sdk import Batch
 FIRST = -(2**63)
 """Below every id: the head of the table."""
 
+LAST = 2**63 - 1
+"""The greatest id."""
+
 LISTING_INTERVAL = 0.5
 """Seconds between two looks at the newest id and the holders of the sequence, at most."""
 
@@ -145,7 +151,7 @@ class Settled:
         self._began = (start, now, keys)
         return start
 
-    def marked(self, found: int, span: tuple[int, int] | None, behind: Sequence[Batch] = ()) -> None:
+    def marked(self, found: int, span: tuple[int, int] | None, behind: Sequence[Batch] = ()) -> bool:
         """Records the result of the mark or selection that :meth:`begin` was called for.
 
         Args:
@@ -153,6 +159,10 @@ class Settled:
             span: The lowest and the highest id that it took; ``None`` when none was there to find, or when
                 all had been deleted by the time it came to them.
             behind: The batches that may have rows left where it looked: its own, and those pending.
+
+        Returns:
+            Whether a row was found below the start, where none can be if ids come from the sequence, in the
+            transaction that inserts them.
         """
         self._behind = tuple(behind)  # the caller may change its list
         start, began, self._keys_behind = self._began
@@ -160,7 +170,7 @@ class Settled:
         if start == FIRST:
             now = self._clock()
             self._head_due = now + max(HEAD_INTERVAL, HEAD_SHARE * (now - began))
-        if span and span[0] < self._start:
+        if amiss := bool(span and span[0] < self._start):
             self._start = self._horizon = self._candidate = FIRST
             self._holders = frozenset()
         elif span:
@@ -169,6 +179,7 @@ class Settled:
             self._start = max(self._start, min(span[1] + 1, self._horizon))
         elif not found:
             self._start = max(self._start, self._horizon)
+        return amiss
 
     def released(self) -> None:
         """Records that rows behind the start can be marked.
@@ -205,7 +216,7 @@ class Settled:
                 return
             self._horizon = self._candidate
         if newest is not None and newest >= self._horizon:
-            self._candidate = newest + 1
+            self._candidate = min(newest, LAST - 1) + 1
             self._holders = frozenset(holders)
             if not holders:
                 self._horizon = self._candidate

@@ -8,7 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from outbox_sdk import ColumnIs, Condition
 from outbox_sdk.portable import TableName
 
+from outbox_postgres.catalogue import SEQUENCE_OF
 from outbox_postgres.names import quoted
+from outbox_postgres.settled import FIRST, LAST
 
 FIRST_PARAMETER = 12
 """The number of the first parameter of a source; they are the last before those of batches."""
@@ -97,18 +99,28 @@ class Source:
             ) AS first
             WHERE NOT behind ORDER BY {order}"""
 
-    def listing(self) -> str:
-        """Returns the statement that reads the newest id of the source.
+    def listing(self, oid: int) -> str:
+        """Returns the statement that reads the newest id of the source that the sequence has given out.
 
         $1 an id, $2 the sequence, then the parameters of the source, which has no ages. The newest id from
-        there on; the transactions that have taken an id; whether one of them is prepared.
+        there on; the transactions that have taken an id; whether one of them is prepared; the sequence that
+        gives out ids now.
+
+        Args:
+            oid: The table's object id.
         """
+        # A row may have an id that no sequence gave out, far above: nothing follows from that one.
+        given = (
+            "(SELECT CASE WHEN has_sequence_privilege($2::oid, 'SELECT, USAGE')"
+            f" THEN coalesce(pg_sequence_last_value($2::oid), {FIRST}) ELSE {LAST} END)"
+        )
         # The snapshot, and with it the newest id, is older than the look at the locks, as it must be.
-        where = " AND ".join(self.between("$1", number=3))
+        where = " AND ".join(self.between("$1", given, number=3))
         descending = f"{self._column} DESC, id" if self._indexed else "id"
         return f"""
             SELECT (SELECT id FROM {self._outbox} WHERE {where} ORDER BY {descending} DESC LIMIT 1),
-                   coalesce(array_agg(virtualtransaction), '{{}}'), coalesce(bool_or(pid IS NULL), false)
+                   coalesce(array_agg(virtualtransaction), '{{}}'), coalesce(bool_or(pid IS NULL), false),
+                   ({SEQUENCE_OF.format(oid)})
             FROM pg_locks
             WHERE locktype = 'relation' AND relation = $2 AND mode = 'RowExclusiveLock'
               AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""

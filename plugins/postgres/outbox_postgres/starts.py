@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from outbox_sdk import Batch, ColumnIs, Condition, DriverError, Origin
@@ -11,6 +12,8 @@ from outbox_postgres.predicates import UNKNOWN, restarted
 from outbox_postgres.session import Session
 from outbox_postgres.settled import FIRST, Settled
 from outbox_postgres.sources import Source
+
+log = logging.getLogger("outbox.postgres")
 
 
 class Starts:
@@ -34,7 +37,7 @@ class Starts:
         self._layout = layout
         self._session = session
         self._sequence = layout.sequence
-        self._listing = source.listing()
+        self._listing = source.listing(layout.oid)
         self._listed = source.parameters
 
     def next(
@@ -51,7 +54,9 @@ class Starts:
         if self.basis != UNKNOWN and self.settled.due():
             parameters = (self.settled.floor(), self._sequence, *self._listed)
             [listed] = self._session.fetch(self._listing, parameters, "read the newest id")
-            newest, holders, prepared = listed
+            newest, holders, prepared, sequence = listed
+            if sequence != self._sequence:
+                raise self._elsewhere()
             self.settled.listed(newest, holders, prepared=prepared)
         return self.settled.begin(claimant, left_out, keys)
 
@@ -59,8 +64,14 @@ class Starts:
         self, number: int, span: tuple[int, int] | None, behind: Sequence[Batch] = (), source: int = 0
     ) -> None:
         """Records the result of a look; see :meth:`Settled.marked`."""
-        if self.settled and not source:
-            self.settled.marked(number, span, behind)
+        if self.settled and not source and self.settled.marked(number, span, behind) and span:
+            log.warning(
+                "row %d of %s was found where marks had passed: its id was not taken from the sequence in "
+                "the transaction that inserted it, so it may come behind later rows of its key; set "
+                "skipSettled: false if applications choose ids",
+                span[0],
+                self._layout.outbox,
+            )
 
     def finished(self, batches: Sequence[Batch]) -> None:
         """Records that batches were deleted; see :meth:`Settled.finished`."""
@@ -75,10 +86,7 @@ class Starts:
                 ones, so nothing may be taken over this connection any more.
         """
         if self.basis != UNKNOWN and restarted(self.basis, basis):
-            raise DriverError(
-                f"the ids of '{self._layout.outbox}' begin anew, as after TRUNCATE ... RESTART IDENTITY",
-                retryable=True,
-            )
+            raise self._elsewhere()
         self.basis = basis
         self.released()
 
@@ -86,6 +94,13 @@ class Starts:
         """Must be called when rows are freed."""
         if self.settled:
             self.settled.released()
+
+    def _elsewhere(self) -> DriverError:
+        return DriverError(
+            f"the ids of '{self._layout.outbox}' begin anew or come from elsewhere, as after TRUNCATE ... "
+            "RESTART IDENTITY, or where another table or sequence has taken the place of the one before",
+            retryable=True,
+        )
 
 
 def provable(layout: Layout, eligible: Sequence[Condition], origin: Origin | None) -> bool:

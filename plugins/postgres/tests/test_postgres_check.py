@@ -101,6 +101,12 @@ def test_what_costs_performance_or_a_guarantee(outbox: Outbox) -> None:
     assert "keep" in found["triggers and rules"]
 
 
+def test_ids_of_which_an_application_gives_out_many_at_a_time(outbox: Outbox) -> None:
+    outbox.admin.execute("ALTER SEQUENCE outbox_id_seq INCREMENT 50")  # as a pool of JPA has it
+    assert "INCREMENT 1" in troubles(outbox)["record ids"]
+    assert outbox.connect()._layout.sequence is None, "each mark reads from the head"
+
+
 def test_triggers_and_foreign_keys_on_the_harvesters_way(outbox: Outbox) -> None:
     outbox.admin.execute(
         "CREATE TABLE child (id bigint REFERENCES outbox);"
@@ -124,7 +130,9 @@ def test_a_user_without_rights(outbox: Outbox, make_outbox: MakeOutbox) -> None:
     outbox.admin.execute("DROP TABLE outbox_fence, outbox_dead_letters")
     try:
         found = troubles(make_outbox(make_conninfo(outbox.dsn, user=name, password="s3cret")))
-        assert set(found) == {"row security", "fence table", "dead-letter table", "old transactions"}
+        assert set(found) == {
+                "row security", "fence table", "dead-letter table", "old transactions", "record ids"
+            }  # fmt: skip
         assert 'GRANT SELECT, INSERT, UPDATE ON "public"."outbox_fence"' in found["fence table"]
         assert "GRANT SELECT, INSERT, UPDATE, DELETE" in found["dead-letter table"]
     finally:

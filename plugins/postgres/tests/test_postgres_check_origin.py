@@ -92,7 +92,7 @@ def test_a_sequence_that_may_give_out_ids_of_other_clusters(outbox: Outbox, make
     assert outbox.write() == 2 * 10**15 + 1
     assert troubles(box) == {}
     outbox.admin.execute("ALTER SEQUENCE outbox_id_seq RESTART WITH 2 INCREMENT 3; TRUNCATE outbox")
-    assert troubles(box) == {}, "each cluster may take every third id"
+    assert set(troubles(box)) == {"record ids", "ids of clusters"}
     outbox.admin.execute("ALTER SEQUENCE outbox_id_seq INCREMENT 1 MAXVALUE 1000")
     run_cure(box, "ids of clusters")
     assert troubles(box) == {}

@@ -11,7 +11,8 @@ from time import monotonic, sleep
 from uuid import uuid4
 
 import pytest
-from outbox_postgres.settled import FIRST, HEAD_INTERVAL, LISTING_INTERVAL, LISTING_RECORDS, Settled
+from outbox_postgres import settled
+from outbox_postgres.settled import FIRST, HEAD_INTERVAL, LAST, LISTING_INTERVAL, LISTING_RECORDS, Settled
 from outbox_sdk import Batch, ColumnIs
 from outbox_servers.services import PostgresServer
 
@@ -131,6 +132,51 @@ def test_a_row_that_should_not_be_there_ends_the_trust(marks: Settled, clock: Cl
     assert marks.begin("me") == FIRST
     marks.marked(1, (70, 70))
     assert marks.begin("me") == FIRST
+
+
+def test_a_row_that_is_found_where_marks_had_passed_is_told(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(settled, "LISTING_INTERVAL", 0.0)
+    hand = outbox.lead()
+    outbox.fill(20)
+    outbox.admin.execute("DELETE FROM outbox WHERE id = 7")
+    hand.mark(), hand.mark()
+    outbox.admin.execute(f"{FIXED} VALUES (7, now(), 'orders', 'k', 'v', '{{}}', '{{}}')")
+    monkeypatch.setattr(hand.table._starts.settled, "_head_due", 0.0)
+    assert hand.ids() == [7]
+    assert "row 7 of" in caplog.text
+
+
+FIXED = (
+    "INSERT INTO outbox (id, create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys,"
+    " kafka_header_values)"
+)
+
+
+@pytest.mark.usefixtures("eager")
+def test_behind_an_id_that_the_sequence_did_not_give_out_rows_are_found_at_once(outbox: Outbox) -> None:
+    hand, [lane] = outbox.lead(), outbox.lead_batches()
+    outbox.fill(3)
+    outbox.admin.execute(f"{FIXED} VALUES ({LAST}, now(), 'orders', 'k', 'v', '{{}}', '{{}}')")
+    hand.fence = lane.fence
+    assert hand.ids() == [1, 2, 3, LAST]
+    batches = [Batch.of(lane.ids(), lane.latest.newest)]
+    assert batches[0].rows == 4
+    for _ in range(3):
+        assert hand.ids() == lane.ids(pending=batches) == []
+        outbox.fill(3)
+        ids = hand.ids()
+        assert ids == outbox.ids()[-4:-1]
+        assert lane.ids(pending=batches) == ids
+        batches.append(Batch.of(ids, lane.latest.newest))
+
+
+def test_the_greatest_id_is_no_horizon_beyond_it(marks: Settled) -> None:
+    marks.listed(LAST, [], prepared=False)
+    marks.begin("me")
+    marks.marked(1, (LAST, LAST))
+    assert marks.begin("me") == LAST
 
 
 A, B, AB = frozenset("a"), frozenset("b"), frozenset("ab")
