@@ -56,6 +56,26 @@ def wait_for_parked(harvester: Harvester, times: int = 1) -> None:
     until(lambda: harvester.count(words) >= times, f"{words}, {times} times", 120)
 
 
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_a_row_with_the_greatest_id_and_no_time_ends_no_harvester(
+    shop: Shop, fleet: Fleet, delivery: str
+) -> None:
+    with shop.connect() as connection:
+        connection.execute(
+            "INSERT INTO outbox (id, create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys,"
+            " kafka_header_values) VALUES (9223372036854775807, 'infinity', %s, 'last', 'v', '{}', '{}')",
+            (shop.topic,),
+        )
+    harvester = fleet.start("only", delivery=delivery)
+    for number in range(5):
+        stash(shop, ("k", str(number)))
+        until(lambda: not left(shop), "all is delivered", 60)
+    stash(shop, *[("k", str(number)) for number in range(5, 10)])
+    until(lambda: not left(shop), "all is delivered", 60)
+    assert arrived(shop) == {"last": ["v"], "k": [*map(str, range(10))]}
+    assert not harvester.find("Traceback")
+
+
 def test_a_record_that_is_too_large_parks_its_key_which_flows_in_order_after_a_retry(
     shop: Shop, fleet: Fleet
 ) -> None:
