@@ -1,14 +1,16 @@
 """The fence: one row for each lane, which decides who may change the rows of an outbox."""
 
+# ruff: noqa: S608 - SQL for an operator to run
+
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from outbox_sdk.errors import LeadershipLost
+from outbox_sdk.errors import DriverError, LeadershipLost
 
 IDENTITY_DIGITS = 12
 """Length of an identity: enough to be unique at one broker."""
@@ -60,6 +62,29 @@ def lost_token(lane: int, lanes: int, token: int) -> LeadershipLost:
 def unexpected_token(expected: int | None) -> LeadershipLost:
     """Returns the error for a caller of ``bump`` who expects a token that is no longer in force."""
     return LeadershipLost(f"token {expected} is no longer in force: another process leads")
+
+
+def perhaps_renamed(name: str, former: Collection[str], fence: object, letters: object) -> DriverError:
+    """Returns the error for an outbox that may be known by another name, by which much is noted of it.
+
+    Args:
+        name: The outbox's name.
+        former: The names of which there is no table, and of which parked keys, or lanes that publish in
+            transactions, are noted.
+        fence: The fence table.
+        letters: The table of dead letters.
+    """
+    old, new = (each.replace("'", "''") for each in (min(former), name))
+    tables, of_old = (fence, letters), f"WHERE name = '{old}'"
+    moves = [f"UPDATE {table} SET name = '{new}' {of_old}" for table in tables]
+    drops = [f"DELETE FROM {table} {of_old}" for table in tables]
+    return DriverError(
+        f"the fence does not know the outbox {name}, and knows {' and '.join(sorted(former))}, of which this "
+        "user sees no table: what it notes there, of parked keys or of records that are in the log, may be "
+        f"of this one. If it was renamed, end its harvesters and run: DELETE FROM {fence} "
+        f"WHERE name = '{new}'; {'; '.join(moves)}. If {old} was dropped, run: {'; '.join(drops)}",
+        retryable=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)

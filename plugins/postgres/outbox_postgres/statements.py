@@ -95,6 +95,7 @@ class Statements:
         transactional_lanes: $1 name. The lanes that use transactions, each with what ``set_transactional``
             was given.
         identity: $1 name. The outbox's identity, or nothing before the first ``identify``.
+        noted: The names of outboxes that have no table, and of which more is noted than can be made anew.
         identify: $1 name. Draws the outbox's identity where there is none.
         lane_statuses: $1 name.
         count: $1 where to stop counting.
@@ -134,6 +135,15 @@ class Statements:
             SELECT lane, transacting, sender, marker_place FROM {fence}
             WHERE name = $1 AND transacting > 0 ORDER BY lane"""
         self.identity = f"SELECT identity FROM {fence} WHERE name = $1 AND lane = {GUARD}"
+        self.noted = f"""
+            SELECT name FROM (
+                SELECT name FROM {fence} WHERE transacting > 0
+                UNION SELECT name FROM {letters} WHERE fate = 'parked'
+            ) AS noted
+            WHERE NOT EXISTS (
+                SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                WHERE n.nspname || '.' || c.relname = name
+            )"""
         self.identify = f"""
             INSERT INTO {fence} (name, lane, lanes, token, attempt, holder, since)
             VALUES ($1, {GUARD}, 0, 0, 0, '', clock_timestamp()) ON CONFLICT DO NOTHING"""

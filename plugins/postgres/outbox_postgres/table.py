@@ -20,7 +20,7 @@ from outbox_sdk import (
     Poison,
     TransactionalLane,
 )
-from outbox_sdk.fence import lost_token, token_step, unexpected_token
+from outbox_sdk.fence import lost_token, perhaps_renamed, token_step, unexpected_token
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
@@ -70,12 +70,16 @@ class PostgresTable(PostgresView):
     def identity(self) -> str:
         """Returns the outbox's identity; the first call creates it."""
         while (known := self.known_identity()) is None:
+            if former := self._session.fetch(self._sql.noted, (), "look at the fence"):
+                layout, names = self._layout, [row[0] for row in former]
+                raise perhaps_renamed(layout.name, names, layout.fence, layout.dead_letters)
             with self._session.translated("draw the outbox's identity"):
                 self._session.execute(self._sql.identify, (self._layout.name,))
         return known
 
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
+        self.identity()
         with self._session.translated("raise the fence's token"):
             try:
                 return self._raise(lanes, holder, expected)

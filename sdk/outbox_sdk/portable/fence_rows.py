@@ -4,21 +4,40 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from outbox_sdk.fence import IDENTITY_DIGITS
+from outbox_sdk.fence import IDENTITY_DIGITS, perhaps_renamed
 from outbox_sdk.portable.columns import GUARD
+from outbox_sdk.portable.outboxes import find_outboxes
 from outbox_sdk.portable.session import AlreadyExists, Session
 from outbox_sdk.portable.statements import Statements
 
 
 def make_guard(session: Session, sql: Statements, name: str) -> None:
-    """Creates the row of the fence that bumps and operators lock first, if it does not exist."""
+    """Creates the row of the fence that bumps and operators lock first, if it does not exist.
+
+    Raises:
+        DriverError: The outbox may have been renamed: then what is noted of it must be renamed first.
+    """
     if session.query("look at the fence", sql.guard, name=name):
         return
+    if former := _without_table(session, sql):
+        raise perhaps_renamed(name, former, sql.fence, sql.letters)
     try:
         with session.transaction("make the fence's guard"):
             session.execute(sql.make_lane, **new_lane(name, GUARD, "nobody"))
     except AlreadyExists:
         pass  # another process was first
+
+
+def _without_table(session: Session, sql: Statements) -> set[str]:
+    """Returns the names of which more is noted than can be made anew, and of which there is no table."""
+    noted = {str(row[0]) for row in session.query("look at the fence", sql.noted)}
+    if not noted:
+        return noted
+    tables = session.query(
+        "look for the tables that the fence knows", find_outboxes(session.idiom, everywhere=True)
+    )
+    names = {name.casefold() for schema, table in tables for name in (f"{schema}.{table}", str(table))}
+    return {name for name in noted if name.casefold() not in names}
 
 
 def new_lane(name: str, lane: int, holder: str) -> dict[str, object]:

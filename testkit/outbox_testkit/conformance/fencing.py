@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import Batch, LeadershipLost, Poison, TransactionalLane
+from outbox_sdk import Batch, DriverError, LeadershipLost, Poison, TransactionalLane
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import ALL, Box, Hand
@@ -45,6 +45,29 @@ class FenceConformance(Conformance):
         for lane, lanes, token in ((0, 1, 0), (0, 1, 1)):
             with pytest.raises(LeadershipLost):
                 table.enter(lane, lanes, token)
+
+    @pytest.mark.parametrize("noted", ["a parked key", "a lane that publishes in transactions"])
+    def test_an_outbox_that_was_renamed_is_told_from_a_new_one(self, apart: Box, noted: str) -> None:
+        apart.dialect.create()
+        apart.fill(3, keys=3)
+        hand = apart.lead()
+        if noted == "a parked key":
+            apart.park(hand, "k1")
+        else:
+            hand.table.set_transactional(hand.fence, TransactionalLane(1, "sender", "place"))
+        identity = hand.table.identity()
+        hand.table.close()
+        renamed = apart.renamed()
+        for ask in (lambda: renamed.connect().bump(1, "test"), lambda: renamed.connect().identity()):
+            with pytest.raises(DriverError, match="If it was renamed") as caught:
+                ask()
+            assert not caught.value.retryable
+        cure = str(caught.value).split(" run: ")[1].split(". If ")[0]
+        renamed.execute(*cure.split("; "))
+        table = renamed.connect()
+        assert table.identity() == identity
+        assert len(renamed.survey()) == (2 if noted == "a parked key" else 3)
+        assert list(table.transactional_lanes()) == ([] if noted == "a parked key" else [0])
 
     def test_tokens_rise_and_attempts_rise_under_a_token(self, box: Box) -> None:
         table, other = box.connect(), box.connect()

@@ -39,12 +39,14 @@ class OutboxUnderTest:
         options: The dialect's options, by the names of their fields.
         bytes_values: Additional options for an outbox whose values are bytes.
         restart: Statements that empty the outbox ``{table}`` and restart its ids.
+        rename: A statement that renames the outbox ``{table}`` to ``{name}``, in the same schema.
     """
 
     driver: str
     options: Mapping[str, Any]
     bytes_values: Mapping[str, Any] = field(default_factory=dict)
     restart: Sequence[str] = ("TRUNCATE TABLE {table}",)
+    rename: str = "ALTER TABLE {table} RENAME TO {name}"
 
     def beside(self, suffix: str) -> OutboxUnderTest:
         """Returns another outbox in the same database."""
@@ -136,12 +138,24 @@ class Box:
 
     def restart(self) -> None:
         """Empties the outbox, and restarts its ids."""
+        self.execute(*(statement.format(table=self.options.table) for statement in self.under.restart))
+        self._filled = 0
+
+    def renamed(self) -> Box:
+        """Gives the outbox another name, and returns it by that one."""
+        other = self.under.beside("renamed")
+        self.execute(
+            self.under.rename.format(table=self.options.table, name=other.options["table"].split(".")[-1])
+        )
+        return Box(other, self._stack)
+
+    def execute(self, *statements: str) -> None:
+        """Executes statements as an application, and commits."""
         application = self.application()
         with closing(application.cursor()) as cursor:
-            for statement in self.under.restart:
-                cursor.execute(statement.format(table=self.options.table))
+            for statement in statements:
+                cursor.execute(statement)
         application.commit()
-        self._filled = 0
 
     def survey(self) -> list[str]:
         """Returns the values of all rows except those of parked keys, in a new leader's order."""
