@@ -12,7 +12,7 @@ from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
-from outbox_sdk import Failure, MarkedRecord
+from outbox_sdk import Changed, Failure, MarkedRecord
 
 LIMITS = Limits(max_in_flight_records=4, send_buffer=4, mark_query_records=5)
 FAILURES = Failures(first_backoff=0.1, longest_backoff=0.5, park_after=3)
@@ -55,7 +55,7 @@ def test_a_record_is_marked_sent_purged_and_the_next_mark_follows():
     commands = mpr.decide(PURGE_SECONDS)
     assert only(commands, Purge) == Purge(mpr.leader_id, [1])
     only(commands, Mark)
-    mpr.purged(0, 1)
+    mpr.purged(0, Changed(1))
     mpr.marked(0, [])
     assert mpr.in_flight == 0
     assert mpr.drained
@@ -69,7 +69,7 @@ def test_the_next_record_of_a_key_waits_for_the_purge_and_holds_up_nobody_else()
     mpr.delivered(0, [record(1, "a")])
     purge = mpr.decide(0)
     assert sent(purge) == [], "acknowledged is not enough: the purge must be durable"
-    mpr.purged(0, 1)
+    mpr.purged(0, Changed(1))
     assert sent(mpr.decide(0)) == [2]
 
 
@@ -133,7 +133,7 @@ def test_holds_grow_with_every_failure_and_end_with_a_delivery():
     assert sent(mpr.decide(now)) == [1]
     mpr.delivered(now, [record(1)])
     only(mpr.decide(now + PURGE_SECONDS), Purge)
-    mpr.purged(now, 1)
+    mpr.purged(now, Changed(1))
     assert mpr.scoreboard.holds == {}
 
 
@@ -168,7 +168,7 @@ def test_a_key_is_parked_when_its_record_was_refused_as_often_as_the_policy_perm
     assert [(poison.id, poison.reason, poison.attempts) for poison in park.poisons] == [(1, "too large", 3)]
     assert park.ids == [1, 2]
     assert not any(isinstance(command, Mark) for command in mpr.decide(now)), "no mark meets a park"
-    mpr.park_done(now, 1)
+    mpr.park_done(now, Changed(1))
     assert mpr.scoreboard.holds == {}
     assert mpr.scoreboard.policy.parked == 1
     only(mpr.decide(now), Mark)
@@ -209,7 +209,7 @@ def test_a_count_of_the_parked_that_was_asked_for_before_a_park_does_not_undo_it
     asked_at = policy.done
     now = refuse(mpr, 0.0, record(1))
     only(mpr.decide(now), Park)
-    mpr.park_done(now, 1)
+    mpr.park_done(now, Changed(1))
     policy.counted(0, asked_at)
     assert policy.parked == 1
 
@@ -232,7 +232,7 @@ def test_a_park_of_unknown_outcome_is_repeated_and_all_is_marked_anew():
     park = only(mpr.decide(now), Park)
     mpr.finishing_unknown(now)
     assert only(mpr.decide(now + 1), Park) == park
-    mpr.park_done(now + 1, 0)
+    mpr.park_done(now + 1, Changed(0))
     assert only(mpr.decide(now + 1), Refresh).leader_id == UUID(int=2)
 
 
@@ -240,7 +240,7 @@ def test_a_park_that_finds_its_record_changed_has_all_marked_anew():
     mpr = machine(failures=Failures(park_after=1))
     now = refuse(mpr, 0.0, record(1))
     only(mpr.decide(now), Park)
-    mpr.park_done(now, 0)
+    mpr.park_done(now, Changed(0))
     assert mpr.scoreboard.policy.parked == 0
     only(mpr.decide(now), Refresh)
 
@@ -295,7 +295,7 @@ def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id_once_all_has_settled
     assert mpr.decide(1) == [], "one record is still in flight"
     mpr.delivered(0, [record(1, "a")])
     assert only(mpr.decide(10), Purge) == Purge(first, [1])
-    mpr.purged(10, 1)
+    mpr.purged(10, Changed(1))
     commands = mpr.decide(10)
     assert only(commands, Refresh).leader_id == mpr.leader_id != first
     assert only(commands, Mark).leader_id == mpr.leader_id
@@ -316,7 +316,7 @@ def test_a_purge_of_unknown_outcome_is_repeated_after_a_growing_pause():
         assert mpr.decide(now + pause * 0.99) == []
         now += pause
         assert only(mpr.decide(now), Purge) == command
-    mpr.purged(now, 1)
+    mpr.purged(now, Changed(1))
     assert mpr.drained
 
 
@@ -330,7 +330,7 @@ def test_a_repeated_purge_that_finds_fewer_rows_lets_no_successor_pass():
     only(mpr.decide(0), Purge)
     mpr.finishing_unknown(0)
     only(mpr.decide(1), Purge)
-    mpr.purged(1, 0)
+    mpr.purged(1, Changed(0))
     mpr.marked(1, [record(3)])  # of the mark that was out meanwhile
     commands = mpr.decide(1)
     assert sent(commands) == []
@@ -348,7 +348,7 @@ def test_a_purge_that_finds_fewer_rows_than_it_should_has_all_marked_anew():
     commands = mpr.decide(PURGE_SECONDS)
     mpr.marked(PURGE_SECONDS, [])
     only(commands, Purge)
-    mpr.purged(1, 0)
+    mpr.purged(1, Changed(0))
     only(mpr.decide(1), Refresh)
 
 
@@ -385,7 +385,7 @@ def test_a_queue_that_stands_still_for_too_long_is_marked_anew():
     mpr.decide(late)
     mpr.delivered(0, [record(1)])
     mpr.decide(late)
-    mpr.purged(late, 1)
+    mpr.purged(late, Changed(1))
     assert only(mpr.decide(late), Refresh)
 
 
@@ -399,7 +399,7 @@ def test_a_drained_machine_settles_what_is_in_flight_and_starts_nothing():
     assert not mpr.drained
     mpr.delivered(0, [record(1)])
     only(mpr.decide(0), Purge)
-    mpr.purged(0, 1)
+    mpr.purged(0, Changed(1))
     assert mpr.drained
     assert mpr.decide(100) == []
 
@@ -464,7 +464,7 @@ def test_a_key_with_many_records_waiting_is_left_out_of_marks_until_half_of_them
         mpr.delivered(now, [record(number, "hot")])
         now += 2
         mpr.decide(now)
-        mpr.purged(now, 1)
+        mpr.purged(now, Changed(1))
         mpr.marked(now, [])
         commands = mpr.decide(now + 1)
         assert sent(commands) == [number + 1]
@@ -564,33 +564,47 @@ class World:
     used: list[UUID] = field(default_factory=list)
     parked: dict[str, int] = field(default_factory=dict)
     out: list[list[object]] = field(default_factory=list)
+    locked: set[int] = field(default_factory=set)
 
     def mark(self, leader_id, limit, excluded, source=0):
         left_out = {*self.parked, *excluded}
         ids = [i for i in sorted(self.rows) if self.leader.get(i) != leader_id and i // CLUSTER == source]
+        left_out |= {self.rows[i] for i in self.locked if i in self.rows}
         ids = [i for i in ids if self.rows[i] not in left_out][:limit]
         self.leader.update(dict.fromkeys(ids, leader_id))
         return [record(i, self.rows[i]) for i in ids]
 
+    def lock(self, calm):
+        """Has somebody lock some rows, or give them free; in the end all are free."""
+        if self.rows and self.chance.random() < 0.05:
+            self.locked = set(self.chance.sample(sorted(self.rows), min(2, len(self.rows))))
+        if calm or self.chance.random() < 0.05:
+            self.locked = set()
+
+    def carried(self, command):
+        """Returns the rows that still carry the leader id: those that nobody has locked, and the others."""
+        ids = [i for i in command.ids if self.leader.get(i) == command.leader_id]
+        return [i for i in ids if i not in self.locked], [i for i in ids if i in self.locked]
+
     def purge(self, command):
-        rows = 0
-        for i in command.ids:
-            if self.leader.get(i) == command.leader_id:
-                assert i in self.log[self.rows[i]], "I1, I8: only what the broker has is purged"
-                del self.rows[i], self.leader[i]
-                rows += 1
-        return rows
+        free, locked = self.carried(command)
+        for i in free:
+            assert i in self.log[self.rows[i]], "I1, I8: only what the broker has is purged"
+            del self.rows[i], self.leader[i]
+        return Changed(len(free), locked)
 
     def park(self, command):
-        heads = [p.id for p in command.poisons if self.leader.get(p.id) == command.leader_id]
+        free, locked = self.carried(command)
+        heads = [p.id for p in command.poisons if p.id in free]
         self.parked |= {self.rows[i]: i for i in heads}
         self.reset(command)
-        return len(heads)
+        return Changed(len(heads), locked)
 
     def reset(self, command):
-        for i in command.ids:
-            if self.leader.get(i) == command.leader_id:
-                del self.leader[i]
+        free, locked = self.carried(command)
+        for i in free:
+            del self.leader[i]
+        return Changed(len(free), locked)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -617,6 +631,7 @@ def test_nothing_is_lost_or_reordered_whatever_fails(seed, sources):
             written[source, key].append(source * CLUSTER + next_id)
         if world.parked and chance.random() < 0.1:
             world.parked.popitem()  # an operator frees the key
+        world.lock(calm)
         for command in mpr.decide(now, leading=calm or chance.random() > 0.05):
             execute(world, command)
         answer(world, mpr, now, calm)
@@ -632,6 +647,123 @@ def test_nothing_is_lost_or_reordered_whatever_fails(seed, sources):
             assert number >= seen, "I2: a repeat never comes behind a successor"
             seen = number
     assert len(set(world.used)) == len(world.used), "I7"
+
+
+def step(mpr, now, *rows):
+    """Returns what a machine wants at a time, but marks, which it answers with these rows."""
+    commands = mpr.decide(now)
+    for mark in [command for command in commands if isinstance(command, Mark)]:
+        mpr.marked(now, list(rows))
+        step.excluded = mark.excluded_keys
+    return [command for command in commands if not isinstance(command, Mark)]
+
+
+def deliver(mpr, now, *rows):
+    """Has rows delivered that are marked and sent, and their purge asked for; returns the purge."""
+    assert step(mpr, now, *rows) == []
+    mpr.delivered(now, only(step(mpr, now), Send).records)
+    return only(step(mpr, now + PURGE_SECONDS), Purge)
+
+
+def test_a_locked_row_holds_up_its_own_key_only():
+    mpr = machine()
+    first = mpr.leader_id
+    rows = [record(1, "a"), record(2, "b"), record(3, "a"), record(4, "b")]
+    assert deliver(mpr, 0.0, *rows) == Purge(first, [1, 2])
+    mpr.purged(0.0, Changed(1, locked=[1]))
+    assert mpr.in_flight == 0
+    assert sent(step(mpr, 0.03)) == [4], "the other key goes on"
+    mpr.delivered(0.03, [record(4, "b")])
+    assert only(step(mpr, 0.05), Purge).ids == [4]
+    mpr.purged(0.05, Changed(1))
+    assert step(mpr, 0.9) == [], "there is a pause"
+    assert step.excluded == ("a",)
+    for at in (1.1, 2.2):
+        assert step(mpr, at) == [Purge(first, [1])]
+        mpr.purged(at, Changed(0, locked=[1]))
+    assert mpr.wake_at() > 2.2
+    assert step(mpr, 3.3) == [Purge(first, [1])]
+    mpr.purged(3.3, Changed(1))
+    assert sent(step(mpr, 3.4)) == [3], "its key goes on in order"
+
+
+def test_a_remark_does_not_wait_for_a_locked_row_which_is_purged_by_its_own_leader_id():
+    mpr = machine()
+    first = mpr.leader_id
+    deliver(mpr, 0.0, record(1, "a"))
+    mpr.purged(0.0, Changed(0, locked=[1]))
+    assert [type(command) for command in mpr.decide(0.5)] == [Mark]
+    mpr.mark_unknown(0.5)
+    assert only(step(mpr, 0.8), Refresh) == Refresh(mpr.leader_id) != Refresh(first)
+    assert mpr.scoreboard.excluded() == ("a",), "so that its record is not sent again"
+    assert only(step(mpr, 1.1), Purge) == Purge(first, [1])
+    mpr.purged(1.1, Changed(1))
+    step(mpr, 5.0)
+    assert step.excluded == ()
+
+
+def test_a_drained_lane_leaves_locked_rows():
+    mpr = machine()
+    deliver(mpr, 0.0, record(1, "a"))
+    mpr.purged(0.0, Changed(0, locked=[1]))
+    mpr.drain()
+    assert mpr.drained
+
+
+def test_what_waits_behind_locked_rows_fills_no_lane():
+    mpr = machine()  # which knows eight records
+    deliver(mpr, 0.0, *[record(number, key) for number, key in enumerate("abcd" * 2, 1)])
+    mpr.purged(0.0, Changed(0, locked=[1, 2, 3, 4]))
+    step(mpr, 0.5, record(9, "e"))
+    assert step.excluded == tuple("abcd")
+    assert sent(step(mpr, 0.5)) == [9]
+
+
+def test_of_a_key_that_is_tried_again_a_locked_row_is_reset_later():
+    mpr = machine()
+    over = refuse(mpr, 0.0, record(1, "bad"), record(2, "bad"))
+    assert only(step(mpr, over), Reset).ids == [1, 2]
+    mpr.reset_done(over, locked=[2])
+    assert step(mpr, over + 0.5, record(1, "bad")) == [], "it stays behind the locked row"
+    assert only(step(mpr, over + 1.1), Reset).ids == [2, 1]
+    mpr.reset_done(over + 1.1)
+    step(mpr, over + 1.2, record(1, "bad"), record(2, "bad"))
+    assert 1 in sent(step(mpr, over + 1.2))
+
+
+@pytest.mark.parametrize("locked", [1, 2])
+def test_a_key_with_a_locked_row_is_parked_when_its_head_is_free(locked):
+    mpr = machine(failures=Failures(park_after=1))
+    step(mpr, 0.0, record(1, "bad"), record(2, "bad"))
+    mpr.failed([Failure(r, "refused", retryable=False) for r in only(step(mpr, 0.0), Send).records])
+    assert only(step(mpr, 0.1) + step(mpr, 0.2), Park).ids == [1, 2]
+    mpr.park_done(0.2, Changed(int(locked == 2), locked=[locked]))
+    again = only(step(mpr, 1.3), Park if locked == 1 else Reset)
+    assert again.ids == [locked]
+    mpr.park_done(1.3, Changed(1)) if locked == 1 else mpr.reset_done(1.3)
+    board = mpr.scoreboard
+    assert (board.held, board.policy.parking, board.policy.done, board.excludes) == (0, 0, 1, False)
+    assert not any(isinstance(command, Refresh) for command in step(mpr, 2.0))
+
+
+def test_a_row_that_is_kept_is_not_published_again_and_its_key_is_parked():
+    mpr = machine(failures=Failures(first_backoff=0.1, longest_backoff=0.5, park_after=2))
+    deliver(mpr, 0.0, record(1, "a"), record(2, "b"))
+    mpr.purged(0.0, Changed(1, kept=[1]))
+    [failure] = only(step(mpr, 0.03), ReportFailures).failures
+    assert failure.reason.startswith("row 1 was deleted and is still there: a trigger, rule or row security")
+    assert (failure.retryable, mpr.in_flight) == (False, 0)
+    parks, now = [], 0.1
+    while not parks and now < 5:
+        for command in step(mpr, now, record(1, "a")):
+            assert not isinstance(command, Send), "its record is in the topic"
+            if isinstance(command, Reset):
+                mpr.reset_done(now)
+            elif isinstance(command, Park):
+                parks.append(command.poisons[0].id)
+                mpr.park_done(now, Changed(1))
+        now += 0.1
+    assert parks == [1]
 
 
 def test_a_mark_and_a_reset_are_never_out_together():
@@ -666,8 +798,7 @@ def effect(world, command):
         return world.purge(command)
     if isinstance(command, Park):
         return world.park(command)
-    world.reset(command)
-    return True
+    return world.reset(command)
 
 
 def answer(world, mpr, now, calm):
@@ -685,7 +816,7 @@ def answer(world, mpr, now, calm):
         elif isinstance(command, Park):
             mpr.park_done(now, result)
         else:
-            mpr.purged(now, result) if isinstance(command, Purge) else mpr.reset_done(now)
+            mpr.purged(now, result) if isinstance(command, Purge) else mpr.reset_done(now, result.locked)
 
 
 def settle_deliveries(world, mpr, now, calm):

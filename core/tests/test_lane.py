@@ -30,6 +30,7 @@ from outbox_core.leadership.protocol import LaneControl
 from outbox_sdk import (
     AccessDenied,
     Advanced,
+    Changed,
     ColumnIs,
     Deliveries,
     DriverError,
@@ -85,7 +86,7 @@ def test_a_record_passes_through_a_lane_and_is_counted(records, telemetry):
     assert only(records.step(0.0, LED), Send).records == [RECORD]
     records.receive(0.0, Deliveries(delivered=[RECORD]))
     purge = only(records.step(PURGE_SECONDS, LED), Purge)
-    records.receive(PURGE_SECONDS, Answer(purge, rows=1))
+    records.receive(PURGE_SECONDS, Answer(purge, changed=Changed(1)))
     metrics = telemetry.metrics
     assert (metrics.marked, metrics.sent, metrics.purged, metrics.parked) == (1, 1, 1, 2)
 

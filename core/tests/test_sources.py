@@ -12,7 +12,7 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.delivery.sources import AGE_SHARE, EMPTY_SECONDS, LOOK_SHARE, Sources, ages
-from outbox_sdk import Advanced, ColumnIs, Condition, Failure, MarkedRecord, OlderThan
+from outbox_sdk import Advanced, Changed, ColumnIs, Condition, Failure, MarkedRecord, OlderThan
 
 OLD = 600.0
 FULL = {"full": True, "empty": False}
@@ -213,7 +213,7 @@ def test_records_of_one_key_wait_for_each_other_whatever_their_source():
     assert not [command for command in commands if isinstance(command, Send)]
     mpr.delivered(0, [record(5)])
     mpr.decide(1)
-    mpr.purged(1, 1)
+    mpr.purged(1, Changed(1))
     assert only(mpr.decide(1), Send).records == [record(OTHERS + 1)]
 
 

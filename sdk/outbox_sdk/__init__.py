@@ -22,7 +22,7 @@ from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.journal import Deed, Entry, Journal
 from outbox_sdk.lease import Lease
 from outbox_sdk.members import Members
-from outbox_sdk.outbox_table import UNBOUNDED, Advanced, OutboxTable
+from outbox_sdk.outbox_table import UNBOUNDED, Advanced, Changed, OutboxTable
 from outbox_sdk.outbox_view import OutboxView
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
 from outbox_sdk.publisher import (
@@ -56,6 +56,7 @@ __all__ = [
     "Batch",
     "Candidate",
     "Capability",
+    "Changed",
     "ColumnIs",
     "Condition",
     "ConfigError",

@@ -29,7 +29,7 @@ class Capability(StrEnum):
     CONCURRENT_WRITERS = "concurrent writers"
     """Several transactions may hold uncommitted records at once, and marks continue meanwhile."""
     SKIP_LOCKED = "skip locked"
-    """Rows that others have locked can be told, and are left to them: no deletion of a batch stops there."""
+    """Rows that others have locked can be told, and are left to them: no purge, reset or park stops there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,22 @@ class Advanced(NamedTuple):
     locked: Sequence[Batch] = ()
 
 
+class Changed(NamedTuple):
+    """The result of :meth:`OutboxTable.purge`, :meth:`OutboxTable.reset` or :meth:`OutboxTable.park`.
+
+    Attributes:
+        rows: How many rows were deleted or reset, or keys parked.
+        locked: Ids of rows that still carry the leader id, as others have locked them. They are to be passed
+            again later.
+        kept: Ids of rows that nobody has locked, that the database was told to delete, and that are still
+            there with the leader id: a trigger or row security keeps them. Only a purge returns any.
+    """
+
+    rows: int
+    locked: Sequence[int] = ()
+    kept: Sequence[int] = ()
+
+
 class OutboxTable(OutboxView, Protocol):
     """A connection to one outbox table and its fence; used by one thread at a time.
 
@@ -120,24 +136,28 @@ class OutboxTable(OutboxView, Protocol):
         """
         ...
 
-    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
         """Deletes rows that still carry ``leader_id`` (docs/algorithm.md, B1), durably before it returns.
 
-        Idempotent: a row that is gone does not count.
+        Idempotent: a row that is gone does not count. If others have locked some of the rows, it deletes the
+        rest after a wait, and returns these; for a while the connection then waits for no locked row. A
+        dialect that cannot skip locked rows waits, and raises a retryable ``DriverError``.
 
         Returns:
-            How many rows were deleted.
+            How many rows were deleted, and which are still there.
 
         Raises:
             LeadershipLost: The fence is no longer the caller's; nothing was deleted.
         """
         ...
 
-    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
         """Clears the leader id of rows that still carry ``leader_id`` (docs/algorithm.md, B2). Idempotent.
 
+        Locked rows are as for :meth:`purge`.
+
         Returns:
-            How many rows were reset.
+            How many rows were reset, and which others have locked.
 
         Raises:
             LeadershipLost: The fence is no longer the caller's; nothing was reset.
@@ -204,14 +224,15 @@ class OutboxTable(OutboxView, Protocol):
 
     def park(
         self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], ids: Sequence[int] = ()
-    ) -> int:
+    ) -> Changed:
         """Parks the keys of poisonous records, and clears the leader id of rows, durably before it returns.
 
         One transaction, which holds the fence against a concurrent bump as a mark does: it copies each of
         ``poisons`` whose row still carries ``leader_id`` to the dead letters, which parks its key, and
         resets those of ``ids`` that still carry it. Idempotent: a row that is reset already is left out.
         Without a leader id it copies the rows of ``poisons`` whatever they carry, and changes no row of the
-        outbox; a row that is gone is left out.
+        outbox; a row that is gone is left out. Locked rows of ``ids`` are as for :meth:`purge`: it parks the
+        other heads, and resets the other rows.
 
         If an outbox gives out ids anew, a dead letter may have the id of such a row, although it is skipped
         or of another key. It is the only copy of its record, and gets a new id: negative, and below those of
@@ -224,7 +245,7 @@ class OutboxTable(OutboxView, Protocol):
             ids: All rows of these keys that ``leader_id`` has marked.
 
         Returns:
-            How many keys were parked.
+            How many keys were parked, and which of ``ids`` others have locked.
 
         Raises:
             LeadershipLost: The fence is no longer the caller's; nothing was changed.

@@ -15,8 +15,10 @@ from outbox_sdk import (
     UNBOUNDED,
     Advanced,
     Batch,
+    Changed,
     DeadLetters,
     Dialect,
+    DriverError,
     Fence,
     LeadershipLost,
     MarkedRecord,
@@ -77,19 +79,18 @@ class EntersWithoutEndingOtherAttempts(Broken):
 
 
 class PurgesWhateverIsNamed(Broken):
-    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
         self.sound.mark(fence, leader_id, ALL)
         return self.sound.purge(fence, leader_id, ids)
 
 
 class CountsWhatItWasAskedFor(Broken):
-    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
-        self.sound.purge(fence, leader_id, ids)
-        return len(ids)
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
+        return self.sound.purge(fence, leader_id, ids)._replace(rows=len(ids))
 
 
 class ResetsWhateverIsNamed(Broken):
-    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
         self.sound.mark(fence, leader_id, ALL)
         return self.sound.reset(fence, leader_id, ids)
 
@@ -224,7 +225,7 @@ class ReadsNoHeaders(Broken):
 
 
 class ReadsNoParkedRows(Broken):
-    def park(self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], *more: Any) -> int:
+    def park(self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], *more: Any) -> Changed:
         self.marked.update(poison.id for poison in poisons)
         return self.sound.park(fence, leader_id, poisons, *more)
 
@@ -237,8 +238,21 @@ class TellsOfNoLockedRows(Broken):
         return self.sound.advance(*arguments)._replace(locked=())
 
 
+class WaitsForLockedRows(Broken):
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
+        changed = self.sound.purge(fence, leader_id, ids)
+        if changed.locked:
+            raise DriverError("somebody has locked it", retryable=True)
+        return changed
+
+
+class TakesLockedRowsForDeleted(Broken):
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
+        return self.sound.purge(fence, leader_id, ids)._replace(locked=())
+
+
 class ParksOnlyMarkedRows(Broken):
-    def park(self, fence: Fence, leader_id: UUID | None, *more: Any) -> int:
+    def park(self, fence: Fence, leader_id: UUID | None, *more: Any) -> Changed:
         return self.sound.park(fence, leader_id or uuid4(), *more)
 
 
@@ -283,7 +297,7 @@ class ExcludesForEver(Broken):
 class ParksOnlyTheHead(Broken):
     def park(
         self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], ids: Sequence[int] = ()
-    ) -> int:
+    ) -> Changed:
         return self.sound.park(fence, leader_id, poisons, [poison.id for poison in poisons])
 
 
@@ -478,3 +492,12 @@ def test_a_dialect_fails_that_tells_of_no_locked_rows(box: Box, monkeypatch: pyt
     break_it(box, monkeypatch, TellsOfNoLockedRows)
     with pytest.raises(AssertionError):
         DialectConformance().test_rows_that_others_have_locked_are_deleted_once_they_are_free(box, 0)
+
+
+@pytest.mark.parametrize("broken", [WaitsForLockedRows, TakesLockedRowsForDeleted])
+def test_a_dialect_fails_that_does_not_purge_around_locked_rows(
+    box: Box, monkeypatch: pytest.MonkeyPatch, broken: type[Broken]
+) -> None:
+    break_it(box, monkeypatch, broken)
+    with pytest.raises((AssertionError, DriverError)):
+        DialectConformance().test_rows_that_are_locked_after_they_were_marked_are_left_alone(box, "purge")

@@ -29,16 +29,20 @@ under a new leader id. It follows whenever it is unknown what is marked in the d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 from uuid import UUID
 
-from outbox_sdk import Failure, MarkedRecord
+from outbox_sdk import Changed, Failure, MarkedRecord
 
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
+from outbox_core.delivery.left_rows import LOCKED_SECONDS, LeftRows, kept
 from outbox_core.delivery.retries import Backoff, RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.delivery.sources import Sources
+
+_Finishing = TypeVar("_Finishing", Purge, Reset, Park)
 
 KEY_ROWS = 100
 """A key with this many waiting records is excluded from marks; or a sixteenth of the lane's capacity."""
@@ -100,6 +104,11 @@ class MarkPurgeReset:
         self._mark: Mark | None = None
         self._finishing: Purge | Reset | Park | None = None
         self._purging: list[MarkedRecord] = []
+        self._left = LeftRows()
+        self._purging_left = False  # whether those of the purge that is out had been locked before
+        self._kept: set[int] = (
+            set()
+        )  # rows that were deleted and are still there; their keys are to be parked
         self._unholding: list[str] = []  # keys of the reset or park that is out
         self._repeat = False
         self._remark = False
@@ -151,6 +160,8 @@ class MarkPurgeReset:
         if self._delivered and self._finishing is None:
             due = 0.0 if self._purge_is_awaited() else self._next_purge
             wake = min(wake, max(due, self._database.due))
+        if self._finishing is None:
+            wake = min(wake, max(self._left.due, self._database.due))
         if self._may_mark() and self._room() > 0:
             due = self._sources.due(excludes=self.scoreboard.excludes)
             wake = min(wake, max(due, self._database.due))
@@ -188,8 +199,13 @@ class MarkPurgeReset:
             self._repeat = False
         elif self._retrying and self._mark is None:
             self._finishing = self._next_to_unhold(now)
+        elif now >= self._left.due:
+            leader_id, self._purging = self._left.take(now)
+            self._purging_left = True
+            self._finishing = Purge(leader_id, [record.id for record in self._purging])
         elif self._delivered and (now >= self._next_purge or self._purge_is_awaited()):
             self._purging, self._delivered = self._delivered, []
+            self._purging_left = False
             self._finishing = Purge(self.leader_id, [record.id for record in self._purging])
         return self._finishing
 
@@ -228,7 +244,7 @@ class MarkPurgeReset:
         board = self.scoreboard
         if self._remark or self._draining:
             return 0
-        if board.bytes > self._mark_bytes or board.held + board.crowded >= MAX_HELD_ROWS:
+        if board.bytes > self._mark_bytes or board.held + board.crowded + self._left.rows >= MAX_HELD_ROWS:
             return 0
         room = self._capacity - self.in_flight - (board.waiting - board.crowded)
         return room if room >= min(self._sources.limit, self._capacity // 8 + 1) else 0
@@ -251,6 +267,8 @@ class MarkPurgeReset:
         self._database.answered()
         size = 0
         if not self._remark and not self._draining:  # otherwise ignored: the next leader id marks them again
+            if self._kept:
+                records = [kept(record) if record.id in self._kept else record for record in records]
             size = self.scoreboard.admit(now, records)
         full = len(records) >= mark.limit or size > self._mark_bytes // 2
         passed = bool(mark.excluded_keys) and not full  # maybe rows up to the end of the table
@@ -266,40 +284,64 @@ class MarkPurgeReset:
         """Handles records whose delivery failed: their keys are held, and reset after that (B2)."""
         self._failed.extend(failures)
 
-    def purged(self, now: float, rows: int) -> None:
+    def purged(self, now: float, changed: Changed) -> None:
         """Handles the result of the purge, which is durable: the barriers of its keys fall (B4, B5).
+
+        The keys of rows that others have locked stay busy, and these rows are purged again later. The record
+        of a row that could not be deleted has failed for good, as it would be published again and again.
 
         Args:
             now: The time.
-            rows: How many rows were deleted. If fewer than requested, the others were purged by a first try
-                whose reply was lost, or unmarked by a crash of the database, since marks are not durable. So
-                all is marked again before any successor is sent.
+            changed: How many rows were deleted, and which were not. If it tells of fewer than requested, the
+                others were purged by a first try whose reply was lost, or unmarked by a crash of the
+                database, since marks are not durable. So all is marked again before any successor is sent.
         """
-        self._answered(Purge)
-        self._remark |= rows < len(self._purging)
-        self.in_flight -= len(self._purging)
-        if self.scoreboard.release(now, self._purging):
+        leader_id, purged = self._answered(Purge).leader_id, self._purging
+        if not self._purging_left:
+            self.in_flight -= len(purged)
+        self._remark |= changed.rows + len(changed.locked) + len(changed.kept) < len(purged)
+        if changed.locked or changed.kept:
+            purged = self._leave(now, leader_id, changed)
+        if self.scoreboard.release(now, purged):
             self._retried_most = min(2 * self._retried_most, MAX_HELD_ROWS)
             self._next_retry = now
         self._purging = []
 
-    def reset_done(self, now: float) -> None:
-        """Handles the result of the reset, which is durable: its keys are marked again, in order (B3)."""
+    def _leave(self, now: float, leader_id: UUID, changed: Changed) -> list[MarkedRecord]:
+        """Takes note of rows that were not deleted; returns those that were."""
+        locked, kept_ids = set(changed.locked), set(changed.kept)
+        left = [record for record in self._purging if record.id in locked]
+        self.scoreboard.set_aside(now, left)
+        self._left.add(now, leader_id, left)
+        faulty = [kept(record) for record in self._purging if record.id in kept_ids]
+        self._failed.extend(Failure(record, record.fault or "", retryable=False) for record in faulty)
+        self.in_flight += len(faulty)
+        self._kept |= kept_ids
+        return [record for record in self._purging if record.id not in locked | kept_ids]
+
+    def reset_done(self, now: float, locked: Sequence[int] = ()) -> None:
+        """Handles the result of the reset, which is durable: its keys are marked again, in order (B3).
+
+        Keys of which others have locked rows stay held, and these rows are reset again later.
+        """
         self._answered(Reset)
-        self.scoreboard.unhold(self._unholding)
+        self.scoreboard.unhold(self._unholding, frozenset(locked), now + LOCKED_SECONDS)
         self._unholding = []
         self._sources.hurry(now)
 
-    def park_done(self, now: float, keys: int) -> None:
+    def park_done(self, now: float, changed: Changed) -> None:
         """Handles the result of the park, which is durable: marks exclude its keys from now on.
 
         Args:
             now: The time.
-            keys: How many keys were parked. If fewer than requested, a remark follows, as with a purge.
+            changed: How many keys were parked, and which rows others have locked. If fewer keys than
+                requested, but for those whose heads are locked, a remark follows, as with a purge.
         """
-        self._answered(Park)
-        self._remark |= keys < len(self._unholding)
-        self.scoreboard.park(self._unholding, keys)
+        heads = [poison.id for poison in self._answered(Park).poisons]
+        locked = frozenset(changed.locked)
+        self._kept.difference_update(number for number in heads if number not in locked)
+        wanted = self.scoreboard.park(self._unholding, changed.rows, locked, now + LOCKED_SECONDS)
+        self._remark |= changed.rows < wanted
         self._unholding = []
         self._sources.hurry(now)
 
@@ -322,8 +364,9 @@ class MarkPurgeReset:
         self._remark |= isinstance(self._finishing, Reset | Park)
         self._database.failed(now)
 
-    def _answered(self, kind: type[Purge | Reset | Park]) -> None:
-        if not isinstance(self._finishing, kind):
-            raise TypeError(f"a {kind.__name__} was answered, but {self._finishing} is out")
-        self._finishing = None
+    def _answered(self, kind: type[_Finishing]) -> _Finishing:
+        finishing, self._finishing = self._finishing, None
+        if not isinstance(finishing, kind):
+            raise TypeError(f"a {kind.__name__} was answered, but {finishing} is out")
         self._database.answered()
+        return finishing

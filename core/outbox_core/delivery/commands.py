@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from outbox_sdk import Advanced, Batch, Failure, Fence, MarkedRecord, Parked, Poison
+from outbox_sdk import Advanced, Batch, Changed, Failure, Fence, MarkedRecord, Parked, Poison
 
 _NOTHING = Advanced(0, [])
+_UNCHANGED = Changed(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Answer:
         request: The request.
         records: What a mark returned.
         advanced: What an advance returned.
-        rows: How many rows a purge or a reset changed, or keys a park parked.
+        changed: What a purge, reset or park returned.
         failures: The records because of which a batch was aborted; empty if it was committed.
         fence: The lane's right to mark and purge, after a refresh.
         parked: The number and age of parked keys, after a refresh or a heartbeat.
@@ -132,7 +133,7 @@ class Answer:
     request: Request
     records: Sequence[MarkedRecord] = ()
     advanced: Advanced = _NOTHING
-    rows: int = 0
+    changed: Changed = _UNCHANGED
     failures: Sequence[Failure] = ()
     fence: Fence | None = None
     parked: Parked | None = None

@@ -71,6 +71,7 @@ class Scoreboard:
         # Ordered, so that the excluded keys change as rarely as possible.
         self._full: dict[str, None] = {}
         self._held: dict[str, None] = {}
+        self._aside: dict[str, None] = {}  # keys of delivered rows that others have locked
         self._tailed: dict[str, None] = {}  # held keys of which more than one row was marked
         self._hold_ends: list[tuple[float, str]] = []
 
@@ -82,15 +83,16 @@ class Scoreboard:
     @property
     def excludes(self) -> bool:
         """Whether any key is excluded from marks."""
-        return bool(self._full or self._tailed)
+        return bool(self._full or self._aside or self._tailed)
 
     def excluded(self) -> tuple[str, ...]:
-        """Returns the keys that marks exclude: full ones, and held ones with several rows.
+        """Returns the keys that marks exclude: full ones, locked ones, and held ones with several rows.
 
         A held key with one known row may have no other. Excluding it could cost more than marking another row
         of it, which is then held as well.
         """
-        return tuple(islice(chain(self._full, self._tailed), MAX_EXCLUDED_KEYS))
+        aside = [key for key in self._aside if key not in self._full]
+        return tuple(islice(chain(self._full, aside, self._tailed), MAX_EXCLUDED_KEYS))
 
     def admit(self, now: float, records: Sequence[MarkedRecord]) -> int:
         """Adds marked records, ordered by id: each is ready, waits for its key, or is held with it.
@@ -144,7 +146,7 @@ class Scoreboard:
         Returns:
             Whether a key that had failed before is among them.
         """
-        busy, ready, sizes, cured = self._busy, self._ready, self._sizes, False
+        busy, ready, sizes, aside, cured = self._busy, self._ready, self._sizes, self._aside, False
         for record in records:
             key = record.key
             self.bytes -= sizes.pop(record.id, 0)
@@ -154,14 +156,31 @@ class Scoreboard:
                 del self.holds[key]
                 cured = True
             queue = busy[key]
+            was_aside = bool(aside) and aside.pop(key, False) is None
             if queue is None or not queue.records:
                 del busy[key]
+                if was_aside:
+                    self._full.pop(key, None)
                 continue
             ready.append(queue.records.popleft())
             queue.moved = now
             if key in self._full:
                 self._thin_out(key, queue)
         return cured
+
+    def set_aside(self, now: float, records: Iterable[MarkedRecord]) -> None:
+        """Has marks exclude the keys of delivered records that others have locked, until they are released.
+
+        They stay busy. What waits behind them does not count against the lane's capacity, nor do they.
+        """
+        for record in records:
+            key = record.key
+            self.bytes -= self._sizes.pop(record.id, 0)
+            self._aside[key] = None
+            queue = self._busy[key] = self._busy[key] or Queue(deque(), now)
+            if key not in self._full:
+                self._full[key] = None
+                self.crowded += len(queue.records)
 
     def hold(self, now: float, failures: Iterable[Failure]) -> bool:
         """Holds the keys of failed records with their waiting records; each failure makes the hold longer.
@@ -173,6 +192,7 @@ class Scoreboard:
         for failure in failures:
             record = failure.record
             queue = self._busy.pop(record.key)
+            self._aside.pop(record.key, None)
             self.bytes -= self._sizes.pop(record.id, 0)
             hold = self.holds.get(record.key)
             if hold is None or hold.head != record.id:
@@ -220,12 +240,30 @@ class Scoreboard:
         """Returns the heads of held keys that are to be parked."""
         return [self.holds[key].poison() for key in keys]
 
-    def park(self, keys: Collection[str], parked: int) -> None:
-        """Removes held keys, of which ``parked`` are parked now."""
+    def park(
+        self, keys: Collection[str], parked: int, locked: Collection[int] = (), until: float = 0.0
+    ) -> int:
+        """Removes held keys, of which ``parked`` are parked now.
+
+        Args:
+            keys: The keys.
+            parked: How many are parked.
+            locked: Rows that others have locked. A key with such a head is to be parked again when its hold
+                ends; of one with other such rows, these are to be reset then.
+            until: When their holds end.
+
+        Returns:
+            How many should have been parked: those whose heads nobody had locked.
+        """
+        free = [key for key in keys if self.holds[key].head not in locked]
         for key in keys:
-            self.held -= len(self.holds.pop(key).ids)
-            self._free(key)
-        self.policy.parking_done(len(keys), parked)
+            if self._rests(key, locked, until):
+                self.holds[key].parking = self.holds[key].head in locked
+            else:
+                self.held -= len(self.holds.pop(key).ids)
+                self._free(key)
+        self.policy.parking_done(len(free), parked)
+        return len(free)
 
     def blocked(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
@@ -236,15 +274,19 @@ class Scoreboard:
         """Returns the ids of the marked rows of held keys."""
         return [number for key in keys for number in self.holds[key].ids]
 
-    def unhold(self, keys: Iterable[str]) -> None:
-        """Frees held keys whose rows were reset; their failures stay known."""
+    def unhold(self, keys: Iterable[str], locked: Collection[int] = (), until: float = 0.0) -> None:
+        """Frees held keys whose rows were reset; their failures stay known.
+
+        A key of which others have locked rows stays held, until these are reset. See :meth:`park`.
+        """
         for key in keys:
             hold = self.holds[key]
-            self.held -= len(hold.ids)
             self.policy.parking -= hold.parking
             hold.parking = False
-            hold.ids = []
-            self._free(key)
+            if not self._rests(key, locked, until):
+                self.held -= len(hold.ids)
+                hold.ids = []
+                self._free(key)
 
     def forget_unsent(self) -> None:
         """Removes all records that are not in flight; held keys stay held."""
@@ -271,6 +313,17 @@ class Scoreboard:
             if key not in self._held and key not in self._busy:
                 del self.holds[key]
         return any(queue and queue.records and queue.moved + timeout < now for queue in self._busy.values())
+
+    def _rests(self, key: str, locked: Collection[int], until: float) -> bool:
+        """Keeps a key held with those of its rows that others have locked; returns whether there are any."""
+        hold = self.holds[key]
+        rest = [number for number in hold.ids if number in locked] if locked else []
+        if rest:
+            self.held -= len(hold.ids) - len(rest)
+            hold.ids = rest
+            hold.until = until
+            heappush(self._hold_ends, (until, key))
+        return bool(rest)
 
     def _free(self, key: str) -> None:
         del self._held[key]

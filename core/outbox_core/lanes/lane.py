@@ -136,13 +136,14 @@ class AtLeastOnceLane:
                 telemetry.marked(now, source, len(answer.records))
                 machine.marked(now, answer.records)
             case Purge(_, ids):
-                telemetry.metrics.purged += len(ids)
-                machine.purged(now, answer.rows)
+                changed = answer.changed
+                telemetry.metrics.purged += len(ids) - len(changed.locked) - len(changed.kept)
+                machine.purged(now, changed)
             case Reset():
-                machine.reset_done(now)
+                machine.reset_done(now, answer.changed.locked)
             case Park(_, poisons):
-                machine.park_done(now, answer.rows)
-                telemetry.parked(poisons, answer.rows)
+                machine.park_done(now, answer.changed)
+                telemetry.parked(poisons, answer.changed.rows)
             case Refresh(leader_id):
                 self._entering = False
                 self.fence = answer.fence or self.fence
@@ -228,8 +229,8 @@ class ExactlyOnceLane:
                 telemetry.metrics.purged += reply.advanced.purged
                 machine.advanced(now, reply.advanced)
             case Park(_, poisons):
-                machine.parked(now, reply.rows)
-                telemetry.parked(poisons, reply.rows)
+                machine.parked(now, reply.changed.rows)
+                telemetry.parked(poisons, reply.changed.rows)
             case Heartbeat():
                 telemetry.answered(reply, machine.policy)
             case EndTransactions():

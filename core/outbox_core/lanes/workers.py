@@ -36,6 +36,7 @@ from outbox_core.delivery.commands import (
     Reset,
     Send,
 )
+from outbox_core.lanes.kept_rows import KeptRows
 from outbox_core.lanes.permitted_topics import PermittedTopics
 from outbox_core.lanes.skipped_letters import SkippedLetters
 from outbox_core.lanes.turn import Reply, SendGate
@@ -134,6 +135,7 @@ class Database:
         keep_skipped: float | None = None,
     ) -> None:
         self._skipped = SkippedLetters(fence().lane, keep_skipped, monotonic())
+        self._kept = KeptRows()
         self._dialect = dialect
         self._eligible = eligible
         self._fence = fence
@@ -171,13 +173,14 @@ class Database:
                 marked = table.mark(fence, leader_id, limit, max_bytes, excluded, source)
                 answer = Answer(request, records=self._topics.checked(marked))
             case Purge(leader_id, ids):
-                answer = Answer(request, rows=table.purge(fence, leader_id, ids))
+                answer = Answer(request, changed=table.purge(fence, leader_id, ids))
             case Reset(leader_id, ids):
-                answer = Answer(request, rows=table.reset(fence, leader_id, ids))
+                answer = Answer(request, changed=table.reset(fence, leader_id, ids))
             case Park(leader_id, poisons, ids):
-                answer = Answer(request, rows=table.park(fence, leader_id, poisons, ids))
+                answer = Answer(request, changed=table.park(fence, leader_id, poisons, ids))
             case Advance(finished, pending, limit, max_bytes, source):
                 advanced = table.advance(fence, finished, pending, limit, max_bytes, source)
+                advanced = self._kept.checked(table, finished, advanced)
                 checked = self._topics.checked(advanced.records)
                 answer = Answer(request, advanced=advanced._replace(records=checked))
             case Refresh():

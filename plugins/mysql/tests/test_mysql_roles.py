@@ -195,7 +195,7 @@ def test_a_harvester_harvests_in_both_modes_and_elects(roles: Roles) -> None:
     assert len(hand.advance(5, [batch])) == 5
     assert hand.advance(0, [Batch.of([record.id for record in hand.advance(1)])]) == []
     head = hand.advance(1)[0]
-    assert hand.table.park(hand.fence, None, [Poison(head.id, "too large", 1)]) == 1
+    assert hand.table.park(hand.fence, None, [Poison(head.id, "too large", 1)]).rows == 1
     with roles.application("outbox_harvester") as connection:
         connection.cursor().execute("SELECT id FROM outbox WHERE id IN (1, 2) FOR UPDATE SKIP LOCKED")
     with closing(roles.dialect("outbox_harvester").lease()) as lease:

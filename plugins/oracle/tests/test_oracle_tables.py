@@ -119,7 +119,7 @@ def test_ids_go_in_arrays_of_ten_thousand_and_rows_are_counted(verb: str) -> Non
 
 def test_nothing_to_purge_asks_only_for_the_fence() -> None:
     fake, table = connect()
-    assert table.purge(FENCE, uuid4(), []) == 0
+    assert table.purge(FENCE, uuid4(), []).rows == 0
     assert fake.verbs == ["SELECT", "commit"]
 
 
@@ -175,7 +175,7 @@ def test_parking_binds_few_ids_and_keeps_what_is_empty() -> None:
         r"id IN \(.*leader_id = :leader": heads,
     })  # fmt: skip
     poisons = [Poison(number, "", 3) for number in (5, 6, 8)]
-    assert table.park(FENCE, uuid4(), poisons, [5, 6, 7, 8]) == 3
+    assert table.park(FENCE, uuid4(), poisons, [5, 6, 7, 8]).rows == 3
     _, _, (query, binds) = (entry for entry in fake.sent("SELECT id") if "IN" in entry[0])
     assert [binds[f"id{place}"] for place in range(10)] == [5, 6, *[8] * 8], "filled up to one of few lengths"
     assert "leader_id = :leader" in query
@@ -193,7 +193,7 @@ def test_a_letter_of_another_head_gives_way_to_one_whose_id_came_again() -> None
         r"^SELECT MIN": [(-3,)],
         r"^SELECT id, kafka_topic": [(number, "t", "k", "v", None, None, 1.5) for number in (5, 6, 7)],
     })  # fmt: skip
-    assert table.park(FENCE, uuid4(), [Poison(number, "", 3) for number in (5, 6, 7)], [5, 6, 7]) == 3
+    assert table.park(FENCE, uuid4(), [Poison(number, "", 3) for number in (5, 6, 7)], [5, 6, 7]).rows == 3
     ((_, forgotten),) = fake.sent("DELETE")
     assert [binds["row_id"] for binds in forgotten] == [5]
     moved = [(binds["id"], binds["other"]) for sql, binds in fake.log if "SET id = " in sql]

@@ -13,6 +13,7 @@ from outbox_sdk import UNBOUNDED, Advanced, Batch, Fence, MarkedRecord
 
 from outbox_postgres.batch_statements import BatchStatements
 from outbox_postgres.layout import Layout
+from outbox_postgres.locked_rows import blockers
 from outbox_postgres.rows import Claimed, claimed, records
 from outbox_postgres.session import Session, array
 from outbox_postgres.sources import Source
@@ -106,8 +107,9 @@ class Batches:
             number = sum(batch.rows for batch in locked)
             log.warning(
                 "%s: others have locked %d rows that are published; they are deleted when they are free, and "
-                "all else goes on; the first has the id %d",
+                "all else goes on; the first has the id %d; locked by %s",
                 *(self._layout.name, number, locked[0].runs[0][0]),
+                blockers(self._session, self._layout.outbox, locked[0].ids()),
             )
         # The caller may pass either these or those again.
         self._locked = [*locked, *(finished if locked else ())]

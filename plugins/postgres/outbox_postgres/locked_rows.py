@@ -1,4 +1,4 @@
-"""Rows that another transaction has locked: marks leave out their keys until it ends.
+"""Rows that another transaction has locked: who has, and marks that leave out their keys until it ends.
 
 A mark waits for a locked row for ``lockTimeout`` at most, and every other key of the lane waits with it.
 After that time, marks leave out the whole key of each locked row, so that the key keeps its order.
@@ -6,11 +6,47 @@ After that time, marks leave out the whole key of each locked row, so that the k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from time import monotonic
+
+from outbox_sdk.portable import TableName
+
+from outbox_postgres.session import Session
 
 LOOK_INTERVAL = 1.0
 """Seconds between two looks at rows that were locked."""
+
+WARY_SECONDS = 60.0
+"""For how long a connection that has waited for a marked row in vain purges and resets without a wait."""
+
+MAX_NAMED = 5
+"""How many locked rows a message names."""
+
+
+def named(ids: Iterable[int]) -> str:
+    """Names rows in a message."""
+    listed = sorted(ids)
+    more = f" and {len(listed) - MAX_NAMED:,} more" if len(listed) > MAX_NAMED else ""
+    return f"row{'s' * (len(listed) > 1)} {', '.join(map(str, listed[:MAX_NAMED]))}{more}"
+
+
+def blockers(session: Session, outbox: TableName, ids: Iterable[int]) -> str:
+    """Returns who has locked rows, in words: process, application, user, and since when."""
+    sql = f"""
+        SELECT DISTINCT a.pid, coalesce(nullif(a.application_name, ''), '?'), a.usename::text,
+               to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SSOF')
+        FROM {outbox} AS o
+        JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = o.xmax AND l.granted
+        JOIN pg_stat_activity AS a ON a.pid = l.pid
+        WHERE o.id = ANY ($1::bigint[])"""  # noqa: S608 - the name is quoted
+    found = session.fetch(sql, (list(ids),), "look who has locked rows")
+    return (
+        ", ".join(
+            f"server process {pid} ({application}, user {user}, since {since or '?'})"
+            for pid, application, user, since in found
+        )
+        or "a transaction that is not visible, perhaps a prepared one"
+    )
 
 
 class LockedRows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -11,7 +11,7 @@ import psycopg
 from outbox_sdk import UNBOUNDED, Fence
 
 from outbox_postgres.layout import Layout
-from outbox_postgres.locked_rows import LockedRows
+from outbox_postgres.locked_rows import LockedRows, blockers, named
 from outbox_postgres.marking_statements import MarkingStatements
 from outbox_postgres.rows import Claimed, claimed
 from outbox_postgres.session import Session
@@ -20,9 +20,6 @@ from outbox_postgres.sql_ascii import readable, spelled
 from outbox_postgres.starts import Starts
 
 log = logging.getLogger("outbox.postgres")
-
-MAX_NAMED = 5
-"""How many locked rows a message names."""
 
 
 class Wanted(NamedTuple):
@@ -106,7 +103,7 @@ class Marking:
             self._locked.found(rows)
             log.warning(
                 "%s: others have locked %s; their keys wait, and every other goes on; locked by %s",
-                *(self._layout.name, _named(rows), self._blockers(list(rows))),
+                *(self._layout.name, named(rows), blockers(self._session, self._layout.outbox, rows)),
             )
         return bool(rows)
 
@@ -116,19 +113,3 @@ class Marking:
         self._locked.looked({row[0] for row in rows})
         if not self._locked.keys:
             log.info("%s: no row is locked any more", self._layout.name)
-
-    def _blockers(self, ids: list[int]) -> str:
-        found = self._session.execute(self.sql.blockers, (ids,)).fetchall()
-        return (
-            ", ".join(
-                f"server process {pid} ({application}, user {user}, since {since or '?'})"
-                for pid, application, user, since in found
-            )
-            or "a transaction that is not visible, perhaps a prepared one"
-        )
-
-
-def _named(rows: Mapping[int, str]) -> str:
-    ids = sorted(rows)
-    more = f" and {len(ids) - MAX_NAMED:,} more" if len(ids) > MAX_NAMED else ""
-    return f"row{'s' * (len(ids) > 1)} {', '.join(map(str, ids[:MAX_NAMED]))}{more}"

@@ -43,7 +43,6 @@ class MarkingStatements:
             null when it is $9; and behind it the marked rows. Their last column is null, or the bytes of a
             row that has more than the bound; which lacks the rest.
         locked_still: $1 ids. Those of rows that others have locked.
-        blockers: $1 ids. Process, application and user of who has locked rows, and since when.
     """
 
     def __init__(
@@ -67,13 +66,6 @@ class MarkingStatements:
         self.locked_still = f"""
             WITH {self._free("SELECT unnest($1::bigint[])")}
             SELECT id FROM {outbox} WHERE id = ANY ($1::bigint[]) AND id NOT IN (SELECT id FROM free)"""
-        self.blockers = f"""
-            SELECT DISTINCT a.pid, coalesce(nullif(a.application_name, ''), '?'), a.usename::text,
-                   to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SSOF')
-            FROM {outbox} AS o
-            JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = o.xmax AND l.granted
-            JOIN pg_stat_activity AS a ON a.pid = l.pid
-            WHERE o.id = ANY ($1::bigint[])"""
 
     def _mark(self, source: int, *, lane: bool, bounded: bool) -> str:
         # Only the mark's own transaction commits without waiting for the disk: one that is lost is repeated.

@@ -9,6 +9,16 @@ from outbox_sdk.portable.columns import COLUMNS
 
 FENCE_MATCHES = "name = $1 AND lane = $2 AND lanes = $3 AND token = $4 AND attempt = $5"
 
+
+def free(outbox: TableName, lock: str) -> str:
+    """Writes what locks those of the rows $7 that carry the leader id $6 and that nobody has locked."""
+    return f"""free AS MATERIALIZED (
+            SELECT id FROM {outbox}
+            WHERE id = ANY ($7::bigint[]) AND leader_id = $6 AND EXISTS (SELECT FROM fence)
+            {lock} SKIP LOCKED
+        )"""
+
+
 _LONGEST = 4 * (LONGEST_KEY + 1)
 """Where texts are cut in short lists: enough also where the database counts bytes."""
 
@@ -36,6 +46,7 @@ class ParkingStatements:
     Attributes:
         park: $6 leader id, $7 ids as an array literal, $8 the heads' ids, $9 their reasons, $10 their
             attempts. Returns nothing when the fence is lost, else the number of keys parked.
+        park_free: As ``park``, without the rows that others have locked.
         park_unmarked: As ``park``, for heads whatever leader id they carry: $6 is null, and $7 empty.
         id_conflicts: $1 name, $2 the heads' ids, $3 leader id or null for any. The ids of dead letters that
             heads would replace although they are skipped or of other keys: the outbox has given out these ids
@@ -65,11 +76,15 @@ class ParkingStatements:
             UPDATE {outbox} SET leader_id = NULL
             WHERE id = ANY ($7::bigint[]) AND leader_id = $6 AND EXISTS (SELECT FROM fence)
             RETURNING id, {kept}"""
+        marked_free = f"""
+            UPDATE {outbox} SET leader_id = NULL WHERE id = ANY (ARRAY(SELECT id FROM free))
+            RETURNING id, {kept}"""
         unmarked = f"""
             SELECT id, {kept} FROM {outbox}
             WHERE id = ANY ($8::bigint[]) AND EXISTS (SELECT FROM fence)
               AND $6::uuid IS NULL AND $7::bigint[] = '{{}}'"""
         self.park, self.park_unmarked = (_park(fence, letters, rows) for rows in (marked, unmarked))
+        self.park_free = _park(fence, letters, marked_free, f"{free(outbox, 'FOR NO KEY UPDATE')}, ")
         carried = f"{outbox} WHERE id = ANY ($2::bigint[]) AND ($3::uuid IS NULL OR leader_id = $3)"
         self.id_conflicts = f"""
             SELECT id {chosen} AND id IN (SELECT id FROM {carried})
@@ -137,7 +152,7 @@ def _listed(letters: TableName, shown: str) -> str:
         ORDER BY id"""
 
 
-def _park(fence: TableName, letters: TableName, rows: str) -> str:
+def _park(fence: TableName, letters: TableName, rows: str, before: str = "") -> str:
     again = ", ".join(
         f"{column} = excluded.{column}" for column in (*_COPIED, "fate", "reason", "attempts", "since")
     )
@@ -145,7 +160,7 @@ def _park(fence: TableName, letters: TableName, rows: str) -> str:
     return f"""
         WITH fence AS MATERIALIZED (
             SELECT FROM {fence} WHERE {FENCE_MATCHES} FOR SHARE
-        ), heads AS ({rows}), parked AS (
+        ), {before}heads AS ({rows}), parked AS (
             INSERT INTO {letters} (name, id, {_COPY}, fate, reason, attempts, since)
             SELECT $1, id, {_COPY}, 'parked', reason, attempts, clock_timestamp()
             FROM heads JOIN unnest($8::bigint[], $9::text[], $10::bigint[]) AS head (id, reason, attempts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import GUARD
 
-from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS
+from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS, free
 from outbox_postgres.predicates import AGE
 
 SESSION = """
@@ -85,6 +85,10 @@ class Statements:
         purge: $6 leader id, $7 ids as an array literal. Returns nothing when the fence is lost, else the
             number of rows deleted.
         reset: As ``purge``.
+        purge_free: As ``purge``, without the rows that others have locked. Returns the ids that nobody has
+            locked and that are still there, too.
+        reset_free: As ``purge_free``.
+        carried: $1 leader id, $2 ids as an array literal. Those of the rows that carry it.
         bump: $1 name, $2 lanes, $3 holder, $4 the step, $5 the token that is expected. Returns the
             new token, once for each lane; nothing when another one than the expected is in force.
         enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new epoch and the lane's identity, or
@@ -105,8 +109,11 @@ class Statements:
     """
 
     def __init__(self, outbox: TableName, fence: TableName, letters: TableName) -> None:
-        self.purge = _touch(f"DELETE FROM {outbox}", fence)
-        self.reset = _touch(f"UPDATE {outbox} SET leader_id = NULL", fence)
+        purge, reset = f"DELETE FROM {outbox}", f"UPDATE {outbox} SET leader_id = NULL"
+        self.purge, self.reset = _touch(purge, fence), _touch(reset, fence)
+        self.purge_free = _touch_free(purge, fence, free(outbox, "FOR UPDATE"))
+        self.reset_free = _touch_free(reset, fence, free(outbox, "FOR NO KEY UPDATE"))
+        self.carried = f"SELECT id FROM {outbox} WHERE id = ANY ($2::bigint[]) AND leader_id = $1"
         self.bump = f"""
             WITH next AS (
                 SELECT coalesce(max(token), 0) AS former, coalesce(max(token), 0) + $4::bigint AS token
@@ -170,3 +177,14 @@ def _touch(change: str, fence: TableName) -> str:
             RETURNING id
         )
         SELECT (SELECT count(*) FROM touched) FROM fence"""
+
+
+def _touch_free(change: str, fence: TableName, free: str) -> str:
+    return f"""
+        WITH fence AS MATERIALIZED (
+            SELECT FROM {fence} WHERE {FENCE_MATCHES}
+        ), {free}, touched AS (
+            {change} WHERE id = ANY (ARRAY(SELECT id FROM free)) RETURNING id
+        )
+        SELECT (SELECT count(*) FROM touched), ARRAY(SELECT id FROM free EXCEPT SELECT id FROM touched)
+        FROM fence"""

@@ -13,6 +13,7 @@ from outbox_sdk import (
     UNBOUNDED,
     Advanced,
     Batch,
+    Changed,
     Condition,
     Fence,
     MarkedRecord,
@@ -28,7 +29,8 @@ from outbox_postgres.data_source import DataSource
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
 from outbox_postgres.marking import Marking, Wanted
-from outbox_postgres.session import Session, array
+from outbox_postgres.releasing import Releasing
+from outbox_postgres.session import Session
 from outbox_postgres.sources import sources
 from outbox_postgres.sql_ascii import stored
 from outbox_postgres.starts import Starts
@@ -64,6 +66,7 @@ class PostgresTable(PostgresView):
         self._starts = starts = Starts(session, layout, taken_from[0])
         self._marks = Marking(session, layout, starts, taken_from)
         self._batches = Batches(session, layout, starts, taken_from)
+        self._releasing = Releasing(session, layout, self._sql)
         self._sourced = bool(eligible)
         self._intake = intake
 
@@ -142,18 +145,18 @@ class PostgresTable(PostgresView):
         if not self._session.fetch(self._sql.set_transactional, (*self._layout.held(fence), *note), doing):
             raise fence.lost()
 
-    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
-        """Deletes rows that still carry ``leader_id``, durably."""
-        return self._touch(self._sql.purge, fence, leader_id, ids, "purge")
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
+        """Deletes rows that still carry ``leader_id``, durably, around those that others have locked."""
+        return self._releasing.purge(fence, leader_id, ids)
 
-    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
-        """Clears the leader id of rows that still carry ``leader_id``, durably."""
+    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
+        """Clears the leader id of rows that still carry ``leader_id``, durably, as it purges."""
         self._starts.released()
-        return self._touch(self._sql.reset, fence, leader_id, ids, "reset")
+        return self._releasing.reset(fence, leader_id, ids)
 
     def park(
         self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], ids: Sequence[int] = ()
-    ) -> int:
+    ) -> Changed:
         """Parks the keys of poisonous records in one statement that holds the fence, durably.
 
         A dead letter whose id was given out anew, as after ``TRUNCATE … RESTART IDENTITY``, keeps its content
@@ -166,16 +169,15 @@ class PostgresTable(PostgresView):
         id_conflicts = self._session.fetch(
             self._parking.id_conflicts, (self._layout.name, heads, leader_id), "park"
         )
-        park = self._parking.park if leader_id else self._parking.park_unmarked
         if not id_conflicts:
-            return self._touch(park, fence, leader_id, ids, "park", *poisonous)
+            return self._park(fence, leader_id, ids, poisonous)
         with self._session.translated("park"), self._connection.transaction():
             # Before the fence, as a release does: those who lock both lock them in one order.
             self._session.execute(statements.FENCE_LOCK, (self._layout.name,))
             self._session.execute(
                 self._parking.move_conflicts, (self._layout.name, [row[0] for row in id_conflicts])
             )
-            return self._touch(park, fence, leader_id, ids, "park", *poisonous)
+            return self._park(fence, leader_id, ids, poisonous)
 
     def forget_skipped(self, age: float, limit: int) -> int:
         """Deletes dead letters that were skipped long ago."""
@@ -226,18 +228,19 @@ class PostgresTable(PostgresView):
         if self._intake and fence.lane == 0:
             self._intake.take(self._layout.held(fence), limit * fence.lanes)
 
-    def _touch(
+    def _park(
         self,
-        statement: str,
         fence: Fence,
         leader_id: UUID | None,
         ids: Sequence[int],
-        doing: str,
-        *more: object,
-    ) -> int:
-        rows = self._session.fetch(
-            statement, (*self._layout.held(fence), leader_id, array(ids), *more), doing
-        )
+        poisonous: tuple[object, ...],
+    ) -> Changed:
+        parking, layout = self._parking, self._layout
+        if leader_id:
+            sql = (parking.park, parking.park_free)
+            return self._releasing.change(sql, fence, leader_id, ids, "park", *poisonous)
+        parameters = (*layout.held(fence), None, "{}", *poisonous)
+        rows = self._session.fetch(parking.park_unmarked, parameters, "park")
         if not rows:
             raise fence.lost()
-        return int(rows[0][0])
+        return Changed(int(rows[0][0]))

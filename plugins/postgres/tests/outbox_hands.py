@@ -172,14 +172,16 @@ class Hand:
         return [record.id for record in marked]
 
     def purge(self, *ids: int) -> int:
-        return self.table.purge(self.fence, self.leader, ids)
+        self.changed = self.table.purge(self.fence, self.leader, ids)
+        return self.changed.rows
 
     def reset(self, *ids: int) -> int:
-        return self.table.reset(self.fence, self.leader, ids)
+        self.changed = self.table.reset(self.fence, self.leader, ids)
+        return self.changed.rows
 
     def park(self, ids: Sequence[int], *heads: int, reason: str = "too large") -> int:
         poisons = [Poison(head, reason, 5) for head in heads]
-        return self.table.park(self.fence, self.leader, poisons, ids)
+        return self.table.park(self.fence, self.leader, poisons, ids).rows
 
 
 class BatchHand:
@@ -235,7 +237,7 @@ class BatchHand:
         return self.latest.purged
 
     def park(self, *heads: int) -> int:
-        return self.table.park(self.fence, None, [Poison(head, "too large", 5) for head in heads])
+        return self.table.park(self.fence, None, [Poison(head, "too large", 5) for head in heads]).rows
 
     @property
     def start(self) -> int:

@@ -104,7 +104,7 @@ def test_ids_are_one_parameter_however_many(verb: str) -> None:
 
 def test_nothing_to_purge_asks_only_for_the_fence() -> None:
     fake, table = connect()
-    assert table.purge(FENCE, uuid4(), []) == 0
+    assert table.purge(FENCE, uuid4(), []).rows == 0
     assert fake.verbs == ["SELECT", "commit"]
 
 
@@ -130,7 +130,7 @@ def test_parking_keeps_the_head_as_bytes() -> None:
     heads = [(5, "t", "", "", None, None), (6, "t", "k", None, None, None), (7, "t", "q", "é", None, None)]
     keys = [(row[0], f"{row[2]}.") for row in heads]
     fake, table = connect({r"^SELECT id, \(.*OPENJSON": keys, r"^SELECT id, kafka_topic.*OPENJSON": heads})
-    assert table.park(FENCE, uuid4(), [Poison(number, "x", 3) for number in (5, 6, 7)], [5, 6, 7]) == 3
+    assert table.park(FENCE, uuid4(), [Poison(number, "x", 3) for number in (5, 6, 7)], [5, 6, 7]).rows == 3
     letters = [values for _, values in fake.sent("INSERT")]
     assert [letter["kafka_value"] for letter in letters] == [b"", None, "é".encode()]
     assert [letter["kafka_key"] for letter in letters] == ["", "k", "q"]

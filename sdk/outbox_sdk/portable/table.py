@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from outbox_sdk.fence import Fence, TransactionalLane, lost_token, token_step, unexpected_token
-from outbox_sdk.outbox_table import UNBOUNDED, Advanced
+from outbox_sdk.outbox_table import UNBOUNDED, Advanced, Changed
 from outbox_sdk.parking import Poison
 from outbox_sdk.portable.batches import Batches
 from outbox_sdk.portable.by_ids import ChangeByIds
@@ -16,6 +16,7 @@ from outbox_sdk.portable.choosing import Choosing
 from outbox_sdk.portable.fence_rows import make_guard, new_lane
 from outbox_sdk.portable.marking import Marking
 from outbox_sdk.portable.parking import Parking
+from outbox_sdk.portable.releasing import Releasing
 from outbox_sdk.portable.rows import storable
 from outbox_sdk.portable.session import LockTimeout, Session
 from outbox_sdk.portable.view import PortableView
@@ -34,6 +35,7 @@ class PortableTable(PortableView):
         choosing = Choosing(session, self._sql, self._name)
         self._marking = Marking(session, self._sql, choosing)
         self._batches = Batches(session, self._sql, choosing)
+        self._releasing = Releasing(session, self._sql, self._name)
 
     def identity(self) -> str:
         """Returns the outbox's identity, which the guard row carries."""
@@ -128,25 +130,33 @@ class PortableTable(PortableView):
         with self._session.transaction("read the rows of a batch", reads=True):
             return self._batches.rows(batch)
 
-    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
-        """Deletes rows that still carry ``leader_id``, durably."""
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
+        """Deletes rows that still carry ``leader_id``, durably, around those that others have locked."""
         return self._touch(self._sql.purge, fence, leader_id, ids, "purge")
 
-    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
-        """Clears the leader id of rows that still carry ``leader_id``, durably."""
-        return self._touch(self._sql.reset, fence, leader_id, ids, "reset")
+    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
+        """Clears the leader id of rows that still carry ``leader_id``, durably, as it purges."""
+        return self._touch(self._sql.reset, fence, leader_id, ids, "reset")._replace(kept=())
 
     def park(
         self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], ids: Sequence[int] = ()
-    ) -> int:
+    ) -> Changed:
         """Parks the keys of poisonous records in one transaction that holds the fence."""
         leader = None if leader_id is None else self._idiom.uuid_parameter(leader_id)
-        with self._session.transaction("park"):
-            self._hold(fence)
-            parked = self._parking.park(leader, {poison.id: poison for poison in poisons})
-            if leader is not None:
-                self._session.execute_by_ids(self._sql.reset, ids, leader=leader)
-        return parked
+        heads = {poison.id: poison for poison in poisons}
+
+        def park(waits: bool) -> Changed:
+            with self._session.transaction("park"):
+                self._hold(fence)
+                if leader is None:
+                    return Changed(self._parking.park(None, heads))
+                free = ids if waits else self._releasing.free(ids)
+                some = heads if waits else {number: heads[number] for number in heads if number in free}
+                parked = self._parking.park(leader, some)
+                self._session.execute_by_ids(self._sql.reset, free, leader=leader)
+                return Changed(parked, () if waits else self._releasing.locked(ids, free, leader))
+
+        return self._releasing.around_locked(park)
 
     def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
         """Stores durably that the lane publishes in transactions and how, or that it no longer does."""
@@ -195,10 +205,15 @@ class PortableTable(PortableView):
 
     def _touch(
         self, change: ChangeByIds, fence: Fence, leader_id: UUID, ids: Sequence[int], doing: str
-    ) -> int:
-        with self._session.transaction(doing):
-            self._hold(fence)
-            return self._session.execute_by_ids(change, ids, leader=self._idiom.uuid_parameter(leader_id))
+    ) -> Changed:
+        leader = self._idiom.uuid_parameter(leader_id)
+
+        def touch(waits: bool) -> Changed:
+            with self._session.transaction(doing):
+                self._hold(fence)
+                return self._releasing.change(change, ids, leader, waits=waits)
+
+        return self._releasing.around_locked(touch)
 
     def _write(self, sql: str, fence: Fence, doing: str, **values: object) -> None:
         with self._session.transaction(doing):

@@ -182,14 +182,14 @@ class Insistent(Hand):
         return self._insist(act)
 
     def purge(self, *ids: int, leader: UUID | None = None) -> int:
-        return self._insist(lambda: self.table.purge(self.fence, leader or self.leader, ids))
+        return self._insist(lambda: self.table.purge(self.fence, leader or self.leader, ids).rows)
 
     def reset(self, *ids: int, leader: UUID | None = None) -> int:
-        return self._insist(lambda: self.table.reset(self.fence, leader or self.leader, ids))
+        return self._insist(lambda: self.table.reset(self.fence, leader or self.leader, ids).rows)
 
     def park(self, ids: Sequence[int], *heads: int, reason: str = "too large") -> int:
         poisons = [Poison(head, reason, 5) for head in heads]
-        return self._insist(lambda: self.table.park(self.fence, self.leader, poisons, ids))
+        return self._insist(lambda: self.table.park(self.fence, self.leader, poisons, ids).rows)
 
     def _insist(self, act: Callable[[], Done]) -> Done:
         def attempt() -> Done:

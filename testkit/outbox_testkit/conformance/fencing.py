@@ -123,7 +123,7 @@ class FenceConformance(Conformance):
         assert box.dead_letters().find() == []
         # The rows that the fenced holder had marked keep its leader id, and the others have none.
         assert leader.reset(*ids, leader=zombie.leader) == 4
-        assert table.purge(leader.fence, zombie.leader, batch.ids()) == 4
+        assert table.purge(leader.fence, zombie.leader, batch.ids()).rows == 4
         assert leader.values(ALL) == [f"v{number}" for number in range(5, 13)]
         assert values == ["v1", "v2", "v3", "v4"]
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from outbox_sdk import Capability
 
-from outbox_testkit.conformance.base import Conformance
+from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.under_test import ALL, Box, Hand
 
 
@@ -64,6 +67,49 @@ class ReleaseConformance(Conformance):
         assert new.purge(*ids) == 2
         assert box.survey() == []
 
+    @needs(Capability.SKIP_LOCKED)
+    @pytest.mark.parametrize("verb", ["purge", "reset"])
+    def test_rows_that_are_locked_after_they_were_marked_are_left_alone(
+        self, impatient_box: Box, verb: str
+    ) -> None:
+        box = impatient_box
+        box.fill(40)
+        hand, somebody = box.lead(), box.application()
+        ids = hand.ids()
+        locked = [ids[3], ids[4], ids[17]]
+        act, cursor = getattr(hand, verb), somebody.cursor()
+        _lock(box, cursor, locked)
+        assert act(*ids[:20]) == 17
+        assert list(hand.changed.locked) == locked
+        assert not hand.changed.kept
+        since = time.monotonic()
+        for some in (ids[20:30], [ids[3], *ids[30:]], locked):
+            assert act(*some) == len([number for number in some if number not in locked])
+            assert list(hand.changed.locked) == [number for number in some if number in locked]
+        assert time.monotonic() - since < 1.0, "it has waited once, and waits no more for any"
+        cursor.close()
+        somebody.rollback()
+        assert act(*locked) == 3
+        assert not hand.changed.locked
+        assert len(box.survey()) == (0 if verb == "purge" else 40)
+
+    @needs(Capability.SKIP_LOCKED)
+    def test_a_key_is_parked_beside_rows_that_others_have_locked(self, impatient_box: Box) -> None:
+        box = impatient_box
+        values = box.fill(9, keys=3)
+        hand, somebody = box.lead(), box.application()
+        ids = hand.ids()
+        cursor = somebody.cursor()
+        _lock(box, cursor, [ids[0], ids[4]])
+        assert hand.park([ids[0], ids[3], ids[1], ids[4]], ids[0], ids[1]) == 1, "of one the head is locked"
+        assert list(hand.changed.locked) == [ids[0], ids[4]]
+        cursor.close()
+        somebody.rollback()
+        assert hand.park([ids[0]], ids[0]) == 1
+        assert hand.reset(ids[4]) == 1
+        hand.remark()
+        assert hand.values() == [values[2], values[5], values[8]]
+
     def test_purges_over_one_connection_while_another_marks(self, box: Box) -> None:
         checkpoint, values = box.lead(), box.fill(200, keys=7)
         purger = Hand(box.connect(), checkpoint.fence)
@@ -88,3 +134,9 @@ class ReleaseConformance(Conformance):
             if act == hand.reset:
                 assert hand.ids(ALL) == ids
         assert box.survey() == []
+
+
+def _lock(box: Box, cursor: Any, ids: list[int]) -> None:
+    """Locks rows as somebody who changes them, until the transaction ends."""
+    listed = ", ".join(map(str, ids))
+    cursor.execute(f"UPDATE {box.options.table} SET kafka_topic = 't' WHERE id IN ({listed})")

@@ -12,6 +12,7 @@ from outbox_sdk import (
     UNBOUNDED,
     Advanced,
     Batch,
+    Changed,
     Condition,
     DeadLetters,
     Fence,
@@ -183,6 +184,7 @@ class Hand:
         fence: The fence.
         leader: The leader id of its marks.
         advanced: The result of the latest advance.
+        changed: The result of the latest purge, reset or park.
     """
 
     def __init__(self, table: OutboxTable, fence: Fence) -> None:
@@ -190,6 +192,7 @@ class Hand:
         self.fence = fence
         self.leader = uuid4()
         self.advanced = Advanced(0, [])
+        self.changed = Changed(0)
 
     def remark(self) -> None:
         """Takes a new leader id."""
@@ -216,19 +219,22 @@ class Hand:
         return [record.id for record in self.mark(limit)]
 
     def purge(self, *ids: int, leader: UUID | None = None) -> int:
-        return self.table.purge(self.fence, leader or self.leader, ids)
+        self.changed = self.table.purge(self.fence, leader or self.leader, ids)
+        return self.changed.rows
 
     def reset(self, *ids: int, leader: UUID | None = None) -> int:
         """Resets; which also tells how many of the rows carry a leader id."""
-        return self.table.reset(self.fence, leader or self.leader, ids)
+        self.changed = self.table.reset(self.fence, leader or self.leader, ids)
+        return self.changed.rows
 
     def park(self, ids: Sequence[int], *heads: int, reason: str = "too large") -> int:
         poisons = [Poison(head, reason, 5) for head in heads]
-        return self.table.park(self.fence, self.leader, poisons, ids)
+        self.changed = self.table.park(self.fence, self.leader, poisons, ids)
+        return self.changed.rows
 
     def park_selected(self, *heads: int, reason: str = "too large") -> int:
         """Parks keys of rows that were selected, not marked."""
-        return self.table.park(self.fence, None, [Poison(head, reason, 5) for head in heads])
+        return self.table.park(self.fence, None, [Poison(head, reason, 5) for head in heads]).rows
 
     def advance(
         self,

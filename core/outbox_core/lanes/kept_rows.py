@@ -1,0 +1,62 @@
+"""Finds rows that were deleted and are still there, before exactly-once delivery publishes them again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from outbox_sdk import Advanced, Batch, OutboxTable
+
+from outbox_core.delivery.left_rows import kept
+
+MAX_RUNS = 10_000
+"""How many runs of ids are remembered."""
+
+
+class KeptRows:
+    """Compares what is selected with what was deleted lately.
+
+    Nobody counts what the deletion of a batch deletes, since that would cost half as much as the deletion. A
+    row that a trigger or row security keeps comes back with one of the next selections.
+    """
+
+    def __init__(self) -> None:
+        self._deleted: deque[Batch] = deque()
+        self._runs = 0
+        self._known: set[int] = set()
+
+    def checked(self, table: OutboxTable, finished: Sequence[Batch], advanced: Advanced) -> Advanced:
+        """Returns the result of an advance, in which rows that were deleted before carry a fault.
+
+        Args:
+            table: The connection over which they were selected.
+            finished: The batches that the advance has deleted.
+            advanced: Its result.
+
+        Raises:
+            DriverError: As of :meth:`outbox_sdk.OutboxTable.rows`.
+        """
+        self._remember(finished)
+        ids = [record.id for record in advanced.records]
+        suspects = [batch for batch in self._deleted if ids and _shares(batch, ids)]
+        # A row that has the id of a deleted one is younger, and is not returned.
+        back = {row.id for batch in suspects for row in table.rows(batch)}.intersection(ids)
+        if not back:
+            return advanced
+        records = [kept(record) if record.id in back else record for record in advanced.records]
+        purged = max(0, advanced.purged - len(back - self._known))
+        self._known |= back
+        return advanced._replace(purged=purged, records=records)
+
+    def _remember(self, batches: Sequence[Batch]) -> None:
+        self._deleted.extend(batch for batch in batches if batch.runs)
+        self._runs += sum(len(batch.runs) for batch in batches)
+        while self._runs > MAX_RUNS and len(self._deleted) > 1:
+            self._runs -= len(self._deleted.popleft().runs)
+
+
+def _shares(batch: Batch, ids: Sequence[int]) -> bool:
+    """Returns whether a batch has one of some ids, which ascend."""
+    if batch.runs[0][0] > ids[-1] or batch.runs[-1][1] < ids[0]:
+        return False
+    return not set(ids).isdisjoint(batch.ids())

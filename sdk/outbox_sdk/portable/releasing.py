@@ -1,0 +1,103 @@
+"""How a portable outbox purges and resets marked rows: around those that others have locked, if it can."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from math import inf
+from time import monotonic
+from typing import TypeVar
+
+from outbox_sdk.outbox_table import Changed
+from outbox_sdk.portable.by_ids import ChangeByIds
+from outbox_sdk.portable.session import LockTimeout, Session
+from outbox_sdk.portable.statements import Statements
+
+log = logging.getLogger("outbox.portable")
+
+WARY_SECONDS = 60.0
+"""For how long a connection that has waited for a marked row in vain purges and resets without a wait."""
+
+Result = TypeVar("Result")
+
+
+class Releasing:
+    """Takes marked rows out of a leader id's hands, within the caller's transaction, which holds the fence.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+        name: The outbox's name in its fence, for the log.
+        clock: Seconds on a clock that never goes back.
+    """
+
+    def __init__(
+        self, session: Session, sql: Statements, name: str, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._session = session
+        self._sql = sql
+        self._name = name
+        self._clock = clock
+        self._wary_until = -inf
+        self._locked: frozenset[int] = frozenset()  # those that this connection has met and not passed since
+
+    def around_locked(self, transaction: Callable[[bool], Result]) -> Result:
+        """Runs a transaction; once more without a wait for locked rows, if it waited for one in vain.
+
+        Args:
+            transaction: Is given whether to wait.
+        """
+        if self._clock() >= self._wary_until:
+            try:
+                return transaction(True)
+            except LockTimeout:
+                if not self._sql.free:
+                    raise
+                self._wary_until = self._clock() + WARY_SECONDS
+        return transaction(False)
+
+    def free(self, ids: Sequence[int]) -> list[int]:
+        """Locks and returns those of the rows that nobody has locked."""
+        assert self._sql.free  # noqa: S101 - or locked rows are waited for
+        return [int(row[0]) for row in self._session.fetch_by_ids(self._sql.free, ids)]
+
+    def change(self, change: ChangeByIds, ids: Sequence[int], leader: object, *, waits: bool) -> Changed:
+        """Purges or resets rows.
+
+        Args:
+            change: The statement.
+            ids: The rows.
+            leader: The leader id that they must still carry.
+            waits: Whether to wait for those that others have locked.
+        """
+        free = ids if waits else self.free(ids)
+        rows = self._session.execute_by_ids(change, free, leader=leader)
+        if rows >= len(ids):
+            self.tell(ids, ())
+            return Changed(rows)
+        left = [int(row[0]) for row in self._session.fetch_by_ids(self._sql.carried, ids, leader=leader)]
+        kept = set(free).intersection(left)
+        locked = sorted(set(left).difference(kept))
+        self.tell(ids, locked)
+        return Changed(rows, locked, sorted(kept))
+
+    def locked(self, ids: Sequence[int], free: Sequence[int], leader: object) -> list[int]:
+        """Returns those of the rows that carry a leader id and are not free."""
+        rest = sorted(set(ids).difference(free))
+        locked = [int(row[0]) for row in self._session.fetch_by_ids(self._sql.carried, rest, leader=leader)]
+        self.tell(ids, locked)
+        return locked
+
+    def tell(self, ids: Sequence[int], locked: Sequence[int]) -> None:
+        """Logs when the first of some rows is locked, and when none is any more."""
+        before, self._locked = self._locked, self._locked.difference(ids).union(locked)
+        if locked:
+            self._wary_until = self._clock() + WARY_SECONDS
+        if self._locked and not before:
+            log.warning(
+                "%s: others have locked %d rows that a lane has marked, the first has the id %d; their keys "
+                "wait, and every other goes on",
+                *(self._name, len(locked), min(locked)),
+            )
+        elif before and not self._locked:
+            log.info("%s: no marked row is locked any more", self._name)
