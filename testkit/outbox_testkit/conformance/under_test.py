@@ -39,12 +39,15 @@ class OutboxUnderTest:
         options: The dialect's options, by the names of their fields.
         bytes_values: Additional options for an outbox whose values are bytes.
         restart: Statements that empty the outbox ``{table}`` and restart its ids.
+        lease_ahead: Writes an hour after ``since``, so that a lease looks as though the database's clock had
+            gone back; or the whole statement that does so.
     """
 
     driver: str
     options: Mapping[str, Any]
     bytes_values: Mapping[str, Any] = field(default_factory=dict)
     restart: Sequence[str] = ("TRUNCATE TABLE {table}",)
+    lease_ahead: str = "since + INTERVAL '1' HOUR"
 
     def beside(self, suffix: str) -> OutboxUnderTest:
         """Returns another outbox in the same database."""
@@ -142,6 +145,19 @@ class Box:
                 cursor.execute(statement.format(table=self.options.table))
         application.commit()
         self._filled = 0
+
+    def turn_clock_back(self) -> None:
+        """Has the lease look as though the database's clock had gone back by an hour."""
+        application = self.application()
+        with closing(application.cursor()) as cursor:
+            ahead = self.under.lease_ahead
+            if not ahead.startswith("SELECT "):
+                ahead = (
+                    f"UPDATE {{fence}} SET since = {ahead}"
+                    " WHERE lane = -2 AND UPPER(name) LIKE UPPER('%{table}')"
+                )
+            cursor.execute(ahead.format(table=self.options.table, fence=self.options.fence_table))
+        application.commit()
 
     def survey(self) -> list[str]:
         """Returns the values of all rows except those of parked keys, in a new leader's order."""
