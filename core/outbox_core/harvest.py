@@ -34,6 +34,7 @@ from outbox_core.leadership.requests import (
     JoinLanes,
     LeadershipRequest,
     LeaveElection,
+    ReachServers,
     Resign,
     Result,
     StartLanes,
@@ -130,10 +131,8 @@ class Harvest:
             self._start()
 
     def _start(self) -> None:
-        with closing(self._dialect.connect(self._settings.affinity.create().eligible())) as table:
-            self._election = with_group(self._settings.elector, table)
+        self._reach_servers()
         self._elector = self._election.create()
-        self._publisher.prepare((), partitions=1)
         if self._settings.delivery is Delivery.EXACTLY_ONCE:
             self._refuse_unsafe()
         try:
@@ -144,6 +143,11 @@ class Harvest:
         except BaseException:
             self._end()
             raise
+
+    def _reach_servers(self) -> None:
+        with closing(self._dialect.connect(self._settings.affinity.create().eligible())) as table:
+            self._election = with_group(self._settings.elector, table)
+        self._publisher.prepare((), partitions=1)
 
     def _refuse_unsafe(self) -> None:
         """Makes sure that the broker does what exactly-once delivery rests on."""
@@ -242,6 +246,8 @@ class Harvest:
                 ContextThread(target=self._resign, args=(then,), name="resign", daemon=True).start()
             case LeaveElection():
                 self._elector.stop()
+            case ReachServers():
+                self._reach_servers()
             case JoinElection():
                 self._join()
             case _:

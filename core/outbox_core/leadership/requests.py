@@ -38,6 +38,11 @@ class TakeOver:
 
 
 @dataclass(frozen=True, slots=True)
+class ReachServers:
+    """Makes sure that database and broker answer this process; fails with an ``OutboxError``. No reply."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartLanes:
     """Starts the lanes of a leadership, without waiting for them. No reply."""
 
@@ -103,6 +108,7 @@ LeadershipRequest = (
     | Announce
     | Resign
     | LeaveElection
+    | ReachServers
     | JoinElection
     | CloseEngine
     | WarmEngine

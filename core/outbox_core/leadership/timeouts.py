@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_core.leadership.leader import SILENT_SECONDS, START_SECONDS
+from outbox_core.leadership.leader import SILENT_SECONDS, START_SECONDS, UNACKNOWLEDGED_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,9 @@ class Timeouts:
         aside: For another process to lead, after this one has given up.
         silent: For the next report of a lane group.
         start: For the first report of a lane group.
+        unacknowledged: For the broker to acknowledge anything, while something is due.
+        unacknowledged_again: The same after many leaderships that ended thereby; it doubles with each.
+        forgiven: After so long without such an end, the next one counts as the first.
     """
 
     drain: float
@@ -36,3 +39,6 @@ class Timeouts:
     aside: float = 5.0
     silent: float = SILENT_SECONDS
     start: float = START_SECONDS
+    unacknowledged: float = UNACKNOWLEDGED_SECONDS
+    unacknowledged_again: float = 16 * UNACKNOWLEDGED_SECONDS
+    forgiven: float = 3600.0
