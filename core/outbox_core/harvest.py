@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from outbox_sdk import ConfigError, Level
 
-from outbox_core.config.election import with_group
+from outbox_core.config.election import election_of, with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
 from outbox_core.drive import drive
 from outbox_core.engines.base import Engine
@@ -30,6 +30,7 @@ from outbox_core.leadership.requests import (
     CancelLanes,
     CheckEngine,
     CloseEngine,
+    FindRival,
     JoinElection,
     JoinLanes,
     LeadershipRequest,
@@ -46,6 +47,7 @@ from outbox_core.leadership.requests import (
 from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.leadership.totals import Totals
 from outbox_core.log_context import ContextThread, log_as
+from outbox_core.rivals import find_rival
 
 log = logging.getLogger(__name__)
 
@@ -246,6 +248,8 @@ class Harvest:
                 ContextThread(target=self._resign, args=(then,), name="resign", daemon=True).start()
             case LeaveElection():
                 self._elector.stop()
+            case FindRival():
+                return find_rival(self._settings.dialect, election_of(self._election))
             case ReachServers():
                 self._reach_servers()
             case JoinElection():

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 MIN_HEARTBEAT_SECONDS = 1.0
 """The least time between two heartbeats, each of which is a transaction."""
 
+FIRST_HEARTBEAT_SECONDS = 0.5
+"""The time from a lane's start to its first heartbeat, by which others learn who leads, and by what."""
 MAX_REPORTED = 5
 """Failures that are logged one by one; if there are more at once, the rest is only counted."""
 REPORTED_SECONDS = 0.001
@@ -86,7 +88,7 @@ class Telemetry:
         self._lane = lane
         self._key_names = key_names or KeyNames()
         self._interval = max(interval, MIN_HEARTBEAT_SECONDS)
-        self._next_heartbeat = now + self._interval
+        self._next_heartbeat = now + FIRST_HEARTBEAT_SECONDS
         self._last_heartbeat = (now, 0)
         self._heartbeat_outstanding = False
         self._next_gauge = 0.0

@@ -33,6 +33,7 @@ from outbox_core.leadership.requests import (
     CancelLanes,
     CheckEngine,
     CloseEngine,
+    FindRival,
     JoinElection,
     JoinLanes,
     LeaveElection,
@@ -95,6 +96,7 @@ class Candidacy:
         self._resigned = self._defective = False
         self._giving_up = self._cut_off = False
         self._patience = Patience(timeouts.unacknowledged, timeouts.unacknowledged_again, timeouts.forgiven)
+        self._yielding = Patience(timeouts.retry, timeouts.yielded, timeouts.forgiven)
         self._idle = True  # is not raising the fence and has no lanes
         self._totals = totals or Totals()
         self._meter = Meter(timeouts.metrics, clock())
@@ -244,8 +246,22 @@ class Candidacy:
         if leadership.lost:
             if cancel_at == inf:  # the lanes ended before this thread noticed the loss
                 yield Announce(LeaderFenced(leadership.lost))
-            # Another process has raised the fence, although the elector may still name this one: let it lead.
-            yield self._pause(self._timeouts.retry)
+            yield from self._let_lead()
+
+    def _let_lead(self) -> Steps[None]:
+        """Lets another process lead that has raised the fence, although the elector may still name this one.
+
+        If two elections name a leader each, they take the fence from each other more and more rarely.
+        """
+        is_named, now = self._leads(), self._clock()
+        yield self._pause(self._timeouts.retry)
+        if not (is_named and self._leads()):
+            return
+        seconds = self._yielding.seconds(now)
+        self._yielding.ended(now)
+        if rival := (yield FindRival()):
+            log.error("%s: each takes the fence from the other, this one again in %.0f s", rival, seconds)
+        yield Wait(lambda: not self._leads(), seconds - self._timeouts.retry)
 
     def _resign_if_need_be(self, leadership: Leadership) -> Steps[None]:
         if silent := leadership.silent():

@@ -43,6 +43,11 @@ class ReachServers:
 
 
 @dataclass(frozen=True, slots=True)
+class FindRival:
+    """Looks who leads by another election. Reply: that in words, or empty if nobody is known to."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartLanes:
     """Starts the lanes of a leadership, without waiting for them. No reply."""
 
@@ -108,6 +113,7 @@ LeadershipRequest = (
     | Announce
     | Resign
     | LeaveElection
+    | FindRival
     | ReachServers
     | JoinElection
     | CloseEngine

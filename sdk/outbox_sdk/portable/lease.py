@@ -28,16 +28,17 @@ class PortableLease:
         session: The connection.
         sql: The statements of the outbox.
         name: The outbox's name in its fence.
+        watch: How long the lease has looked the same.
     """
 
-    def __init__(self, session: Session, sql: Statements, name: str) -> None:
+    def __init__(self, session: Session, sql: Statements, name: str, watch: LeaseWatch | None = None) -> None:
         self._session = session
         self._sql = sql
         self._statements = LeaseStatements(sql)
         self._name = name
         self._held: int | None = None
         """The number of the leadership, if the last call took or renewed the lease."""
-        self._watch = LeaseWatch()
+        self._watch = watch or LeaseWatch()
         self._left = 0.0
         """For how many seconds another process held the lease, at the last look."""
 
