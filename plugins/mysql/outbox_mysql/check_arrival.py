@@ -22,8 +22,8 @@ _FILL = (
 )
 """Sets a column to the present time in UTC.
 
-Other functions than ``SYSDATE`` return the time of the change that is replicated. It returns local time, which
-an hour of each autumn has twice where there is summer time, so it is read in UTC, and not converted.
+Other functions than ``SYSDATE`` return the time of the change that is replicated. It returns local time,
+which an hour of each autumn has twice where there is summer time, so it is read in UTC, and not converted.
 """
 _IN_UTC = re.compile(r"time_zone\s*=\s*'\+00:00'")
 
