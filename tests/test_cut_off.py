@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from outbox_core.leadership.leader import UNACKNOWLEDGED_SECONDS
-from outbox_servers.services import KafkaBroker
+from outbox_servers.services import Etcd, KafkaBroker, ZooKeeper
 
 from .faults.proxy import Proxy
 from .harvesters import Fleet, Harvester, Measure, until
@@ -19,8 +19,6 @@ ACQUIRED, REVOKED, ASIDE = "leader acquired", "leader revoked", "stands aside"
 SLACK = 60.0
 """Seconds that a busy machine may take longer."""
 LEASE = {"driver": "lease", "sessionTimeout": "5s"}
-ETCD = {"driver": "etcd", "sessionTimeout": "5s"}
-ZOOKEEPER = {"driver": "zookeeper", "sessionTimeout": "5s"}
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +101,30 @@ def test_a_healthy_standby_replaces_a_leader_that_alone_is_cut_off_from_the_brok
     leader = start("a", delivery, proxied=True)
     leader.wait_for(ACQUIRED, 120)
     hand_over(cut_off_shop, proxy, leader, start("b", delivery), measure)
+
+
+@pytest.mark.slow("electors")
+def test_the_same_with_etcd(
+    cut_off_shop: Shop, proxy: Proxy, start: Callable[..., Harvester], measure: Measure, etcd_server: Etcd
+) -> None:
+    elector = {"driver": "etcd", "sessionTimeout": "5s", "endpoints": [etcd_server.endpoint]}
+    leader = start("a", "exactly-once", elector, proxied=True)
+    leader.wait_for(ACQUIRED, 120)
+    hand_over(cut_off_shop, proxy, leader, start("b", "exactly-once", elector), measure)
+
+
+@pytest.mark.slow("electors")
+def test_the_same_with_zookeeper(
+    cut_off_shop: Shop,
+    proxy: Proxy,
+    start: Callable[..., Harvester],
+    measure: Measure,
+    zookeeper_server: ZooKeeper,
+) -> None:
+    elector = {"driver": "zookeeper", "sessionTimeout": "5s", "hosts": zookeeper_server.hosts}
+    leader = start("a", "at-least-once", elector, proxied=True)
+    leader.wait_for(ACQUIRED, 120)
+    hand_over(cut_off_shop, proxy, leader, start("b", "at-least-once", elector), measure)
 
 
 @pytest.mark.slow("electors")
