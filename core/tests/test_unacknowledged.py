@@ -71,6 +71,17 @@ def test_a_lane_that_finds_nothing_to_do_has_nothing_due(telemetry):
     assert seconds(telemetry, 20) == 0, "an application has deleted it"
 
 
+def test_a_lane_that_has_parked_all_it_could_not_deliver_has_heard_nothing_either(telemetry):
+    telemetry.sending(10, [RECORD])
+    telemetry.reported(18, Deliveries(failed=[PASSING]))
+    telemetry.marked(19, 0, 0)
+    assert seconds(telemetry, 20) == 10
+    telemetry.sending(20, [RECORD])
+    telemetry.reported(21, Deliveries(delivered=[RECORD]))
+    telemetry.marked(22, 0, 0)
+    assert seconds(telemetry, 23) == 0
+
+
 @pytest.mark.parametrize(("error", "due"), [(AWAY, 9.0), (AccessDenied("expired"), 0.0)])
 def test_a_lane_that_starts_again_and_again_counts_on_unless_it_is_refused(error, due):
     now = [100.0]

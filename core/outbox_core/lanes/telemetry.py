@@ -112,7 +112,7 @@ class Telemetry:
         self.metrics.marked += records
         metrics = self.metrics
         if not (records or metrics.in_flight or metrics.waiting or metrics.held):
-            self.unacknowledged.answered()
+            self.unacknowledged.idle()
         cluster = self.takeovers.cluster_of(source)
         if cluster is not None and records:
             self.metrics.taken_over += records

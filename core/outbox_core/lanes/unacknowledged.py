@@ -15,6 +15,7 @@ class Unacknowledged:
 
     def __init__(self) -> None:
         self._since: float | None = None
+        self._failing = False
 
     def due(self, now: float) -> None:
         """Handles that something was sent, or that the lane has failed with an error that may pass."""
@@ -22,13 +23,22 @@ class Unacknowledged:
             self._since = now
 
     def answered(self) -> None:
-        """Handles an acknowledgement, a refusal, or that nothing is due."""
-        self._since = None
+        """Handles an acknowledgement or a refusal."""
+        self._since, self._failing = None, False
+
+    def idle(self) -> None:
+        """Handles that nothing is due any more.
+
+        If all that was due has failed, this is no sign that the broker answers: the keys may be parked.
+        """
+        if not self._failing:
+            self._since = None
 
     def failed(self, now: float, failures: Sequence[Failure]) -> None:
         """Handles records that were not delivered: what sending again cannot cure is an answer, too."""
         if all(failure.retryable for failure in failures):
             self.due(now)
+            self._failing = True
         else:
             self.answered()
 
