@@ -245,7 +245,7 @@ class LaneGroup:
             except DriverError as error:
                 now, purged = self._clock(), self._retire(number)
                 if error.retryable:
-                    self._unacknowledged[number].due(now)
+                    self._unacknowledged[number].due(now if telemetry.opened else started)
                 else:  # for how long a lane may be refused is limited in another way
                     self._unacknowledged[number].answered()
                 pause = restarts.failed(now, lasted=now - started, purged=purged, retryable=error.retryable)

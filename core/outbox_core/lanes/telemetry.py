@@ -63,6 +63,7 @@ class Telemetry:
         measurements: What it measures.
         takeovers: As given.
         unacknowledged: As given.
+        opened: Whether the lane has begun to work.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Telemetry:
         self._delivered: list[MarkedRecord] = []  # whose topics are not counted yet
         self.takeovers = takeovers or TakeoverLog(lane)
         self.unacknowledged = unacknowledged or Unacknowledged()
+        self.opened = False
         self._events: deque[LaneEvent] = deque()
         self._lane = lane
         self._key_names = key_names or KeyNames()
@@ -212,6 +214,7 @@ class Telemetry:
             policy: Knows how much is parked.
             blocked: Returns how many keys have failed, and for how many seconds the first of them.
         """
+        self.opened = True
         if now >= self._next_gauge:
             self._next_gauge = now + REPORT_SECONDS
             self.settle()
