@@ -99,3 +99,24 @@ def test_check_names_the_group_that_a_start_joins(tmp_path: Path, kafka_bootstra
         harvester.leave()
     finally:
         harvester.close()
+
+
+def test_two_groups_for_one_outbox_are_told_and_take_the_fence_from_each_other_more_and_more_rarely(
+    shop: Shop, fleet: Fleet
+) -> None:
+    one, other = [fleet.start(name, elector=PATIENT, leaderGroupID=f"{shop.topic}-{name}") for name in "ab"]
+    told = "leads this outbox by the election neli-kafka"
+    with shop.selling():
+        for each, theirs in ((one, other), (other, one)):
+            line = each.wait_for(told, 120)
+            assert f"'{theirs.name}' leads" in line.text
+            assert f"{shop.topic}-{theirs.name}" in line.text
+            assert f"{shop.topic}-{each.name}" in line.text
+            each.wait_for("this one again in 8 s", 120)
+        found = one.outbox("check")["findings"]
+        assert sum(each.count("leader fenced") for each in (one, other)) <= 12
+    rivals = [each for each in found if each["subject"] == "election"]
+    if rivals:  # otherwise the one itself leads at present
+        assert rivals[0]["level"] == "warning"
+        assert "leaderGroupID" in rivals[0]["cure"]
+    shop.wait_until_harvested(60)

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from outbox_sdk import ConfigError, Level
 
-from outbox_core.config.election import with_group
+from outbox_core.config.election import election_of, with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
 from outbox_core.drive import drive
 from outbox_core.engines.base import Engine
@@ -30,10 +30,12 @@ from outbox_core.leadership.requests import (
     CancelLanes,
     CheckEngine,
     CloseEngine,
+    FindRival,
     JoinElection,
     JoinLanes,
     LeadershipRequest,
     LeaveElection,
+    ReachServers,
     Resign,
     Result,
     StartLanes,
@@ -45,6 +47,7 @@ from outbox_core.leadership.requests import (
 from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.leadership.totals import Totals
 from outbox_core.log_context import ContextThread, log_as
+from outbox_core.rivals import find_rival
 
 log = logging.getLogger(__name__)
 
@@ -130,10 +133,8 @@ class Harvest:
             self._start()
 
     def _start(self) -> None:
-        with closing(self._dialect.connect(self._settings.affinity.create().eligible())) as table:
-            self._election = with_group(self._settings.elector, table)
+        self._reach_servers()
         self._elector = self._election.create()
-        self._publisher.prepare((), partitions=1)
         if self._settings.delivery is Delivery.EXACTLY_ONCE:
             self._refuse_unsafe()
         try:
@@ -144,6 +145,11 @@ class Harvest:
         except BaseException:
             self._end()
             raise
+
+    def _reach_servers(self) -> None:
+        with closing(self._dialect.connect(self._settings.affinity.create().eligible())) as table:
+            self._election = with_group(self._settings.elector, table)
+        self._publisher.prepare((), partitions=1)
 
     def _refuse_unsafe(self) -> None:
         """Makes sure that the broker does what exactly-once delivery rests on."""
@@ -242,6 +248,10 @@ class Harvest:
                 ContextThread(target=self._resign, args=(then,), name="resign", daemon=True).start()
             case LeaveElection():
                 self._elector.stop()
+            case FindRival():
+                return find_rival(self._settings.dialect, election_of(self._election))
+            case ReachServers():
+                self._reach_servers()
             case JoinElection():
                 self._join()
             case _:

@@ -14,6 +14,7 @@ from outbox_core.harvest import Harvest
 from outbox_core.leadership.protocol import Refusal, Report
 from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.log_context import HarvesterFilter
+from outbox_core.metrics import LaneMetrics
 from outbox_sdk import AccessDenied, DriverError, OutboxError, Seam
 
 from .fakes import FakeDialect, FakePlugin, FakeTable, made
@@ -71,6 +72,20 @@ class Elector:
             self.stopped += 1
 
 
+class Broker(FakePlugin):
+    """Can be away."""
+
+    def __init__(self):
+        self.away: DriverError | None = None
+        self.asked = 0
+
+    def prepare(self, topics, partitions):
+        self.asked += 1
+        if self.away is not None:
+            raise self.away
+        return ()
+
+
 class Engine:
     """Lanes that end when they are told to."""
 
@@ -115,6 +130,12 @@ def quick():
 
 
 @pytest.fixture
+def hasty():
+    """A leader that reaches nothing soon lets another lead."""
+    return {"unacknowledged": 0.2, "unacknowledged_again": 0.2, "aside": 0.05, "join": 0.05}
+
+
+@pytest.fixture
 def heard():
     """Lanes are found silent later than a busy machine takes from one report to the next."""
     return {"silent": 3.0, "start": 30.0}
@@ -128,7 +149,7 @@ def patient():
 
 @pytest.fixture
 def world(monkeypatch, request):
-    for name in {"quick", "heard"} & set(request.fixturenames):
+    for name in {"quick", "hasty", "heard"} & set(request.fixturenames):
         times = request.getfixturevalue(name)
         monkeypatch.setattr("outbox_core.harvest.Timeouts", partial(Timeouts, **times))
     stop_after = request.getfixturevalue("patient") if "patient" in request.fixturenames else 0.3
@@ -140,13 +161,14 @@ def world(monkeypatch, request):
         dialect=made(Seam.DIALECT, dialect),
         elector=made(Seam.ELECTOR, elector),
         affinity=made(Seam.AFFINITY, FakePlugin()),
-        publisher=made(Seam.PUBLISHER, FakePlugin()),
+        publisher=made(Seam.PUBLISHER, broker := Broker()),
         engine=EngineSettings(driver="inline"),
         limits=Limits(io_error_backoff=0.01, drain_interval=1.0),
         failures=Failures(stop_after=stop_after),
     )
     monkeypatch.setattr("outbox_core.harvest._engine", lambda settings: engine)
     harvest = Harvest(settings)
+    harvest.broker = broker
     harvest.set_event_handler(events.append)
     harvest.start()
     yield harvest, dialect, elector, engine, events
@@ -344,6 +366,54 @@ def test_a_leader_whose_lanes_are_heard_keeps_its_office(world, heard):
         time.sleep(0.01)
     assert not leadership.over
     assert not elector.stopped
+
+
+def report(leadership, seconds, purged=0):
+    metrics = {0: LaneMetrics(purged=purged)}
+    leadership.exchange(Report(leadership.token, 0, "run", metrics, unacknowledged_seconds=seconds))
+
+
+def test_a_leader_of_which_nothing_is_acknowledged_stands_aside_until_the_broker_answers(world, hasty):
+    harvest, _, elector, engine, events = world
+    elector.acquire()
+    until(lambda: engine.terms)
+    harvest.broker.away = DriverError("no broker answers", retryable=True)
+    report(engine.terms[0], 0.5)
+    until(lambda: elector.stopped)
+    assert kinds(events) == [LeaderAcquired, LeaderRevoked]
+    asked = harvest.broker.asked
+    until(lambda: harvest.broker.asked > asked + 3)
+    assert elector.started == 1, "it does not stand by for what it could not do"
+    assert not harvest.takes_part
+    harvest.broker.away = None
+    until(lambda: elector.started == 2)
+    assert harvest.takes_part
+    elector.acquire()
+    until(lambda: len(engine.terms) == 2)
+
+
+def test_a_harvest_that_is_told_to_stop_while_no_broker_answers_ends(world, hasty):
+    harvest, _, elector, engine, _ = world
+    elector.acquire()
+    until(lambda: engine.terms)
+    harvest.broker.away = DriverError("no broker answers", retryable=True)
+    report(engine.terms[0], 0.5)
+    asked = harvest.broker.asked
+    until(lambda: harvest.broker.asked > asked + 1)
+    harvest.stop()
+    assert elector.started == 1
+    assert harvest.wait(0)
+
+
+def test_a_leader_that_cannot_begin_lets_another_try(world, hasty):
+    _, dialect, elector, engine, _ = world
+    dialect.errors += [DriverError("no route to host", retryable=True)] * 1000
+    elector.acquire()
+    until(lambda: elector.started == 2)
+    assert not engine.terms
+    dialect.errors.clear()
+    elector.acquire()
+    until(lambda: engine.terms)
 
 
 def test_lanes_that_cannot_be_ended_keep_nobody_from_leading(world, quick):

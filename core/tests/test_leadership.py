@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from outbox_core.leadership.leader import CHECK_SECONDS, SILENT_SECONDS, START_SECONDS, Leadership
+from outbox_core.leadership.patience import Patience
 from outbox_core.leadership.protocol import Report
 from outbox_core.metrics import LaneMetrics
 
@@ -19,6 +20,11 @@ class World:
 
     def hear(self, group, incarnation="first", token=7):
         return self.leadership.exchange(Report(token, group, incarnation, {group: LaneMetrics()}))
+
+    def due(self, group, seconds, purged=0):
+        metrics = {group: LaneMetrics(purged=purged)}
+        self.leadership.exchange(Report(7, group, "first", metrics, unacknowledged_seconds=seconds))
+        return self.leadership.unacknowledged()
 
     def live(self, seconds, *talking):
         """Lets time pass while these groups report; returns who is found silent, and after how long."""
@@ -117,3 +123,28 @@ def test_a_leader_who_is_merely_busy_hears_of_silence_in_time(world):
         world.now += CHECK_SECONDS * 0.9
         looks += 1
     assert looks * CHECK_SECONDS * 0.9 < SILENT_SECONDS + CHECK_SECONDS
+
+
+def test_what_is_due_counts_while_no_lane_of_any_group_delivers(world):
+    world.now += 100
+    assert world.due(0, 40.0) == 40
+    assert world.due(1, 0.0) == 40
+    assert world.due(1, 0.0, purged=1) == 0, "another group delivers"
+    world.now += 10
+    assert world.due(0, 50.0) == 10
+    assert world.due(0, 0.0) == 0, "nothing is due any more"
+
+
+def test_what_was_due_before_this_term_is_not_its_fault(world):
+    assert world.due(0, 40.0) == 0
+
+
+def test_patience_doubles_up_to_a_limit_and_is_forgiven_after_a_while():
+    patience, now, seen = Patience(30, 480, 3600), 0.0, []
+    for _ in range(7):
+        seen.append(patience.seconds(now))
+        now += seen[-1]
+        patience.ended(now)
+    assert seen == [30, 60, 120, 240, 480, 480, 480]
+    assert patience.seconds(now + 3599) == 480
+    assert patience.seconds(now + 3600) == 30

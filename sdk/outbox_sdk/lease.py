@@ -8,8 +8,14 @@ from typing import Protocol
 class Lease(Protocol):
     """A connection to the one lease of an outbox; used by one thread.
 
-    The database measures the time. The holder counts from before its call, by a monotonic clock, and
-    therefore never considers the lease longer than the database does.
+    A lease runs out after ``seconds`` by the database's clock, or when a process that wants it has seen the
+    same renewal for that long by a monotonic clock of its own (:class:`outbox_sdk.election.LeaseWatch`),
+    whichever comes first. The holder counts from before its call, by a monotonic clock, too.
+
+    * If the database's clock goes back, a holder that renews keeps its lease, and one that is gone is
+      replaced once somebody else has looked at the lease for its length.
+    * If the clock goes forward, another process may take the lease early. The former holder learns it at its
+      next renewal; until then both believe that they have it.
 
     Every method raises ``DriverError`` if the database refuses or cannot be reached. It is then unknown
     until the next call whether the call took effect.

@@ -76,6 +76,7 @@ class Broker:
 
     Attributes:
         away_until: When it is back.
+        cut_off: Process → until when it alone does not reach the broker, with its workers.
         lossy: Which part of all records is lost, or its acknowledgement.
         late: The longest that a packet may take in a spike, in seconds.
         slow: The longest that a transaction takes to end once that is decided, in seconds.
@@ -104,6 +105,7 @@ class Broker:
         self.chance = chance
         self.counts = counts
         self.away_until = 0.0
+        self.cut_off: dict[str, float] = {}
         self.lossy = 0.0
         self.late = 0.0
         self.slow = ENDING_SECONDS
@@ -151,6 +153,10 @@ class Broker:
         """Returns for how long a client takes no records now: its queue is full, or its thread is not run."""
         return self.chance.random() * self.clogged
 
+    def is_cut_off(self, host: Host) -> bool:
+        """Returns whether a host, which may be that of a worker, does not reach the broker now."""
+        return self.cut_off.get(host.name.partition("/")[0], 0.0) > self.scheduler.now
+
     def crash(self, seconds: float) -> None:
         """Dies, and is back after a while with all that it has answered, and some of what it has not."""
         self.boot += 1
@@ -196,6 +202,10 @@ class Producer(Session):
             return
         packet = Packet(record, now + random() * 0.002, now + DELIVERY_SECONDS, losses)
         packet.number = self._stream.next_number()
+        if broker.is_cut_off(self._host):
+            packet.lost = packet.mute = True
+            self._host.after(DELIVERY_SECONDS, self._time_out, packet)
+            return
         if random() < broker.lossy:
             fate = broker.chance.choice(("lost records", "lost acknowledgements", "late records"))
             broker.counts[fate] += 1

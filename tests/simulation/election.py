@@ -110,10 +110,13 @@ class GroupMember:
         now, world = self.host.clock(), self._coordinator.world
         self._handle_answer(self._leadership.tick(now))
         if world.scheduler.now >= self.cut_until and not self._handing_over:
-            assignment = self._leadership.assignment
-            delay = world.chance.random() * 0.01
-            world.scheduler.after(delay, self._coordinator.heartbeat, self, assignment, now)
+            self._ask(now)
         self.host.after(TICK_SECONDS, self.tick)
+
+    def _ask(self, now: float) -> None:
+        world, assignment = self._coordinator.world, self._leadership.assignment
+        delay = world.chance.random() * 0.01
+        world.scheduler.after(delay, self._coordinator.heartbeat, self, assignment, now)
 
     def answered(self, owns: bool, assignment: int, sent_at: float) -> None:
         """Takes the coordinator's answer to a heartbeat."""
@@ -147,9 +150,12 @@ class GroupMember:
     def _handed_over(self) -> None:
         self._handing_over = False
         self._leadership.ended()
-        self._coordinator.left(self)
+        self._give_back()
         if self._leaving:
             self._leave()
+
+    def _give_back(self) -> None:
+        self._coordinator.left(self)
 
     def _leave(self) -> None:
         self._gone = True

@@ -104,6 +104,21 @@ def send_broker_away(world: World) -> None:
     world.broker.away_until = max(world.broker.away_until, world.scheduler.now + away)
 
 
+def cut_off_from_broker(world: World) -> None:
+    """Cuts a process off from the broker, not from its elector; one of several perhaps for good."""
+    cut_off, chance, number = world.broker.cut_off, world.chance, world.chance.randrange(len(world.processes))
+    seconds = chance.choice((0.5, 2.0, 10.0, float("inf")))
+    if seconds == float("inf") and (len(world.processes) == 1 or seconds in cut_off.values()):
+        seconds = 10.0
+    name = f"process {number}"
+    cut_off[name] = max(cut_off.get(name, 0.0), world.scheduler.now + seconds)
+
+
+def step_lease_clock(world: World) -> None:
+    """Steps the clock of the database by which leases run out, mostly back."""
+    world.lease_clock += world.chance.choice((-3600.0, -60.0, -2.0, 2.0))
+
+
 def cut_elector(world: World) -> None:
     """Cuts a process off from the election only."""
     member = world.chance.choice(world.processes).elector
@@ -185,11 +200,13 @@ FAULTS: dict[str, Fault] = {
     "clogged clients": clog_clients,
     "failing deliveries": fail_deliveries,
     "broker away": send_broker_away,
+    "broker unreachable": cut_off_from_broker,
     "elector cut off": cut_elector,
     "elector lies": lie,
     "handovers": hand_over,
     "give-ups": give_up,
     "clock steps": step_clock,
+    "lease clock steps": step_lease_clock,
 }
 """Name in the report → what it does."""
 

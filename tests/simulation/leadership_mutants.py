@@ -15,6 +15,7 @@ from outbox_core.leadership.candidacy import Candidacy
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.requests import CloseEngine, LeaveElection, Steps, TakeOver
 from outbox_sdk import DriverError
+from outbox_sdk.election import LeaseWatch
 
 from .mutant import Mutant, mutant
 from .scenario import Mode
@@ -70,8 +71,22 @@ class GivenUp(Restarts):
         return None
 
 
+class Clinging(Candidacy):
+    """Keeps its office though nothing is acknowledged."""
+
+    def _has_run_out(self, seconds: float) -> bool:
+        return False
+
+
+class TrustingClock(LeaseWatch):
+    """Believes the database's clock alone."""
+
+    def left(self, state: object, seconds: float) -> float:
+        return float("inf")
+
+
 ALONE: Mapping[str, Any] = {
-    "processes": 1, "lanes": (2,), "workers": (1,), "wall_clocks": False, "seconds": 8.0,
+    "processes": 1, "lanes": (2,), "workers": (1,), "wall_clocks": False, "leases": False, "seconds": 8.0,
     "faults_per_second": 2.0,
 }  # fmt: skip
 """One process: nobody else leads when it does not."""
@@ -92,6 +107,11 @@ LEADERSHIP_MUTANTS: Sequence[Mutant] = (
         "kept-token", "A leader raises the fence for its first term only.", candidacy=KeptToken)),
     _under("pauses", _mutant(
         "unreturned", "Who has resigned joins no election any more.", candidacy=Unreturned)),
+    _under("broker unreachable", processes=2, lanes=(1, 1), workers=(0, 0), leases=False, each=_mutant(
+        "clinging", "A leader keeps its office though nothing is acknowledged.", candidacy=Clinging)),
+    _under("crashes, lease clock steps", processes=2, lanes=(1, 1), workers=(0, 0), leases=True, each=_mutant(
+        "trusting-clock", "Who wants the lease believes the database's clock alone.",
+        lease_watch=TrustingClock)),
     _mutant("abandoned", "A lane that has failed is not started anew.", group=Abandoned),
     _mutant("given-up", "A lane that fails once is taken for refused for good.", restarts=GivenUp),
 )  # fmt: skip

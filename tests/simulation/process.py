@@ -13,10 +13,12 @@ from outbox_core.leadership.requests import (
     CancelLanes,
     CheckEngine,
     CloseEngine,
+    FindRival,
     JoinElection,
     JoinLanes,
     LeadershipRequest,
     LeaveElection,
+    ReachServers,
     Resign,
     StartLanes,
     TakeOver,
@@ -24,6 +26,7 @@ from outbox_core.leadership.requests import (
     WarmEngine,
 )
 from outbox_core.leadership.timeouts import Timeouts
+from outbox_sdk import DriverError
 
 from .election import Election, Member
 from .engine import Engine
@@ -46,6 +49,10 @@ TIMEOUTS = Timeouts(
     join=0.5,
     silent=2.5,
     start=4.0,
+    unacknowledged=3.0,
+    unacknowledged_again=12.0,
+    yielded=1.0,
+    forgiven=60.0,
 )
 """Shorter than the real ones, as is everything here."""
 WARM_SECONDS = 1.0
@@ -153,6 +160,10 @@ class Process:
                 reply(None)
             case LeaveElection():
                 self.elector.leave(lambda: reply(None))
+            case FindRival():
+                reply("")
+            case ReachServers():
+                self._reach_servers(reply)
             case JoinElection():
                 self.elector = self._election.join(self)
                 self.host.do(self.elector.tick)
@@ -200,6 +211,12 @@ class Process:
         waiting = (request, reply)
         self._waiting.append(waiting)
         self.host.after(request.seconds, self._go_on, waiting)
+
+    def _reach_servers(self, reply: Reply) -> None:
+        broker, database = self.world.broker, self.world.database
+        away = database.down or broker.is_cut_off(self.host) or broker.away_until > self.world.scheduler.now
+        error = DriverError("no answer", retryable=True) if away else None
+        self.host.after(self.world.chance.random() * 0.1, reply, error)
 
     def _lease(self) -> float:
         return self.elector.lease()

@@ -43,6 +43,9 @@ class Request:
     def _send(self) -> None:
         broker, random = self._broker, self._broker.chance.random
         delay = 0.0005 + random() * 0.003
+        if broker.is_cut_off(self._host):
+            self._host.after(REQUEST_SECONDS, self._give_up)
+            return
         if random() < broker.lossy:
             fate = broker.chance.choice(("lost requests to the broker", "lost answers", "late requests"))
             broker.counts[fate] += 1
@@ -70,7 +73,7 @@ class Request:
 
     def _reply(self, result: Any) -> None:
         now = self._broker.scheduler.now
-        if self._boot != self._broker.boot or now > self._deadline:
+        if self._boot != self._broker.boot or now > self._deadline or self._broker.is_cut_off(self._host):
             self._host.after(max(self._deadline - now, 0.0), self._give_up)
         elif not self._mute:
             self._host.after(self._broker.chance.random() * 0.003, self._deliver, result)

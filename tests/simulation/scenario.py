@@ -21,6 +21,7 @@ from outbox_core.lanes.turn import SendGate, take_turn
 from outbox_core.leadership.candidacy import Candidacy
 from outbox_postgres.settled import Settled
 from outbox_sdk import MAX_CHECKPOINT
+from outbox_sdk.election import LeaseWatch
 
 from . import fencing, statements
 from .advance import Advance
@@ -106,6 +107,7 @@ class Parts:
     take_over: Callable[[int, str, Callable[[int], Recovery]], Steps[TakenOver]] = take_over
     group: type[LaneGroup] = LaneGroup
     candidacy: type[Candidacy] = Candidacy
+    lease_watch: type[LeaseWatch] = LeaseWatch
     patches: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -121,6 +123,7 @@ class Scenario:
         slow: How long statements may pause when nobody plans it.
         slow_share: In how many of the places where they could.
         wall_clocks: Whether the election is the one that trusts wall clocks.
+        leases: Whether a lease in the database says who leads, instead of a coordinator; drawn for ``None``.
         mode: What harvesters deliver.
         lane_seconds: After how long an idle lane of exactly-once delivery starts anew.
         outboxes: How configurations may spell the table.
@@ -158,6 +161,7 @@ class Scenario:
     wall_clocks: bool
     limits: Limits
     failures: Failures
+    leases: bool | None = None
     slow_share: float = 0.5
     mode: Mode = Mode.AT_LEAST_ONCE
     lane_seconds: float = float("inf")

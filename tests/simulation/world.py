@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from math import inf
 from random import Random
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +21,7 @@ from .database import Database
 from .election import Coordinator, Election, WallClocks
 from .faults import EVERY_FAULT, kinds_of, recovery_steps
 from .lane_run import LaneRun
+from .leases import Leases
 from .operator import Operator
 from .process import Process
 from .scenario import NOT_CROWDED, Mode, Parts, draw
@@ -28,6 +30,8 @@ from .trail import FAULTY, FOR_GOOD, Violation
 from .transactions import TRANSACTION_SECONDS
 from .wire import Wire
 
+LEASES_SHARE = 0.3
+"""In which part of the histories without wall clocks a lease in the database says who leads."""
 CALM_SECONDS = 90.0
 """How long a world without faults may take to empty its outbox."""
 
@@ -46,6 +50,7 @@ class World:
     Attributes:
         refused: Whether a lane has refused to begin since an operator has looked after that.
         steps_to_freeze: After how many steps of recoveries a host is frozen; 0 for none.
+        lease_clock: How far the clock of the database by which leases run out is ahead of the true time.
     """
 
     def __init__(
@@ -87,7 +92,8 @@ class World:
         self.broker.torn, self.broker.blind = self.scenario.torn, self.scenario.blind
         self.wire.byte_seconds = self.scenario.byte_seconds
         self.wire.lossy = self.broker.lossy = self.scenario.lossy
-        self.election: Election = (WallClocks if self.scenario.wall_clocks else Coordinator)(self)
+        self.lease_clock = 0.0
+        self.election = self._election()
         self.processes = [self._process(number) for number in range(self.scenario.processes)]
         self.applications = Applications(self)
         self.operator = Operator(self)
@@ -160,6 +166,14 @@ class World:
 
     # --- the course of a history --------------------------------------------------------------------
 
+    def _election(self) -> Election:
+        leases = self.scenario.leases
+        if leases is None:
+            leases = Random(f"leases {self.seed}").random() < LEASES_SHARE
+        if self.scenario.wall_clocks:
+            return WallClocks(self)
+        return Leases(self) if leases else Coordinator(self)
+
     def _process(self, number: int) -> Process:
         scenario = self.scenario
         lanes = scenario.lanes[number]
@@ -196,6 +210,7 @@ class World:
             self.processes[number].elector.cut_until = 0.0
         self.database.slow = self.wire.lossy = self.wire.late = 0.0
         self.broker.lossy = self.broker.late = self.broker.clogged = self.broker.away_until = 0.0
+        self.broker.cut_off = {name: until for name, until in self.broker.cut_off.items() if until == inf}
         self.election.lies_until = 0.0
         self.broker.slow, self.broker.torn = ENDING_SECONDS, 0.0
         if self.database.down:

@@ -25,7 +25,9 @@ from outbox_core.cli.outboxes import Chosen, OutboxOption
 from outbox_core.cli.terminal import messages, output, print_json
 from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import check_settings
-from outbox_core.config.election import needs_group, with_group_of
+from outbox_core.config.election import election_of, needs_group, with_group_of
+from outbox_core.rivals import CURE, find_rival
+from outbox_core.snapshot import longest_silence
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
@@ -92,7 +94,7 @@ def _checks(settings: HarvestSettings) -> dict[str, Check]:
     return {
         "settings": lambda: check_settings(settings),
         f"dialect {settings.dialect.driver}": lambda: settings.dialect.create().check(),
-        f"elector {settings.elector.driver}": lambda: _elector_with_group(settings).create().check(),
+        f"elector {settings.elector.driver}": lambda: _check_elector(settings),
         f"publisher {settings.publisher.driver}": lambda: settings.publisher.create().check(
             transactional=settings.delivery is Delivery.EXACTLY_ONCE
         ),
@@ -103,6 +105,15 @@ def _checks(settings: HarvestSettings) -> dict[str, Check]:
 
 def _search_failed(error: OutboxError) -> Sequence[Finding]:
     return [Finding(Level.ERROR, "template", f"its tables cannot be looked for: {error}")]
+
+
+def _check_elector(settings: HarvestSettings) -> Sequence[Finding]:
+    elector = _elector_with_group(settings)
+    findings = list(elector.create().check())
+    if found := find_rival(settings.dialect, election_of(elector), longest_silence(settings)):
+        message = f"{found}: each would take the fence from the other"
+        findings.append(Finding(Level.WARNING, "election", message, CURE))
+    return findings
 
 
 def _elector_with_group(settings: HarvestSettings) -> Choice[Elector]:

@@ -40,6 +40,16 @@ def with_group_of(elector: Choice[Elector], outbox: str, identity: str) -> Choic
     return replace(elector, options=replace(elector.options, **names))
 
 
+def election_of(elector: Choice[Elector]) -> str:
+    """Returns the name of an election, by which harvesters that do not compete are recognised.
+
+    Args:
+        elector: The elector, with its group.
+    """
+    group = getattr(elector.options, "leader_group_id", None)
+    return f"{elector.driver} '{group}'" if group else elector.driver
+
+
 def own_topics(elector: Choice[Elector], publisher: Choice[Publisher]) -> frozenset[str]:
     """Returns the topics that outbox uses itself: of the election, and of checkpoints.
 

@@ -23,6 +23,7 @@ from outbox_core.events import LaneEvent
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.takeovers import TakeoverLog
 from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.lanes.unacknowledged import Unacknowledged
 from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Refusal, Report
 from outbox_core.measurements import LaneWork, Measurements
 from outbox_core.metrics import LaneMetrics
@@ -130,6 +131,7 @@ class LaneGroup:
         self._measurements_due = 0.0
         self._past = {number: LaneWork() for number in numbers}  # of epochs that have ended
         self._takeovers = {number: TakeoverLog(number) for number in numbers}
+        self._unacknowledged = {number: Unacknowledged() for number in numbers}
         self._running: dict[int, Telemetry] = {}
         self._events: list[LaneEvent] = []  # of epochs that have ended
         self._lost = ""
@@ -193,6 +195,9 @@ class LaneGroup:
             self._lost,
             Refusal.of(self._refusal) if self._refusal else None,
             measurements_by_lane=self._measurements(),
+            unacknowledged_seconds=max(
+                (each.seconds(self._clock()) for each in self._unacknowledged.values()), default=0.0
+            ),
         )
 
     def _readings(self) -> dict[int, LaneMetrics]:
@@ -239,6 +244,10 @@ class LaneGroup:
                 self.control.stopped = True
             except DriverError as error:
                 now, purged = self._clock(), self._retire(number)
+                if error.retryable:
+                    self._unacknowledged[number].due(now if telemetry.opened else started)
+                else:  # for how long a lane may be refused is limited in another way
+                    self._unacknowledged[number].answered()
                 pause = restarts.failed(now, lasted=now - started, purged=purged, retryable=error.retryable)
                 if pause is None:
                     self._refusal = error
@@ -252,7 +261,14 @@ class LaneGroup:
                 self.control.stopped = True
 
     def _begin(self, number: int, now: float) -> Telemetry:
-        telemetry = Telemetry(number, self._interval, now, self._takeovers[number], key_names=self._key_names)
+        telemetry = Telemetry(
+            number,
+            self._interval,
+            now,
+            self._takeovers[number],
+            key_names=self._key_names,
+            unacknowledged=self._unacknowledged[number],
+        )
         with self._counting:
             self._running[number] = telemetry
         return telemetry

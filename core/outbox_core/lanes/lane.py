@@ -199,7 +199,7 @@ class ExactlyOnceLane:
         if machine.idle and now > self._expires:
             self.over = True
             return []
-        requests = self._requests(machine.decide(now, leading=now < control.lease_until))
+        requests = self._requests(now, machine.decide(now, leading=now < control.lease_until))
         self._report_moves()
         metrics = self._telemetry.metrics
         metrics.in_flight, metrics.waiting = machine.in_flight, machine.waiting
@@ -219,11 +219,12 @@ class ExactlyOnceLane:
             raise reply.error
         telemetry.measure(reply)
         match reply.request:
-            case Publish() if reply.failures:
-                telemetry.metrics.aborted += 1
-                machine.aborted(now, reply.failures)
             case Publish():
-                machine.published(now)
+                telemetry.published(now, reply.failures)
+                if reply.failures:
+                    machine.aborted(now, reply.failures)
+                else:
+                    machine.published(now)
             case Advance(source=source):
                 telemetry.marked(now, source, len(reply.advanced.records))
                 telemetry.metrics.purged += reply.advanced.purged
@@ -239,14 +240,16 @@ class ExactlyOnceLane:
                 raise TypeError(f"unexpected answer to {other}")
         self._report_moves()
 
-    def _requests(self, commands: Sequence[Advance | Publish | Park | ReportFailures]) -> list[Request]:
+    def _requests(
+        self, now: float, commands: Sequence[Advance | Publish | Park | ReportFailures]
+    ) -> list[Request]:
         requests: list[Request] = []
         for command in commands:
             match command:
                 case ReportFailures(failures):
                     self._telemetry.failed(failures)
                 case Publish(records):
-                    self._telemetry.metrics.sent += len(records)
+                    self._telemetry.publishing(now, records)
                     requests.append(command)
                 case Advance() | Park():
                     requests.append(command)

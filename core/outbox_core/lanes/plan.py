@@ -9,7 +9,7 @@ from typing import Self
 
 from outbox_sdk import Affinity, Dialect, Elector, Publisher
 
-from outbox_core.config.election import own_topics
+from outbox_core.config.election import election_of, own_topics
 from outbox_core.config.logs import KeyNames
 from outbox_core.config.settings import Choice, Delivery, Failures, HarvestSettings, Limits
 from outbox_core.lanes.permitted_topics import PermittedTopics
@@ -80,7 +80,11 @@ class Plan:
             failures=settings.failures,
             delivery=settings.delivery,
             topics=PermittedTopics(settings.topics, own_topics(election, settings.publisher)),
-            about={"elector": settings.elector.driver, "silence_before": silence},
+            about={
+                "elector": settings.elector.driver,
+                "election": election_of(election),
+                "silence_before": silence,
+            },
             key_names=settings.key_names,
             taken_over=taken_over,
         )

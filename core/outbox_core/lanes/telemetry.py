@@ -24,6 +24,7 @@ from outbox_core.delivery.commands import Advance, Answer, Heartbeat, Mark, Park
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LaneEvent
 from outbox_core.lanes.takeovers import TakeoverLog
+from outbox_core.lanes.unacknowledged import Unacknowledged
 from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_core.measurements import LaneWork, Measurements, SendTimes, count_topics
 from outbox_core.metrics import LaneMetrics, as_numbers
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 MIN_HEARTBEAT_SECONDS = 1.0
 """The least time between two heartbeats, each of which is a transaction."""
 
+FIRST_HEARTBEAT_SECONDS = 0.5
+"""The time from a lane's start to its first heartbeat, by which others learn who leads, and by what."""
 MAX_REPORTED = 5
 """Failures that are logged one by one; if there are more at once, the rest is only counted."""
 REPORTED_SECONDS = 0.001
@@ -53,11 +56,14 @@ class Telemetry:
         takeovers: What the lane has taken over under this leader.
         key_names: What log lines call keys.
         wall_clock: Returns seconds since the epoch, as rows tell when they were created.
+        unacknowledged: Whether the broker has answered the lane until now.
 
     Attributes:
         metrics: The lane's counters and gauges.
         measurements: What it measures.
         takeovers: As given.
+        unacknowledged: As given.
+        opened: Whether the lane has begun to work.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class Telemetry:
         *,
         key_names: KeyNames | None = None,
         wall_clock: Callable[[], float] = time,
+        unacknowledged: Unacknowledged | None = None,
     ) -> None:
         self._wall_clock = wall_clock
         self.metrics = LaneMetrics()
@@ -77,11 +84,13 @@ class Telemetry:
         self._reported, self._reported_at = 0, now  # reports that are not measured yet, from when on
         self._delivered: list[MarkedRecord] = []  # whose topics are not counted yet
         self.takeovers = takeovers or TakeoverLog(lane)
+        self.unacknowledged = unacknowledged or Unacknowledged()
+        self.opened = False
         self._events: deque[LaneEvent] = deque()
         self._lane = lane
         self._key_names = key_names or KeyNames()
         self._interval = max(interval, MIN_HEARTBEAT_SECONDS)
-        self._next_heartbeat = now + self._interval
+        self._next_heartbeat = now + FIRST_HEARTBEAT_SECONDS
         self._last_heartbeat = (now, 0)
         self._heartbeat_outstanding = False
         self._next_gauge = 0.0
@@ -103,6 +112,9 @@ class Telemetry:
     def marked(self, now: float, source: int, records: int) -> None:
         """Counts what a mark or selection of a source returned; tells when a takeover begins with it."""
         self.metrics.marked += records
+        metrics = self.metrics
+        if not (records or metrics.in_flight or metrics.waiting or metrics.held):
+            self.unacknowledged.idle()
         cluster = self.takeovers.cluster_of(source)
         if cluster is not None and records:
             self.metrics.taken_over += records
@@ -139,6 +151,20 @@ class Telemetry:
         self._send_times.sent(now, len(records))
         if records:
             self.measurements.size("publish", len(records))
+            self.unacknowledged.due(now)
+
+    def publishing(self, now: float, records: Sequence[MarkedRecord]) -> None:
+        """Counts the records of a transaction that begins."""
+        self.metrics.sent += len(records)
+        self.unacknowledged.due(now)
+
+    def published(self, now: float, failures: Sequence[Failure]) -> None:
+        """Handles what became of a transaction."""
+        if failures:
+            self.metrics.aborted += 1
+            self.unacknowledged.failed(now, failures)
+        else:
+            self.unacknowledged.answered()
 
     def reported(self, now: float, deliveries: Deliveries) -> None:
         """Measures how long the publisher took for records that were handed to it one by one.
@@ -155,6 +181,9 @@ class Telemetry:
             self._count_delivered()
         if failed:
             count_topics(self.measurements.failed, _by_topic(failure.record for failure in failed))
+            self.unacknowledged.failed(now, failed)
+        if delivered:
+            self.unacknowledged.answered()
 
     def settle(self) -> None:
         """Measures what was reported until now; a lane calls it several times a second, and at its end."""
@@ -185,6 +214,7 @@ class Telemetry:
             policy: Knows how much is parked.
             blocked: Returns how many keys have failed, and for how many seconds the first of them.
         """
+        self.opened = True
         if now >= self._next_gauge:
             self._next_gauge = now + REPORT_SECONDS
             self.settle()

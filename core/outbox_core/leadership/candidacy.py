@@ -5,7 +5,9 @@
                                                  |---lanes are silent, or do not end--> leave the election,
                                                  |   replace the engine, join again --> standby
                                                  |---given up--> drain, leave the election, let another
-                                                     process lead, join again --> standby
+                                                 |   process lead, join again --> standby
+                                                 |---nothing is acknowledged--> the same, and join again when
+                                                     database and broker can be reached
 
 :meth:`Candidacy.run` and :meth:`Candidacy.revoked` are generators of requests
 (:mod:`outbox_core.leadership.requests`). Production drives them in :mod:`outbox_core.harvest`, a thread each;
@@ -24,15 +26,18 @@ from outbox_sdk import DriverError, LeadershipLost, OutboxError
 
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked, MeterRead
 from outbox_core.leadership.leader import Leadership
+from outbox_core.leadership.patience import Patience
 from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_core.leadership.requests import (
     Announce,
     CancelLanes,
     CheckEngine,
     CloseEngine,
+    FindRival,
     JoinElection,
     JoinLanes,
     LeaveElection,
+    ReachServers,
     Resign,
     StartLanes,
     Steps,
@@ -89,7 +94,9 @@ class Candidacy:
         self._clock = clock
         self._new_leader_id = new_leader_id
         self._resigned = self._defective = False
-        self._giving_up = False
+        self._giving_up = self._cut_off = False
+        self._patience = Patience(timeouts.unacknowledged, timeouts.unacknowledged_again, timeouts.forgiven)
+        self._yielding = Patience(timeouts.retry, timeouts.yielded, timeouts.forgiven)
         self._idle = True  # is not raising the fence and has no lanes
         self._totals = totals or Totals()
         self._meter = Meter(timeouts.metrics, clock())
@@ -182,7 +189,7 @@ class Candidacy:
     def _begin(self) -> Steps[Leadership | None]:
         """Takes over and starts the lanes; returns ``None`` if leadership is lost meanwhile."""
         refused_since: float | None = None
-        elected_at = self._clock()
+        elected_at = unreached_since = self._clock()
         while self._leads():
             if self._elector_lease() <= 0:  # this process was suspended: another may lead by now
                 yield self._pause(REPORT_SECONDS)
@@ -197,8 +204,11 @@ class Candidacy:
                 now = self._clock()
                 if error.retryable:
                     refused_since = None
-                elif refused_since is None:
-                    refused_since = now
+                else:
+                    refused_since, unreached_since = refused_since or now, now
+                if self._has_run_out(now - unreached_since):
+                    yield self._resign_cut_off(f"cannot begin to lead: {error}")
+                    return None
                 if refused_since is not None and now - refused_since >= self._timeouts.refused:
                     raise  # another process may be able to
                 log.warning("cannot begin to lead, trying again: %s", error)
@@ -236,8 +246,22 @@ class Candidacy:
         if leadership.lost:
             if cancel_at == inf:  # the lanes ended before this thread noticed the loss
                 yield Announce(LeaderFenced(leadership.lost))
-            # Another process has raised the fence, although the elector may still name this one: let it lead.
-            yield self._pause(self._timeouts.retry)
+            yield from self._let_lead()
+
+    def _let_lead(self) -> Steps[None]:
+        """Lets another process lead that has raised the fence, although the elector may still name this one.
+
+        If two elections name a leader each, they take the fence from each other more and more rarely.
+        """
+        is_named, now = self._leads(), self._clock()
+        yield self._pause(self._timeouts.retry)
+        if not (is_named and self._leads()):
+            return
+        seconds = self._yielding.seconds(now)
+        self._yielding.ended(now)
+        if rival := (yield FindRival()):
+            log.error("%s: each takes the fence from the other, this one again in %.0f s", rival, seconds)
+        yield Wait(lambda: not self._leads(), seconds - self._timeouts.retry)
 
     def _resign_if_need_be(self, leadership: Leadership) -> Steps[None]:
         if silent := leadership.silent():
@@ -245,6 +269,9 @@ class Candidacy:
             yield self._resign(leadership, reason)
         elif self._giving_up:
             yield self._resign(leadership)
+        elif self._has_run_out(seconds := leadership.unacknowledged()):
+            reason = f"nothing was acknowledged for {seconds:.0f} s, though records are due"
+            yield self._resign_cut_off(reason, leadership)
 
     def _resign(self, leadership: Leadership, defect: str = "") -> Resign:
         """Drains the lanes and leaves the election, so that a standby leads."""
@@ -255,6 +282,19 @@ class Candidacy:
         leadership.drain()
         return Resign(leadership.stop)
 
+    def _has_run_out(self, seconds: float) -> bool:
+        return seconds >= self._patience.seconds(self._clock())
+
+    def _resign_cut_off(self, reason: str, leadership: Leadership | None = None) -> Resign:
+        """Lets another process lead, which may reach what this one cannot."""
+        log.warning("%s; another process may lead", reason)
+        self._patience.ended(self._clock())
+        self._cut_off = True
+        if leadership is not None:
+            return self._resign(leadership)
+        self._resigned, self._defective = True, False
+        return Resign(lambda: None)
+
     def _stand_by_anew(self) -> Steps[None]:
         """Leaves the election, replaces the engine if it is defective, and joins the election again."""
         yield LeaveElection()
@@ -263,6 +303,14 @@ class Candidacy:
             yield CloseEngine()
         else:
             yield self._pause(self._timeouts.aside)
+        while self._cut_off and not self.ending:
+            try:
+                yield ReachServers()
+            except OutboxError as error:
+                log.warning("stands aside, trying again in %.0f s: %s", self._timeouts.join, error)
+                yield self._pause(self._timeouts.join)
+            else:
+                self._cut_off = False
         self._resigned = False
         while not self.ending:
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
@@ -24,6 +24,8 @@ SILENT_SECONDS = 10.0
 """Seconds without a report of a group, or of all groups, before the leader resigns."""
 START_SECONDS = 30.0
 """Seconds for the first report of a group; its worker may have to load all modules."""
+UNACKNOWLEDGED_SECONDS = 30.0
+"""Seconds in which nothing is acknowledged, though something is due, before the leader resigns."""
 CHECK_SECONDS = 1.0
 """After a longer interval between two checks, the leader itself was suspended and received no reports."""
 
@@ -35,6 +37,7 @@ class _Incarnation:
     name: str
     metrics_by_lane: dict[int, LaneMetrics] = field(default_factory=dict)
     measurements_by_lane: dict[int, Measurements] = field(default_factory=dict)
+    unacknowledged_seconds: float = 0.0
 
     def work(self) -> dict[int, LaneWork]:
         """Returns what each lane has done."""
@@ -80,6 +83,7 @@ class Leadership:
         self._latest: dict[int, _Incarnation] = {}
         self._superseded: set[str] = set()
         self._past: dict[int, LaneWork] = {}  # of incarnations that have ended
+        self._purged_at = clock()
         self._events: list[Event] = []
         self._due: dict[int, float] = {}  # when the next report of a group is due
         self._any_due = inf  # when the next report of any group is due
@@ -103,6 +107,9 @@ class Leadership:
                 latest = self._latest[report.group] = _Incarnation(report.incarnation)
             if report.group in self._due:
                 self._due[report.group] = self._any_due = self._clock() + self._silent_seconds
+            if _purged(report.metrics_by_lane) > _purged(latest.metrics_by_lane):
+                self._purged_at = self._clock()
+            latest.unacknowledged_seconds = report.unacknowledged_seconds
             latest.metrics_by_lane.update(report.metrics_by_lane)
             latest.measurements_by_lane.update(report.measurements_by_lane)
             self._events.extend(report.events)
@@ -134,6 +141,12 @@ class Leadership:
                 self._due = {group: min(due + suspended, latest) for group, due in self._due.items()}
                 self._any_due += suspended
             return sorted(group for group, due in self._due.items() if min(due, self._any_due) <= now)
+
+    def unacknowledged(self) -> float:
+        """Returns for how many seconds nothing was acknowledged though something is due; 0 if nothing is."""
+        with self._lock:
+            due = max((each.unacknowledged_seconds for each in self._latest.values()), default=0.0)
+            return min(due, self._clock() - self._purged_at)
 
     def drain(self) -> None:
         """Orders all lanes to drain and end."""
@@ -183,6 +196,10 @@ class Leadership:
         with self._lock:
             events, self._events = self._events, []
             return events
+
+
+def _purged(metrics_by_lane: Mapping[int, LaneMetrics]) -> int:
+    return sum(metrics.purged + metrics.recovered for metrics in metrics_by_lane.values())
 
 
 def _log(group: int, line: LogLine) -> None:

@@ -83,6 +83,8 @@ class Report:
         outbox: What the leader's process calls the outbox, where it harvests several.
         measurements_by_lane: Lane number → what the lane has measured in this incarnation of the group; empty
             in most reports, as they are longer than the rest.
+        unacknowledged_seconds: For how long something has been due in one of its lanes, of which the broker
+            has acknowledged nothing meanwhile; of such lanes, the longest.
     """
 
     token: int
@@ -95,6 +97,7 @@ class Report:
     messages: tuple[LogLine, ...] = ()
     outbox: str = ""
     measurements_by_lane: Mapping[int, Measurements] = field(default_factory=dict)
+    unacknowledged_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

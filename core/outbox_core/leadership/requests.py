@@ -38,6 +38,16 @@ class TakeOver:
 
 
 @dataclass(frozen=True, slots=True)
+class ReachServers:
+    """Makes sure that database and broker answer this process; fails with an ``OutboxError``. No reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindRival:
+    """Looks who leads by another election. Reply: that in words, or empty if nobody is known to."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartLanes:
     """Starts the lanes of a leadership, without waiting for them. No reply."""
 
@@ -103,6 +113,8 @@ LeadershipRequest = (
     | Announce
     | Resign
     | LeaveElection
+    | FindRival
+    | ReachServers
     | JoinElection
     | CloseEngine
     | WarmEngine

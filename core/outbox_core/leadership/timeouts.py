@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_core.leadership.leader import SILENT_SECONDS, START_SECONDS
+from outbox_core.leadership.leader import SILENT_SECONDS, START_SECONDS, UNACKNOWLEDGED_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,15 @@ class Timeouts:
         check: Between two checks of a standby's engine.
         stop: For lanes that were ordered to stop at once, before the engine cancels them.
         cancel: For cancelled lanes, before the engine is replaced; the fence stops what is left of them.
+        yielded: For another process to lead, after this one has lost the fence again and again although its
+            elector names it; from ``retry`` on it doubles with each.
         join: Between two attempts to replace the engine and to join the election.
         aside: For another process to lead, after this one has given up.
         silent: For the next report of a lane group.
         start: For the first report of a lane group.
+        unacknowledged: For the broker to acknowledge anything, while something is due.
+        unacknowledged_again: The same after many leaderships that ended thereby; it doubles with each.
+        forgiven: What doubles begins anew after so long.
     """
 
     drain: float
@@ -32,7 +37,11 @@ class Timeouts:
     check: float = 1.0
     stop: float = 2.0
     cancel: float = 8.0
+    yielded: float = 60.0
     join: float = 5.0
     aside: float = 5.0
     silent: float = SILENT_SECONDS
     start: float = START_SECONDS
+    unacknowledged: float = UNACKNOWLEDGED_SECONDS
+    unacknowledged_again: float = 16 * UNACKNOWLEDGED_SECONDS
+    forgiven: float = 3600.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from outbox_sdk import Finding, Level
@@ -15,8 +16,16 @@ _TRIGGERS = (
     " AND event_object_table = {table} AND event_manipulation = 'INSERT' AND action_timing = 'BEFORE'"
 )
 _RUNS = "SHOW GLOBAL VARIABLES LIKE 'slave_run_triggers_for_rbr'"
-_CLOCK = "CONVERT_TZ(SYSDATE(6), @@session.time_zone, '+00:00')"
-"""The present time in UTC; other functions return the time of the change that is replicated."""
+_FILL = (
+    "SET @outbox_zone = @@session.time_zone, time_zone = '+00:00', NEW.{column} = SYSDATE(6),"
+    " time_zone = @outbox_zone"
+)
+"""Sets a column to the present time in UTC.
+
+Other functions than ``SYSDATE`` return the time of the change that is replicated. It returns local time,
+which an hour of each autumn has twice where there is summer time, so it is read in UTC, and not converted.
+"""
+_IN_UTC = re.compile(r"time_zone\s*=\s*'\+00:00'")
 
 _WITHOUT = "as time of arrival the time of writing is copied, by the clock of the cluster that wrote the row"
 
@@ -34,15 +43,23 @@ def arrival(session: Session, options: MySqlOptions, *, mariadb: bool) -> Iterat
     with session.transaction("look at the outbox's triggers"):
         triggers = [str(row[0]) for row in session.fetch(_TRIGGERS, **place)]
         runs = [str(row[1]) for row in session.fetch(_RUNS)]
-    if not any(origin.arrival.lower() in text and "sysdate" in text for text in map(str.lower, triggers)):
-        quote, table = session.idiom.quote, session.idiom.quote_table(options.outbox)
-        cure = (
-            f"CREATE TRIGGER {quote(f'{options.outbox.table}_{origin.arrival}')} BEFORE INSERT ON {table}"
-            f" FOR EACH ROW SET NEW.{quote(origin.arrival)} = {_CLOCK}"
+    filling = [
+        text for text in map(str.lower, triggers) if origin.arrival.lower() in text and "sysdate" in text
+    ]
+    quote, table = session.idiom.quote, session.idiom.quote_table(options.outbox)
+    cure = (
+        f"CREATE TRIGGER {quote(f'{options.outbox.table}_{origin.arrival}')} BEFORE INSERT ON {table}"
+        f" FOR EACH ROW {_FILL.format(column=quote(origin.arrival))}"
+    )
+    if not filling:
+        seen = f"no trigger fills {origin.arrival} by SYSDATE: {_WITHOUT}"
+        yield Finding(Level.WARNING, "arrival", seen, cure)
+    elif not any(map(_IN_UTC.search, filling)):
+        seen = (
+            f"the trigger that fills {origin.arrival} reads local time: where there is summer time it is an "
+            "hour ahead for an hour each autumn, and takeovers wait"
         )
-        yield Finding(
-            Level.WARNING, "arrival", f"no trigger fills {origin.arrival} by SYSDATE: {_WITHOUT}", cure
-        )
+        yield Finding(Level.WARNING, "arrival", seen, f"replace the trigger: {cure}")
     elif runs != ["ENFORCE"]:
         seen = f"slave_run_triggers_for_rbr is {', '.join(runs)}: {_WITHOUT}"
         cure = "set slave_run_triggers_for_rbr = ENFORCE, as the table has a trigger where it is written, too"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 from outbox_sdk import AccessDenied, DriverError
+from outbox_sdk.election import LeaseWatch
 
 from outbox_postgres.auxiliary_tables import init_and
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.layout import Layout
-from outbox_postgres.lease_statements import LeaseStatements
+from outbox_postgres.lease_statements import NOTHING, LeaseStatements
 from outbox_postgres.names import quoted
 
 _MS = 1000
@@ -27,6 +29,7 @@ class PostgresLease:
         self._user = layout.user
         self._sql = LeaseStatements(layout)
         self._holds = False
+        self._watch = LeaseWatch()
         self._left = 0.0
         """For how many seconds another process held the lease, at the last look."""
 
@@ -67,15 +70,18 @@ class PostgresLease:
         return number
 
     def _take(self, wanted: tuple[str, str, int]) -> int | None:
-        name, holder, _ = wanted
+        name, holder, length = wanted
         if not (found := self._fetch(self._sql.look, name)):
             self._connection.execute(self._sql.make, (name,))
-            return self._number(self._sql.take, wanted)
-        [(former, _, left)] = found
+            return self._number(self._sql.take, (*wanted, NOTHING))
+        [(former, former_length, until, left)] = found
         if former == holder:
             return self._number(self._sql.renew, wanted)
-        self._left = left / _MS
-        return None if left >= 0 else self._number(self._sql.take, wanted)
+        unchanged = self._watch.left((former, until), max(former_length, length) / _MS)
+        self._left = min(left / _MS, unchanged)
+        if self._left >= 0:
+            return None
+        return self._number(self._sql.take, (*wanted, until if unchanged <= 0 else NOTHING))
 
     def wait(self, seconds: float) -> None:
         """Waits until the lease is released or has run out, or ``seconds`` have passed."""
@@ -93,7 +99,7 @@ class PostgresLease:
         """Disconnects."""
         self._connection.close()
 
-    def _number(self, statement: str, wanted: tuple[str, str, int]) -> int | None:
+    def _number(self, statement: str, wanted: Sequence[object]) -> int | None:
         found = self._fetch(statement, *wanted)
         return int(found[0][0]) if found else None
 

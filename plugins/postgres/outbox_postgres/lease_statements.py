@@ -18,6 +18,8 @@ from outbox_postgres.layout import Layout
 _NOW = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 RELEASED = 1
 """What the sequence says of a lease that was released: a time long ago. It is also its first value."""
+NOTHING = 0
+"""What the sequence never says."""
 
 
 class LeaseStatements:
@@ -30,11 +32,12 @@ class LeaseStatements:
 
     Attributes:
         sequence: The sequence.
-        look: Reads the holder, the number of its leadership, and for how many milliseconds it still holds the
-            lease; locks nothing. Takes $1 only.
+        look: Reads the holder, for how many milliseconds it took the lease, what the sequence says, and how
+            many milliseconds of the lease are left; locks nothing. Takes $1 only.
         make: Makes the row, with nobody as its holder; takes $1 only.
         renew: Prolongs the lease of its holder; returns its number.
-        take: Gives the lease to another holder if it has run out; returns the number.
+        take: Gives the lease to another holder if it has run out, or if the sequence still says $4; returns
+            the number.
         release: Ends the lease of its holder, and wakes those who listen; takes $1 and $2.
         listen: Listens for that.
     """
@@ -46,7 +49,7 @@ class LeaseStatements:
         until = f"setval({name}::regclass, {_NOW} + $3)"
         channel = f"outbox_lease_{crc32(layout.name.encode()):08x}"
         self.look = f"""
-            SELECT lease.holder, lease.attempt, sequence.last_value - {_NOW}
+            SELECT lease.holder, lease.token, sequence.last_value, sequence.last_value - {_NOW}
             FROM {layout.fence} AS lease CROSS JOIN {self.sequence} AS sequence WHERE {row}"""
         self.make = f"""
             INSERT INTO {layout.fence} (name, lane, lanes, token, attempt, holder, since)
@@ -59,7 +62,8 @@ class LeaseStatements:
                 SELECT attempt FROM {layout.fence} WHERE {row} FOR NO KEY UPDATE),
             free AS MATERIALIZED (
                 SELECT attempt FROM locked
-                WHERE (SELECT last_value FROM {self.sequence} WHERE locked.attempt IS NOT NULL) < {_NOW})
+                WHERE (SELECT last_value < {_NOW} OR last_value = $4
+                       FROM {self.sequence} WHERE locked.attempt IS NOT NULL))
             UPDATE {layout.fence} AS lease
             SET holder = $2, attempt = free.attempt + 1, token = $3, since = clock_timestamp()
             FROM free WHERE {row} RETURNING lease.attempt, {until}"""

@@ -32,6 +32,7 @@ def outbox(database: str) -> OutboxUnderTest:
         options,
         bytes_values={"value_type": "bytea"},
         restart=["TRUNCATE TABLE {table} RESTART IDENTITY"],
+        lease_ahead="SELECT setval('{table}_lease', last_value + 3600000) FROM {table}_lease",
     )
 
 

@@ -12,8 +12,9 @@ import pytest
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_postgres.lease import PostgresLease
 from outbox_sdk import AccessDenied, DriverError
-from outbox_sdk.election import WatchedLease
+from outbox_sdk.election import LeaseElector, LeaseTimes, WatchedLease
 from outbox_servers.services import PostgresServer
+from outbox_testkit.conformance.recording import RecordingCandidate
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import Outbox, until
@@ -98,6 +99,56 @@ def test_a_lease_that_is_renewed_while_another_process_waits_for_it_is_not_taken
     renewal.commit()
     assert taken.result(60) is None
     assert leader.take("leader", 60) == number
+
+
+def test_a_lease_that_is_renewed_while_a_process_that_saw_no_renewal_waits_for_it_is_not_taken(
+    outbox: Outbox, open_lease: Open, pool: ThreadPoolExecutor
+) -> None:
+    leader, standby = open_lease(), open_lease()
+    number = leader.take("leader", 0.5)
+    outbox.admin.execute(FOR_A_MINUTE)
+    assert standby.take("standby", 0.5) is None
+    time.sleep(0.6)
+    renewal = outbox.session()
+    renewal.execute(f"SELECT FROM outbox_fence WHERE {ROW} FOR NO KEY UPDATE")
+    taken = pool.submit(standby.take, "standby", 0.5)
+    until(lambda: column(outbox, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
+    renewal.execute(FOR_A_MINUTE)
+    renewal.commit()
+    assert taken.result(60) is None
+    assert leader.take("leader", 60) == number
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+def test_whatever_the_clock_has_done_a_dead_leader_is_replaced(
+    outbox: Outbox, open_lease: Open, step: int
+) -> None:
+    dead = open_lease().take("dead", 1)
+    outbox.admin.execute(f"SELECT setval('outbox_lease', last_value - {step * 1000}) FROM outbox_lease")
+    elector = LeaseElector(open_lease, LeaseTimes(session_timeout=1), "e")
+    candidate = RecordingCandidate()
+    elector.start(candidate)
+    candidate.wait(["acquired"])
+    assert open_lease().take("dead", 1) is None
+    elector.stop()
+    assert dead is not None
+
+
+def test_a_clock_that_goes_forward_lets_another_lead_and_the_former_leader_learns_it_by_its_renewal(
+    outbox: Outbox, open_lease: Open
+) -> None:
+    electors = [LeaseElector(open_lease, LeaseTimes(session_timeout=3600), "e") for _ in range(2)]
+    one, other = candidates = [RecordingCandidate() for _ in electors]
+    electors[0].start(one)
+    one.wait(["acquired"])
+    electors[1].start(other)
+    outbox.admin.execute("SELECT setval('outbox_lease', last_value - 3600000) FROM outbox_lease")
+    for candidate in candidates:
+        candidate.wait(["acquired"])
+    one.wait(["acquired", "fenced"])
+    assert other.story == ["acquired"]
+    for elector in electors:
+        elector.stop()
 
 
 def test_a_former_holder_that_waits_behind_its_successor_does_not_renew(

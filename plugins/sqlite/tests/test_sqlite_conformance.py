@@ -13,4 +13,10 @@ class TestSqlite(DialectConformance):
     def outbox(self, tmp_path: Path) -> OutboxUnderTest:
         options = {"data_source": str(tmp_path / "shop.db")}
         restart = ["DELETE FROM {table}", "DELETE FROM sqlite_sequence WHERE name = '{table}'"]
-        return OutboxUnderTest("sqlite", options, bytes_values={"value_type": "bytes"}, restart=restart)
+        return OutboxUnderTest(
+            "sqlite",
+            options,
+            bytes_values={"value_type": "bytes"},
+            restart=restart,
+            lease_ahead="strftime('%Y-%m-%d %H:%M:%f', since, '+1 hour')",
+        )

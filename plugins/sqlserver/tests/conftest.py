@@ -56,8 +56,13 @@ def outbox(sqlserver_address: str) -> Iterator[OutboxUnderTest]:
         "dead_letter_table": f"{name}_letters",
         "journal_table": f"{name}_journal",
     }
-    rename = "EXEC sp_rename '{table}', '{name}'"
-    yield OutboxUnderTest("sqlserver", options, bytes_values={"value_type": "bytes"}, rename=rename)
+    yield OutboxUnderTest(
+        "sqlserver",
+        options,
+        bytes_values={"value_type": "bytes"},
+        rename="EXEC sp_rename '{table}', '{name}'",
+        lease_ahead="DATEADD(hour, 1, since)",
+    )
     with plain(sqlserver_address) as connection:
         cursor = connection.cursor()
         cursor.execute("SELECT name FROM sys.tables WHERE CHARINDEX(%s, name) = 1", (name,))

@@ -27,6 +27,7 @@ from outbox_sdk.election.errors import ErrorLog
 from outbox_sdk.election.group import NO_GROUP, required_group
 from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
 from outbox_sdk.election.lease_elector import LeaseElector, SessionLease, WatchedLease
+from outbox_sdk.election.lease_watch import LeaseWatch
 from outbox_sdk.election.times import LeaseTimes
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "LeadershipEvent",
     "LeaseElector",
     "LeaseTimes",
+    "LeaseWatch",
     "RefusalTimeout",
     "SessionLease",
     "WatchedLease",

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from outbox_sdk.election.lease_watch import LeaseWatch
 from outbox_sdk.portable.columns import LEASE
 from outbox_sdk.portable.fence_rows import new_lane
 from outbox_sdk.portable.session import AlreadyExists, Session
@@ -27,15 +28,17 @@ class PortableLease:
         session: The connection.
         sql: The statements of the outbox.
         name: The outbox's name in its fence.
+        watch: How long the lease has looked the same.
     """
 
-    def __init__(self, session: Session, sql: Statements, name: str) -> None:
+    def __init__(self, session: Session, sql: Statements, name: str, watch: LeaseWatch | None = None) -> None:
         self._session = session
         self._sql = sql
         self._statements = LeaseStatements(sql)
         self._name = name
         self._held: int | None = None
         """The number of the leadership, if the last call took or renewed the lease."""
+        self._watch = watch or LeaseWatch()
         self._left = 0.0
         """For how many seconds another process held the lease, at the last look."""
 
@@ -63,11 +66,11 @@ class PortableLease:
         """Disconnects."""
         self._session.close()
 
-    def _renew(self, wanted: Mapping[str, object]) -> bool:
+    def _renew(self, wanted: Mapping[str, Any]) -> bool:
         with self._session.transaction("renew the lease"):
             return self._session.execute(self._statements.renew, **wanted) > 0
 
-    def _take(self, wanted: Mapping[str, object]) -> int | None:
+    def _take(self, wanted: Mapping[str, Any]) -> int | None:
         with self._session.transaction("look at the lease", reads=True):
             rows = self._session.fetch(self._statements.look, name=self._name)
         if not rows:
@@ -78,18 +81,19 @@ class PortableLease:
             [row] = self._session.fetch(self._statements.hold, name=self._name)
             if self._is_anothers(row, wanted):
                 return None
-            former, _, _, term = row
-            term = int(term) + int(former != wanted["holder"])
+            term = int(row[3]) + int(row[0] != wanted["holder"])
             self._session.execute(self._statements.take, **wanted, term=term)
             return term
 
-    def _is_anothers(self, row: Sequence[Any], wanted: Mapping[str, object]) -> bool:
-        former, age, length, _ = row
-        self._left = int(length) / _MS - float(age)
+    def _is_anothers(self, row: Sequence[Any], wanted: Mapping[str, Any]) -> bool:
+        former, age, length, _, since = row
+        seconds = int(length) / _MS
+        unchanged = self._watch.left((former, since, length), max(seconds, int(wanted["length"]) / _MS))
+        self._left = min(seconds - float(age), unchanged)
         # One that was released is free whatever the clock has done since.
         return former != wanted["holder"] and int(length) >= 0 and self._left >= 0
 
-    def _make(self, wanted: Mapping[str, object]) -> int | None:
+    def _make(self, wanted: Mapping[str, Any]) -> int | None:
         try:
             with self._session.transaction("make the lease"):
                 lane = new_lane(self._name, LEASE, str(wanted["holder"]))
@@ -106,7 +110,7 @@ class LeaseStatements:
         sql: The outbox's other statements.
 
     Attributes:
-        look: Returns holder, age, length in milliseconds, and term.
+        look: Returns holder, age, length in milliseconds, term, and when it was renewed.
         hold: As ``look``, and locks the row.
         take: Makes ``{holder}`` the holder, for ``{length}`` milliseconds, with the number ``{term}``.
         renew: Makes the lease of ``{holder}`` begin anew.
@@ -117,7 +121,7 @@ class LeaseStatements:
         # ruff: noqa: S608 - the table's name is quoted, and every value is a parameter
         idiom, fence = sql.idiom, sql.fence
         lease = f"name = {{name}} AND lane = {LEASE}"
-        columns = f"holder, {idiom.age_seconds('since')}, token, attempt"
+        columns = f"holder, {idiom.age_seconds('since')}, token, attempt, since"
         self.look = f"SELECT {columns} FROM {idiom.snapshot_read(fence)} WHERE {lease}"
         self.hold = idiom.locking_select(columns, fence, lease, idiom.exclusive_lock)
         self.take = (

@@ -1,4 +1,4 @@
-"""The lease: one holder at a time, by the database's clock, with a number for each new holder."""
+"""The lease: one holder at a time, whatever the database's clock does, with a number for each new holder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from outbox_sdk import Lease
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.crowd import PATIENCE
 from outbox_testkit.conformance.under_test import Box
+
+SESSION = 1.0
 
 
 class LeaseConformance(Conformance):
@@ -51,6 +53,37 @@ class LeaseConformance(Conformance):
         assert term is not None
         assert following is not None
         assert following > term
+
+    def test_a_clock_that_went_back_keeps_a_dead_holder_for_no_longer_than_a_session(
+        self, box: Box, stack: ExitStack
+    ) -> None:
+        one, other = self.lease(box, stack), self.lease(box, stack)
+        term = one.take("one", SESSION)
+        box.turn_clock_back()
+        following, watched = self.await_lease(other)
+        assert term is not None
+        assert following > term
+        assert watched >= SESSION
+        assert one.take("one", SESSION) is None
+
+    def test_who_renews_keeps_it_whatever_the_clock_does(self, box: Box, stack: ExitStack) -> None:
+        one, other = self.lease(box, stack), self.lease(box, stack)
+        term = one.take("one", 60)
+        began = time.monotonic()
+        while time.monotonic() - began < 2.5 * SESSION:
+            box.turn_clock_back()
+            assert other.take("other", SESSION) is None
+            assert one.take("one", 60) == term
+            time.sleep(SESSION / 10)
+
+    @staticmethod
+    def await_lease(lease: Lease) -> tuple[int, float]:
+        """Takes the lease once it can be had; returns its number, and for how long it could not."""
+        began = time.monotonic()
+        while (number := lease.take("other", SESSION)) is None:
+            assert time.monotonic() - began < PATIENCE, "it does not run out"
+            time.sleep(0.05)
+        return number, time.monotonic() - began
 
     def test_of_many_that_want_it_one_has_it(self, box: Box, stack: ExitStack) -> None:
         leases = [self.lease(box, stack) for _ in range(4)]

@@ -41,6 +41,8 @@ class OutboxUnderTest:
         bytes_values: Additional options for an outbox whose values are bytes.
         restart: Statements that empty the outbox ``{table}`` and restart its ids.
         rename: A statement that renames the outbox ``{table}`` to ``{name}``, in the same schema.
+        lease_ahead: Writes an hour after ``since``, so that a lease looks as though the database's clock had
+            gone back; or the whole statement that does so.
     """
 
     driver: str
@@ -48,6 +50,7 @@ class OutboxUnderTest:
     bytes_values: Mapping[str, Any] = field(default_factory=dict)
     restart: Sequence[str] = ("TRUNCATE TABLE {table}",)
     rename: str = "ALTER TABLE {table} RENAME TO {name}"
+    lease_ahead: str = "since + INTERVAL '1' HOUR"
 
     def beside(self, suffix: str) -> OutboxUnderTest:
         """Returns another outbox in the same database."""
@@ -157,6 +160,13 @@ class Box:
             for statement in statements:
                 cursor.execute(statement)
         application.commit()
+
+    def turn_clock_back(self) -> None:
+        """Has the lease look as though the database's clock had gone back by an hour."""
+        ahead = self.under.lease_ahead
+        if not ahead.startswith("SELECT "):
+            ahead = f"UPDATE {{fence}} SET since = {ahead} WHERE lane = -2 AND UPPER(name) LIKE UPPER('%{{table}}')"
+        self.execute(ahead.format(table=self.options.table, fence=self.options.fence_table))
 
     def survey(self) -> list[str]:
         """Returns the values of all rows except those of parked keys, in a new leader's order."""

@@ -1,0 +1,107 @@
+"""For how long a lane has had something due of which nothing was acknowledged, in both modes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from outbox_core.drive import Sleep
+from outbox_core.lanes.group import Exchange, LaneGroup, RunLane
+from outbox_core.lanes.restarts import Restarts
+from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.leadership.protocol import Orders
+from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
+
+RECORD = MarkedRecord(1, "topic", "k", "value")
+PASSING, POISON = Failure(RECORD, "timed out", True), Failure(RECORD, "too large", False)
+AWAY = DriverError("no route to host", retryable=True)
+
+
+@pytest.fixture
+def telemetry():
+    return Telemetry(0, 1.0, 0.0)
+
+
+def seconds(telemetry, now):
+    return telemetry.unacknowledged.seconds(now)
+
+
+def test_it_counts_from_the_first_record_sent_until_one_is_acknowledged(telemetry):
+    telemetry.sending(10, [])
+    assert seconds(telemetry, 20) == 0
+    telemetry.sending(10, [RECORD])
+    telemetry.sending(15, [RECORD])
+    telemetry.reported(18, Deliveries(failed=[PASSING]))
+    assert seconds(telemetry, 20) == 10
+    telemetry.reported(21, Deliveries(delivered=[RECORD]))
+    assert seconds(telemetry, 22) == 0
+
+
+def test_a_record_that_is_refused_is_an_answer(telemetry):
+    telemetry.sending(10, [RECORD])
+    telemetry.reported(18, Deliveries(failed=[POISON]))
+    assert seconds(telemetry, 20) == 0
+
+
+def test_a_failure_that_may_pass_is_none(telemetry):
+    telemetry.reported(10, Deliveries(delivered=[RECORD], failed=[PASSING]))
+    assert seconds(telemetry, 20) == 0, "the broker has answered"
+    telemetry.reported(10, Deliveries(failed=[PASSING]))
+    assert seconds(telemetry, 20) == 10
+
+
+def test_a_transaction_counts_from_its_beginning_until_it_is_committed(telemetry):
+    telemetry.publishing(10, [RECORD])
+    telemetry.published(15, [PASSING])
+    telemetry.publishing(16, [RECORD])
+    assert seconds(telemetry, 20) == 10
+    telemetry.published(20, [])
+    assert seconds(telemetry, 21) == 0
+
+
+def test_a_lane_that_finds_nothing_to_do_has_nothing_due(telemetry):
+    telemetry.sending(10, [RECORD])
+    telemetry.metrics.held = 1
+    telemetry.marked(20, 0, 0)
+    assert seconds(telemetry, 20) == 10, "a key waits to be tried again"
+    telemetry.metrics.held = 0
+    telemetry.marked(20, 0, 1)
+    assert seconds(telemetry, 20) == 10
+    telemetry.marked(20, 0, 0)
+    assert seconds(telemetry, 20) == 0, "an application has deleted it"
+
+
+def test_a_lane_that_has_parked_all_it_could_not_deliver_has_heard_nothing_either(telemetry):
+    telemetry.sending(10, [RECORD])
+    telemetry.reported(18, Deliveries(failed=[PASSING]))
+    telemetry.marked(19, 0, 0)
+    assert seconds(telemetry, 20) == 10
+    telemetry.sending(20, [RECORD])
+    telemetry.reported(21, Deliveries(delivered=[RECORD]))
+    telemetry.marked(22, 0, 0)
+    assert seconds(telemetry, 23) == 0
+
+
+@pytest.mark.parametrize(("error", "due"), [(AWAY, 10.0), (AccessDenied("expired"), 0.0)])
+def test_a_lane_that_starts_again_and_again_counts_on_unless_it_is_refused(error, due):
+    now = [100.0]
+    group = LaneGroup(
+        1, 0, [0], interval=1, new_restarts=lambda: Restarts(60, lambda: 0.5), clock=lambda: now[0]
+    )
+    report = group.run()
+    lane = group.supervise(0)
+    assert isinstance(request := next(report), Exchange)
+    assert request.report.unacknowledged_seconds == 0
+    report.send(Orders(math.inf))
+    next(report)
+    step, failed = next(lane), 0
+    while failed < 2 or now[0] < 110:
+        if isinstance(step, RunLane):
+            now[0] += 2
+            step, failed = lane.throw(error), failed + 1
+        else:
+            assert isinstance(step, Sleep)
+            now[0] += 1
+            step = next(lane)
+    assert isinstance(request := report.send(True), Exchange)
+    assert request.report.unacknowledged_seconds == due
