@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
+from outbox_core.engines.spark.security import is_embedded
+
 log = logging.getLogger(__name__)
 
 SWITCH = "OUTBOX_CLASS_DATA"
@@ -123,4 +125,4 @@ def find_archive(java: Path, spark: Path, options: str) -> Archive | None:
 def may_archive(master: str, settings: Mapping[str, str]) -> bool:
     """Tells whether an application's JVM may use an archive: an embedded one, with no options of the user."""
     own = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions", "spark.driver.extraClassPath")
-    return master.startswith("local") and not any(name in settings for name in own)
+    return is_embedded(master) and not any(name in settings for name in own)

@@ -11,6 +11,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from outbox_core.config.settings import EngineSettings
+from outbox_core.engines.spark.security import is_embedded, require_authentication
 from outbox_core.engines.spark.session import Application
 from outbox_core.leadership.tcp import ControlServer
 
@@ -42,7 +43,8 @@ class SparkHost:
         self._name = name
         self._settings = settings
         self._groups = groups
-        self.master = settings.master or f"local[{groups + spare}]"
+        given = settings.settings
+        self.master = given.get("spark.master") or settings.master or f"local[{groups + spare}]"
         self._lock = Lock()
         self._users: set[str] = set()
         self._running: Running | None = None
@@ -72,6 +74,7 @@ class SparkHost:
                 self._stop()
 
     def _start(self) -> Running:
+        require_authentication(self.master, self._settings.settings)
         application = Application(self._name, self.master, self._settings.settings)
         try:
             self._require_slots(application.session)
@@ -113,7 +116,7 @@ class SparkHost:
     def _slots(self, session: SparkSession) -> int:
         """Counts task slots; a cluster's executors register one after the other, so they get some time."""
         scala = session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark itself cannot count free slots
-        patience = 0 if self.master.startswith("local") else scala.conf().getTimeAsSeconds(*SLOTS_PATIENCE)
+        patience = 0 if is_embedded(self.master) else scala.conf().getTimeAsSeconds(*SLOTS_PATIENCE)
         give_up = monotonic() + patience
         profile = scala.resourceProfileManager().defaultResourceProfile()
         while (slots := int(scala.maxNumConcurrentTasks(profile))) < self._groups and monotonic() < give_up:

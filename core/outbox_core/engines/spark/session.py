@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pwd
+import secrets
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from pyspark.sql import SparkSession
 from outbox_core.engines.spark.class_data import Archive, Training, find_archive, may_archive
 from outbox_core.engines.spark.java import java_home
 from outbox_core.engines.spark.jvm import Jvm
-from outbox_core.engines.spark.security import HIDDEN_NAMES, with_defaults
+from outbox_core.engines.spark.security import EMBEDDED, HIDDEN_NAMES, is_embedded, with_defaults
 from outbox_core.engines.spark.task import RECEIPT, Task
 from outbox_core.log_context import ContextThread
 
@@ -177,7 +178,6 @@ def _is_stranger() -> bool:
 
 
 def _defaults(name: str, master: str) -> dict[str, str]:
-    local = master.startswith("local")
     defaults = {
         "spark.app.name": f"outbox {name}",
         "spark.master": master,
@@ -195,10 +195,13 @@ def _defaults(name: str, master: str) -> dict[str, str]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         _JAVA_OPTIONS: JAVA_OPTIONS,
     }
-    if local:
+    if is_embedded(master):
         defaults |= {
+            **EMBEDDED,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "512m",
         }
+    if master.startswith("local-cluster"):  # the one kind for which Spark makes no secret
+        defaults["spark.authenticate.secret"] = secrets.token_hex(32)
     return defaults
