@@ -1,8 +1,8 @@
 """A program that tries what another user of the machine can do to the ports of a Spark without its secrets.
 
-Reads from standard input: ``{"blocks": …, "ports": […]}``. Where it may, it becomes nobody first. For each port
-it asks, as Spark's own processes do in their protocol, for blocks, for a chunk and a stream, and for the handling
-of a message; and as PySpark does, for a call into the JVM and for a worker. Writes port → answers in latin-1.
+Reads ``{"blocks": …, "ports": […]}`` from standard input. Where it may, it becomes nobody first. It asks
+each port, as Spark's own processes do, for blocks, for a chunk and a stream, and to handle a message; and as
+PySpark does, for a call into the JVM and for a worker. Writes port → answers in latin-1.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def main() -> None:
     with ThreadPoolExecutor(len(ports)) as pool:
         found = list(pool.map(lambda port: answers(port, asked["blocks"]), ports))
     texts = {port: [each.decode("latin-1") for each in said] for port, said in zip(ports, found, strict=True)}
-    print(json.dumps({"uid": os.getuid(), "found": texts}))
+    json.dump({"uid": os.getuid(), "found": texts}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The ports of an embedded Spark on the loopback interface: whoever has no secret of them gets nothing there."""
+"""The ports of an embedded Spark on the loopback interface: nobody gets anything without its secrets."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ application.stop()
 @contextmanager
 def running(settings: Mapping[str, str], secret: str, place: Path) -> Iterator[psutil.Process]:
     """Runs a Spark whose task carries a secret; the process that has started it."""
-    command = [sys.executable, "-c", PROGRAM]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-P", "-c", PROGRAM]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=place.parent
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps([settings, secret, str(place)]) + "\n")
@@ -69,7 +71,7 @@ def running(settings: Mapping[str, str], secret: str, place: Path) -> Iterator[p
 
 def listening(process: psutil.Process) -> dict[int, str]:
     """Returns the TCP ports that a process and its children listen at, with the name of the process."""
-    found = {}
+    found: dict[int, str] = {}
     for each in [process, *process.children(recursive=True)]:
         if each.status() != psutil.STATUS_ZOMBIE:
             found |= {
@@ -79,8 +81,11 @@ def listening(process: psutil.Process) -> dict[int, str]:
 
 
 @pytest.mark.spark
-def test_another_user_gets_nothing_at_the_ports_of_an_embedded_spark(tmp_path):
+def test_another_user_gets_nothing_of_an_embedded_spark_at_its_ports_or_through_its_folder(tmp_path):
     secret = uuid4().hex
+    for package in ("outbox_core", "pyspark"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'w')")
     # As it is the blocks would hide the secret, not keep it.
     with running({"spark.broadcast.compress": "false"}, secret, tmp_path / "running") as victim:
         ports = listening(victim)
@@ -96,6 +101,7 @@ def test_another_user_gets_nothing_at_the_ports_of_an_embedded_spark(tmp_path):
         assert not done.returncode, done.stderr
         assert list(listening(victim)) == list(ports), "all of it lives still"
         assert all(each.stat().st_mode & 0o077 == 0 for each in environments)
+    assert not (tmp_path / "taken").exists(), "code of the working directory ran"
     answered = json.loads(done.stdout)
     assert answered["uid"] != 0
     found = {(ports[int(port)], port): answers for port, answers in answered["found"].items()}
@@ -127,8 +133,8 @@ def test_authentication_is_asked_for_where_nobody_else_sees_to_it():
 
 
 def test_a_master_among_sparks_settings_counts():
-    engine = {"driver": "spark", "master": "spark://m:7077", "settings": {"spark.master": "local[2]"}}
-    engine["settings"]["spark.authenticate"] = "false"
+    given = {"spark.master": "local[2]", "spark.authenticate": "false"}
+    engine = {"driver": "spark", "master": "spark://m:7077", "settings": given}
     settings = configure({"harvest": {"dataSource": "host=db dbname=shop", "engine": engine}})
     with pytest.raises(OutboxError, match=r"spark\.authenticate"):
         SparkEngine(settings.harvest).warm()

@@ -35,7 +35,7 @@ LOST = (PySparkException, Py4JJavaError, ConnectionError)
 MAX_GROUPS = 2
 """Lane groups when the settings name no number: a worker process each."""
 GONE_SECONDS = 5.0
-"""How long a JVM may still be seen after its jobs have failed: it is being killed, or about to be given up."""
+"""How long a JVM may be seen after its jobs have failed: it is being killed, or about to be given up."""
 WARM_SECONDS = 120.0
 """How long workers may take to start and to load everything, on however slow a machine."""
 

@@ -235,6 +235,8 @@ def _defaults(name: str, master: str) -> dict[str, str]:
         "spark.task.maxFailures": "1",
         # A service manager tells all processes to end: workers wait until their lanes are drained.
         "spark.python.daemon.module": "outbox_core.engines.spark.daemon",
+        # Their working directory may be anybody's: no module of it is taken for one of ours.
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
         # Receipts are few rows a second: compiling queries, or the JVM's code twice, only delays the start.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
