@@ -44,8 +44,9 @@ def run():
     except Exception:
         pass  # it ends with its application
 
-Thread(target=run, daemon=True).start()
-while not Path(place).exists():
+job = Thread(target=run, daemon=True)
+job.start()
+while job.is_alive() and not Path(place).exists():
     time.sleep(0.05)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -88,6 +89,7 @@ def test_another_user_gets_nothing_of_an_embedded_spark_at_its_ports_or_through_
         (tmp_path / package / "__init__.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'w')")
     # As it is the blocks would hide the secret, not keep it.
     with running({"spark.broadcast.compress": "false"}, secret, tmp_path / "running") as victim:
+        assert not (tmp_path / "taken").exists(), "code of the working directory ran"
         ports = listening(victim)
         environments = [
             environ
@@ -101,7 +103,6 @@ def test_another_user_gets_nothing_of_an_embedded_spark_at_its_ports_or_through_
         assert not done.returncode, done.stderr
         assert list(listening(victim)) == list(ports), "all of it lives still"
         assert all(each.stat().st_mode & 0o077 == 0 for each in environments)
-    assert not (tmp_path / "taken").exists(), "code of the working directory ran"
     answered = json.loads(done.stdout)
     assert answered["uid"] != 0
     found = {(ports[int(port)], port): answers for port, answers in answered["found"].items()}
