@@ -33,6 +33,8 @@ SPARK_FILES = frozenset(
         "test_outages.py",
         "test_prometheus_sums.py",
         "test_spark_lanes.py",
+        "test_spark_outboxes.py",
+        "test_spark_ports.py",
         "test_spark_secrets.py",
     )
 )

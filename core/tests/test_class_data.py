@@ -144,6 +144,41 @@ def test_a_training_ends_with_whoever_started_it(archive, monkeypatch):
     assert not draft.exists()
 
 
+def test_a_training_takes_no_code_from_the_working_directory(archive, monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    (tmp_path / "outbox_core").mkdir()
+    (tmp_path / "outbox_core" / "__init__.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    started = archive.train()
+    assert started is not None
+    assert started._process.wait(60) != 0, "there is no Java"
+    started.end()
+    assert not (tmp_path / "taken").exists()
+
+
+def test_an_archive_that_somebody_else_may_have_written_is_not_used(archive, caplog):
+    archive.path.parent.mkdir(parents=True)
+    archive.path.touch(0o600)
+    assert archive.options
+    archive.path.chmod(0o666)
+    assert not archive.options
+    assert f"{archive.path} may be written by everybody" in caplog.text
+    archive.path.chmod(0o600)
+    archive.path.parent.chmod(0o777)
+    assert not archive.options
+    assert f"{archive.path.parent} may be written by everybody" in caplog.text
+
+
+def test_an_archive_is_nobody_elses_to_write_whatever_the_umask(archive, trained):
+    archive.path.parent.parent.mkdir()
+    umask = os.umask(0)
+    try:
+        training.make(archive.path)
+    finally:
+        os.umask(umask)
+    assert archive.options
+
+
 def test_a_broken_archive_is_ignored_without_a_word(archive):
     archive.path.parent.mkdir(parents=True)
     archive.path.write_bytes(b"broken" * 1000)

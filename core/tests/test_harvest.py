@@ -12,6 +12,7 @@ from outbox_core.config.settings import EngineSettings, Failures, HarvestSetting
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
 from outbox_core.leadership.protocol import Refusal, Report
+from outbox_core.leadership.requests import EngineLost
 from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.log_context import HarvesterFilter
 from outbox_core.metrics import LaneMetrics
@@ -95,6 +96,7 @@ class Engine:
         self.warmed = 0
         self.cold: list[OutboxError] = []
         self.dead: OutboxError | None = None
+        self.lost: EngineLost | None = None
         self.hangs = False
         self.cancelled = Event()
 
@@ -105,8 +107,8 @@ class Engine:
         self.closed = False
 
     def check(self):
-        if self.dead is not None:
-            raise self.dead
+        if (error := self.dead or self.lost) is not None:
+            raise error
 
     def start(self, plan, leadership):
         self.terms.append(leadership)
@@ -121,6 +123,7 @@ class Engine:
     def close(self):
         self.closed = True
         self.hangs = False
+        self.lost = None
 
 
 @pytest.fixture
@@ -462,3 +465,28 @@ def test_an_engine_that_dies_during_a_term_ends_the_harvest(world):
         until(lambda: harvest.wait(0.01))
     assert engine.terms[0].stopped
     until(lambda: elector.stopped)
+
+
+def test_a_standby_whose_engine_is_lost_gets_a_new_one_and_stands_by_anew(world, quick):
+    harvest, _, elector, engine, events = world
+    engine.lost = EngineLost("it does not answer")
+    until(lambda: elector.started == 2)
+    assert engine.warmed == 2
+    assert not events
+    elector.acquire()
+    until(lambda: engine.terms)
+    assert not harvest.wait(0)
+
+
+def test_a_leader_whose_engine_is_lost_leaves_the_election_and_gets_a_new_one(world, quick):
+    harvest, _, elector, engine, events = world
+    elector.acquire()
+    until(lambda: engine.terms)
+    engine.lost = EngineLost("it does not answer")
+    until(lambda: elector.started == 2)
+    assert engine.terms[0].stopped
+    assert engine.warmed == 2
+    assert kinds(events) == [LeaderAcquired, LeaderRevoked]
+    elector.acquire()
+    until(lambda: len(engine.terms) == 2)
+    assert not harvest.wait(0)

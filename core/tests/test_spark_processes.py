@@ -113,13 +113,16 @@ def test_workers_and_their_daemon_live_until_spark_ends_them(daemon):
     assert daemon.wait(60) in (0, 1)
 
 
-def test_dynamic_allocation_has_to_keep_executors():
+def test_dynamic_allocation_has_to_keep_a_slot_for_each_group():
     conf = SparkConf(loadDefaults=False)
-    refuse_shrinking(conf)
+    refuse_shrinking(conf, groups=6, slots=2)
     conf.set("spark.dynamicAllocation.enabled", "true")
-    with pytest.raises(OutboxError, match=r"spark\.dynamicAllocation\.minExecutors"):
-        refuse_shrinking(conf)
-    refuse_shrinking(conf.set("spark.dynamicAllocation.minExecutors", "2"))
+    for too_few in (None, "0", "2"):
+        if too_few is not None:
+            conf.set("spark.dynamicAllocation.minExecutors", too_few)
+        with pytest.raises(OutboxError, match=r"spark\.dynamicAllocation\.minExecutors to 3.* 6 lane groups"):
+            refuse_shrinking(conf, groups=6, slots=2)
+    refuse_shrinking(conf.set("spark.dynamicAllocation.minExecutors", "3"), groups=6, slots=2)
 
 
 class Hanging:

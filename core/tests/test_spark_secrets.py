@@ -266,8 +266,11 @@ GOOD = {"Spark security": Level.OK}
 
 
 @pytest.mark.parametrize("master", [None, "local[2]", "local-cluster[1,1,512]"])
-def test_spark_on_this_machine_alone_needs_no_settings_of_security(defaults, master):
-    assert not found(master)
+def test_spark_on_this_machine_alone_needs_no_settings_but_must_not_be_open_to_its_users(defaults, master):
+    defaults.write_text("spark.authenticate false")  # which the engine's own default overrules
+    assert found(master) == GOOD
+    assert found(master, spark_authenticate="true") == GOOD
+    assert found(master, spark_authenticate="false") == {"spark.authenticate": Level.ERROR}
 
 
 def test_a_cluster_without_security_is_an_error(defaults):

@@ -158,11 +158,11 @@ def _check_engine(settings: HarvestSettings) -> Sequence[Finding]:
 
 
 def _spark_security(settings: HarvestSettings) -> Sequence[Finding]:
-    from outbox_core.engines.spark.security import check_security, with_defaults  # noqa: PLC0415 - see above
+    from outbox_core.engines.spark.security import check_security  # noqa: PLC0415 - see above
 
     given = settings.engine.settings
     master = given.get("spark.master") or settings.engine.master or "local"
-    return list(check_security(master, with_defaults(given)))
+    return list(check_security(master, given))
 
 
 def _slots(settings: HarvestSettings) -> Finding:

@@ -17,6 +17,7 @@ from outbox_core.config.http import HttpSettings
 from outbox_core.config.identity import instance_name
 from outbox_core.config.logs import LoggingSettings
 from outbox_core.config.outboxes import pattern_of, refuse_twins, sections_of
+from outbox_core.config.ownership import other_writer
 from outbox_core.config.problems import Place, Problems, join
 from outbox_core.config.seams import DEFAULT_DRIVERS, KafkaSettings, Shared, choose, driver_of
 from outbox_core.config.settings import (
@@ -74,12 +75,22 @@ class FileKeys:
 
 
 def locate(path: Path | None, variables: Mapping[str, str] = os.environ) -> Path | None:
-    """Returns the file to read: ``path``, else ``$OUTBOX_FILE``, else ``outbox.yaml`` here, else none."""
+    """Returns the file to read: ``path``, else ``$OUTBOX_FILE``, else ``outbox.yaml`` here, else none.
+
+    Raises:
+        ConfigError: Somebody else may have written the one that nobody has named.
+    """
     if path is not None:
         return path
     if named := variables.get(FILE_VARIABLE):
         return Path(named)
-    return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+    if not DEFAULT_FILE.is_file():
+        return None
+    if why := other_writer(DEFAULT_FILE):
+        raise ConfigError(
+            f"{DEFAULT_FILE.absolute()} {why}, and is not read unless you name it: -f {DEFAULT_FILE}"
+        )
+    return DEFAULT_FILE
 
 
 def load(
@@ -90,7 +101,8 @@ def load(
     """Reads the settings from a file, or takes the defaults where there is none.
 
     Args:
-        path: The file; ``None`` for ``$OUTBOX_FILE`` or ``outbox.yaml`` in the working directory.
+        path: The file; ``None`` for ``$OUTBOX_FILE`` or ``outbox.yaml`` in the working directory, which
+            only this user and root may be able to write.
         overrides: Dotted key → value to use instead of the file's (``harvest.engine.driver`` → ``inline``).
         variables: The environment.
 

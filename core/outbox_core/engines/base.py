@@ -31,6 +31,7 @@ class Engine(Protocol):
         """Waits up to ``timeout`` seconds for all lanes to end; returns whether they have.
 
         Raises:
+            EngineLost: The engine has ended the lanes, and must be closed and warmed again.
             Exception: What ended a lane that broke one of its own rules.
         """
         ...
@@ -39,6 +40,7 @@ class Engine(Protocol):
         """Looks whether lanes could still be started; cheap.
 
         Raises:
+            EngineLost: They could not until it is closed and warmed again.
             OutboxError: They could not; only a new process helps.
         """
         ...

@@ -33,6 +33,7 @@ from outbox_core.leadership.requests import (
     CancelLanes,
     CheckEngine,
     CloseEngine,
+    EngineLost,
     FindRival,
     JoinElection,
     JoinLanes,
@@ -164,9 +165,15 @@ class Candidacy:
             Exception: This process cannot lead; another one may.
         """
         while not self.ending:
-            yield CheckEngine()  # a standby whose engine has died could not lead
-            if (yield Wait(lambda: self.elected or self.ending, self._timeouts.check)) and not self.ending:
-                yield from self._lead()
+            try:
+                yield CheckEngine()  # a standby whose engine has died could not lead
+                if (
+                    yield Wait(lambda: self.elected or self.ending, self._timeouts.check)
+                ) and not self.ending:
+                    yield from self._lead()
+            except EngineLost as error:
+                log.warning("cannot lead: %s", error)
+                self._resigned = self._defective = True
             if self._resigned:
                 yield from self._stand_by_anew()
 

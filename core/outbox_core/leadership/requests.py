@@ -9,8 +9,14 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from outbox_sdk import OutboxError
+
 from outbox_core.events import Event
 from outbox_core.leadership.leader import Leadership
+
+
+class EngineLost(OutboxError):  # noqa: N818 - as LeadershipLost
+    """The engine cannot run lanes any more until it is closed and warmed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class CheckEngine:
-    """Makes sure that lanes could be started; fails with an ``OutboxError``. No reply."""
+    """Makes sure that lanes could be started. No reply.
+
+    Fails with :class:`EngineLost`, or with another ``OutboxError`` if only a new process helps.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,7 @@ class StartLanes:
 class JoinLanes:
     """Waits up to ``seconds`` for all lanes to end. Reply: whether they have.
 
-    Fails with the error of a lane that has a defect.
+    Fails with :class:`EngineLost`, or with the error of a lane that has a defect.
     """
 
     seconds: float

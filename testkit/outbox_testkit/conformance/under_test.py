@@ -165,7 +165,8 @@ class Box:
         """Has the lease look as though the database's clock had gone back by an hour."""
         ahead = self.under.lease_ahead
         if not ahead.startswith("SELECT "):
-            ahead = f"UPDATE {{fence}} SET since = {ahead} WHERE lane = -2 AND UPPER(name) LIKE UPPER('%{{table}}')"
+            lease = "lane = -2 AND UPPER(name) LIKE UPPER('%{table}')"
+            ahead = f"UPDATE {{fence}} SET since = {ahead} WHERE {lease}"
         self.execute(ahead.format(table=self.options.table, fence=self.options.fence_table))
 
     def survey(self) -> list[str]:

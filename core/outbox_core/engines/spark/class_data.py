@@ -18,6 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
+from outbox_core.config.ownership import other_writer_above
+from outbox_core.engines.spark.security import is_embedded
+
 log = logging.getLogger(__name__)
 
 SWITCH = "OUTBOX_CLASS_DATA"
@@ -45,8 +48,13 @@ class Archive:
 
     @property
     def options(self) -> str:
-        """The JVM's options to use the archive; empty if it is not there."""
-        return f" -XX:SharedArchiveFile={self.path} -Xshare:auto {_QUIET}" if self.path.is_file() else ""
+        """The JVM's options to use the archive; empty if it is not there, or may be another user's work."""
+        if not self.path.is_file():
+            return ""
+        if why := other_writer_above(self.path):
+            log.warning("an archive of class data is not used, and Spark starts more slowly: %s", why)
+            return ""
+        return f" -XX:SharedArchiveFile={self.path} -Xshare:auto {_QUIET}"
 
     def train(self) -> Training | None:
         """Starts to make the archive in a process of its own, unless it is there or cannot be made."""
@@ -73,7 +81,7 @@ class Training:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        command = [sys.executable, "-m", "outbox_core.engines.spark.training", str(path)]
+        command = [sys.executable, "-P", "-m", "outbox_core.engines.spark.training", str(path)]
         # In a session of its own, it is ended with its JVM; by itself when its standard input is closed.
         self._process = Popen(  # noqa: S603 - a module of ours
             command, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
@@ -123,4 +131,4 @@ def find_archive(java: Path, spark: Path, options: str) -> Archive | None:
 def may_archive(master: str, settings: Mapping[str, str]) -> bool:
     """Tells whether an application's JVM may use an archive: an embedded one, with no options of the user."""
     own = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions", "spark.driver.extraClassPath")
-    return master.startswith("local") and not any(name in settings for name in own)
+    return is_embedded(master) and not any(name in settings for name in own)

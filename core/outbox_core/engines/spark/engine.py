@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import suppress
-from threading import Timer
 from time import sleep
 
 from outbox_sdk import OutboxError
@@ -25,6 +24,7 @@ from outbox_core.engines.spark.task import Task, harvest_task, warming_task
 from outbox_core.engines.supervision import GroupEnd, RunGroup, supervise_group
 from outbox_core.lanes.plan import Plan
 from outbox_core.leadership.leader import Leadership
+from outbox_core.leadership.requests import EngineLost
 from outbox_core.leadership.tcp import ControlServer
 from outbox_core.log_context import ContextThread
 
@@ -34,8 +34,8 @@ LOST = (PySparkException, Py4JJavaError, ConnectionError)
 """What a job ends with when its worker is lost; anything else says that the JVM is."""
 MAX_GROUPS = 2
 """Lane groups when the settings name no number: a worker process each."""
-GONE_SECONDS = 2.0
-"""How long a JVM that is killed may still be seen after its connections have failed."""
+GONE_SECONDS = 5.0
+"""How long a JVM may be seen after its jobs have failed: it is being killed, or about to be given up."""
 WARM_SECONDS = 120.0
 """How long workers may take to start and to load everything, on however slow a machine."""
 
@@ -72,17 +72,37 @@ class SparkEngine:
         settings = self._settings
         self._application, server = application, self._server = self._host.open(self._key)
         choices = (settings.dialect, settings.affinity, settings.publisher)
-        # Slots that were counted may be lost before they are used, and a job would wait for others for ever.
-        giving_up = Timer(WARM_SECONDS, self.cancel)
-        giving_up.daemon = True
-        giving_up.start()
-        try:
-            application.run(self._key, range(self._groups), warming_task(choices, server.address))
-        except LOST as error:
-            raise OutboxError(f"lanes cannot run on {self._host.master}: {_reason(error)}") from error
-        finally:
-            giving_up.cancel()
+        self._warm_workers(application, warming_task(choices, server.address))
         application.prepare_next_start()
+
+    def _warm_workers(self, application: Application, task: Task) -> None:
+        """Runs a task for each group; on a thread of its own, as the JVM may never answer.
+
+        Slots that were counted may be lost before they are used, and a job would wait for others for ever.
+        Tasks that run and do not end say that the application is of no use to anybody.
+        """
+        failed: list[Exception] = []
+
+        def run() -> None:
+            try:
+                application.run(self._key, range(self._groups), task)
+            except Exception as error:  # noqa: BLE001 - raised again on the thread that waits
+                failed.append(error)
+
+        warming = ContextThread(target=run, name="spark-warm", daemon=True)
+        warming.start()
+        warming.join(WARM_SECONDS)
+        if warming.is_alive():
+            looking = ContextThread(
+                target=_give_up_if_stuck, args=(application, self._key), name="spark-stuck", daemon=True
+            )
+            looking.start()
+            looking.join(GONE_SECONDS)
+            self.cancel()
+            raise OutboxError(f"lanes cannot run on {self._host.master}: no worker is ready in time")
+        if failed:
+            reason = _reason(failed[0]) if isinstance(failed[0], LOST) else application.trouble
+            raise OutboxError(f"lanes cannot run on {self._host.master}: {reason}") from failed[0]
 
     def start(self, plan: Plan, leadership: Leadership) -> None:
         """Submits a job for each group."""
@@ -109,7 +129,7 @@ class SparkEngine:
         if any(job.is_alive() for job in self._jobs):
             return False
         if self._crash is not None:
-            self._check(0 if isinstance(self._crash, LOST) else GONE_SECONDS)
+            self._check(GONE_SECONDS)
             raise OutboxError(
                 f"lanes do not stay alive on {self._host.master}: {_reason(self._crash)}"
             ) from self._crash
@@ -119,7 +139,8 @@ class SparkEngine:
         """Looks whether the JVM still lives.
 
         Raises:
-            OutboxError: It does not.
+            EngineLost: It was ended because the application is of no use any more, maybe for another outbox.
+            OutboxError: It has died.
         """
         self._check(0)
 
@@ -141,8 +162,9 @@ class SparkEngine:
         self._host.close(self._key)
 
     def _check(self, seconds: float) -> None:
-        if self._application is not None and self._application.gone(seconds):
-            raise OutboxError("Spark's JVM has died")
+        application = self._application
+        if application is not None and application.gone(seconds):
+            raise (EngineLost if application.defect else OutboxError)(application.trouble)
 
     def _supervise(self, plan: Plan, leadership: Leadership, group: int, lanes: list[int]) -> None:
         """Runs one group's job, and again whenever it is lost; the thread of the group."""
@@ -173,6 +195,12 @@ class SparkEngine:
 def groups_of(settings: HarvestSettings) -> int:
     """Returns the number of lane groups."""
     return min(settings.limits.send_concurrency, settings.engine.lane_groups or MAX_GROUPS)
+
+
+def _give_up_if_stuck(application: Application, key: str) -> None:
+    with suppress(Py4JError, OSError):
+        if application.works_for(key):
+            application.give_up(f"workers do not get ready within {WARM_SECONDS:.0f} s")
 
 
 def _cancel(application: Application, key: str) -> None:

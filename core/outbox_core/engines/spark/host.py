@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from math import ceil
 from threading import Lock
 from time import monotonic, sleep
 from typing import NamedTuple
 
 from outbox_sdk import OutboxError
+from py4j.protocol import Py4JError
 from pyspark import SparkConf
-from pyspark.sql import SparkSession
 
 from outbox_core.config.settings import EngineSettings
+from outbox_core.engines.spark.security import is_embedded, require_authentication
 from outbox_core.engines.spark.session import Application
 from outbox_core.leadership.tcp import ControlServer
+
+log = logging.getLogger(__name__)
 
 SLOTS_PATIENCE = ("spark.scheduler.maxRegisteredResourcesWaitingTime", "30s")
 """Spark's own setting for how long a cluster is given to offer what it has, and its default."""
@@ -42,7 +47,8 @@ class SparkHost:
         self._name = name
         self._settings = settings
         self._groups = groups
-        self.master = settings.master or f"local[{groups + spare}]"
+        given = settings.settings
+        self.master = given.get("spark.master") or settings.master or f"local[{groups + spare}]"
         self._lock = Lock()
         self._users: set[str] = set()
         self._running: Running | None = None
@@ -72,13 +78,20 @@ class SparkHost:
                 self._stop()
 
     def _start(self) -> Running:
+        require_authentication(self.master, self._settings.settings)
+        log.info("starting Spark on %s …", self.master)
+        began = monotonic()
         application = Application(self._name, self.master, self._settings.settings)
         try:
-            self._require_slots(application.session)
+            self._require_slots(application)
             server = self._listen(application.session.sparkContext.getConf())
+        except Py4JError as error:  # its JVM has died, or hung and was killed
+            application.stop()
+            raise OutboxError(f"Spark did not start on {self.master}: {application.trouble}") from error
         except BaseException:
             application.stop()
             raise
+        log.info("Spark has started, after %.1f s; its workers start next", monotonic() - began)
         self._running = Running(application, server)
         return self._running
 
@@ -100,37 +113,45 @@ class SparkHost:
                 "see engine.linkPort and spark.driver.bindAddress"
             ) from error
 
-    def _require_slots(self, session: SparkSession) -> None:
+    def _require_slots(self, application: Application) -> None:
         """Makes sure that each group gets a task slot, and that a cluster does not take it back."""
-        refuse_shrinking(session.sparkContext.getConf())
-        slots = self._slots(session)
+        slots = self._slots(application)
         if slots < self._groups:
             raise OutboxError(
                 f"{self._groups} lane groups need as many task slots, and {self.master} offers {slots}: "
                 "groups without a slot would wait for ever; give it more cores or lower engine.laneGroups"
             )
+        if not is_embedded(self.master):
+            context = application.session.sparkContext
+            executors = int(context._jsc.sc().getExecutorIds().size())  # noqa: SLF001 - PySpark cannot count them
+            refuse_shrinking(context.getConf(), self._groups, slots // max(1, executors))
 
-    def _slots(self, session: SparkSession) -> int:
+    def _slots(self, application: Application) -> int:
         """Counts task slots; a cluster's executors register one after the other, so they get some time."""
-        scala = session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark itself cannot count free slots
-        patience = 0 if self.master.startswith("local") else scala.conf().getTimeAsSeconds(*SLOTS_PATIENCE)
-        give_up = monotonic() + patience
-        profile = scala.resourceProfileManager().defaultResourceProfile()
-        while (slots := int(scala.maxNumConcurrentTasks(profile))) < self._groups and monotonic() < give_up:
+        conf = application.session.sparkContext._jsc.sc().conf()  # noqa: SLF001 - PySpark's reads no times
+        give_up = monotonic() + (0 if is_embedded(self.master) else conf.getTimeAsSeconds(*SLOTS_PATIENCE))
+        while (slots := application.ask().slots) < self._groups and monotonic() < give_up:
             sleep(0.2)
         return slots
 
 
-def refuse_shrinking(conf: SparkConf) -> None:
+def refuse_shrinking(conf: SparkConf, groups: int, slots: int) -> None:
     """Makes sure that a cluster does not take back the slots of a standby.
+
+    Args:
+        conf: Spark's settings.
+        groups: How many slots are needed.
+        slots: How many an executor has.
 
     Raises:
         OutboxError: It does; the message says which setting keeps them.
     """
     if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
         return
-    if int(conf.get("spark.dynamicAllocation.minExecutors", "0") or 0) == 0:
+    needed, kept = ceil(groups / max(1, slots)), conf.get("spark.dynamicAllocation.minExecutors", "0")
+    if int(kept or 0) < needed:
         raise OutboxError(
             "spark.dynamicAllocation.enabled takes back the executors of a standby, which are idle: set "
-            "spark.dynamicAllocation.minExecutors so that each lane group keeps a slot, or switch it off"
+            f"spark.dynamicAllocation.minExecutors to {needed}, so that each of {groups} lane groups keeps a "
+            f"slot (an executor has {slots}), or switch it off"
         )

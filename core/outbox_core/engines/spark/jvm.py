@@ -99,6 +99,10 @@ class Jvm:
         """What it said last, a line each, without stack frames; each line is led by a line break."""
         return "".join(f"\n  {line}" for line in self._said if not _FRAME.match(line))
 
+    def kill(self) -> None:
+        """Kills it at once; every call into it that has not returned fails. Idempotent."""
+        self._process.kill()
+
     def end(self, seconds: float | None = None) -> None:
         """Has the JVM exit, kills it if it does not in time, and returns when it is gone. Idempotent.
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from outbox_sdk import ConfigError
 from outbox_sdk.finding import Finding, Level
 from pyspark.find_spark_home import _find_spark_home
 
@@ -14,6 +15,9 @@ HIDDEN_NAMES = (
     "(?i)secret|passw|passphrase|pwd|token|credential|jaas|(access|account|api|private|signing)[._-]?key"
 )
 """A pattern of what names a secret, for Python and for Java: Spark's own, and more."""
+_AUTHENTICATE = "spark.authenticate"
+EMBEDDED = {_AUTHENTICATE: "true", "spark.network.crypto.enabled": "true"}
+"""What closes the ports of an embedded Spark to the machine's other users; Spark makes the secret itself."""
 _SHARED = "spark.authenticate.secret"
 _FILES = ("spark.authenticate.secret.file", "spark.authenticate.secret.driver.file")
 _MIN_LENGTH = 4
@@ -39,15 +43,45 @@ def with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
     return {**defaults, **settings}
 
 
-def check_security(master: str, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Checks that nobody on the network of a cluster can read or change its tasks.
+def is_embedded(master: str) -> bool:
+    """Tells whether a master's URL means this machine alone."""
+    return master.startswith("local")
+
+
+def require_authentication(master: str, settings: Mapping[str, str]) -> None:
+    """Makes sure that the ports of an embedded Spark are not open to everybody on this machine.
 
     Args:
-        master: The master's URL. One on this machine alone has nothing to check.
-        settings: Spark's settings, with its defaults.
+        master: The master's URL. What others need is told by :func:`check_security`.
+        settings: What is said beyond this engine's own defaults.
+
+    Raises:
+        ConfigError: They are.
     """
-    if master.startswith("local"):
+    if is_embedded(master) and not _on({**EMBEDDED, **settings}, _AUTHENTICATE):
+        raise ConfigError(
+            f"{_AUTHENTICATE} is off: every user of this machine could read the passwords that Spark's tasks "
+            "carry; remove it from harvest.engine.settings"
+        )
+
+
+def check_security(master: str, given: Mapping[str, str]) -> Iterator[Finding]:
+    """Checks that nobody else can read or change Spark's tasks.
+
+    Args:
+        master: The master's URL.
+        given: Spark's settings, without its defaults.
+    """
+    if is_embedded(master):
+        try:
+            require_authentication(master, given)
+        except ConfigError as error:
+            yield Finding(Level.ERROR, _AUTHENTICATE, *str(error).rsplit("; ", 1))
+        else:
+            how = "tasks, which carry passwords, are for this process alone, with a secret that it makes"
+            yield Finding(Level.OK, "Spark security", how)
         return
+    settings = with_defaults(given)
     at_fault = [*_authentication(master, settings), *_encryption(settings)]
     tls = _on(settings, "spark.ssl.rpc.enabled")
     how = f"tasks, which carry passwords, are authenticated and encrypted ({'TLS' if tls else 'AES'})"
@@ -59,12 +93,12 @@ def _authentication(master: str, settings: Mapping[str, str]) -> Iterator[Findin
     alone = master == "yarn" or master.startswith("k8s://")
     given = alone or any(settings.get(name) for name in (_SHARED, *_FILES))
     where = "" if alone else f", and {_SHARED} as its master and workers have it"
-    if not _on(settings, "spark.authenticate"):
+    if not _on(settings, _AUTHENTICATE):
         yield Finding(
             Level.ERROR,
-            "spark.authenticate",
+            _AUTHENTICATE,
             f"whoever reaches {master}, or its executors, can have tasks with the passwords that they carry",
-            f"set spark.authenticate: true in harvest.engine.settings{where}; see docs/operations.md",
+            f"set {_AUTHENTICATE}: true in harvest.engine.settings{where}; see docs/operations.md",
         )
     elif not given:
         yield Finding(

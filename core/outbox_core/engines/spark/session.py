@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import pwd
+import secrets
 import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Timer
 
 from outbox_sdk import OutboxError
 from py4j.protocol import Py4JError
@@ -19,9 +21,10 @@ from pyspark.sql import SparkSession
 
 from outbox_core.engines.spark.class_data import Archive, Training, find_archive, may_archive
 from outbox_core.engines.spark.java import java_home
-from outbox_core.engines.spark.jvm import Jvm
-from outbox_core.engines.spark.security import HIDDEN_NAMES, with_defaults
+from outbox_core.engines.spark.jvm import START_SECONDS, Jvm
+from outbox_core.engines.spark.security import EMBEDDED, HIDDEN_NAMES, is_embedded, with_defaults
 from outbox_core.engines.spark.task import RECEIPT, Task
+from outbox_core.engines.spark.watch import Answer, Watch
 from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
@@ -54,6 +57,7 @@ class Application:
 
     Attributes:
         session: The way to run jobs.
+        defect: Why it was given up, or empty.
     """
 
     def __init__(self, name: str, master: str, settings: Mapping[str, str], training: str = "") -> None:
@@ -83,6 +87,11 @@ class Application:
         except OutboxError as error:
             raise OutboxError(f"Spark did not start on {master}: {error}") from error
         gateway = self._jvm.gateway
+        self.defect = ""
+        too_long = Timer(START_SECONDS, self._jvm.kill)  # whatever it is asked, it fails then
+        too_long.daemon = True
+        if not training:  # which leaves the processor to everybody else, however long it takes
+            too_long.start()
         try:
             if stranger:  # Hadoop would ask the machine who this is, and refuse to work without an answer
                 hadoop = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
@@ -91,16 +100,24 @@ class Application:
             # Its thread prints a traceback when the JVM closes the connection, as a JVM does that is killed.
             context._accumulatorServer.handle_error = _log_error  # type: ignore[method-assign, assignment]  # noqa: SLF001 - PySpark offers no other way
             self.session = SparkSession(context)
+            self._watch = None if training else Watch(self.ask, self.give_up)
         except Exception as error:
             reason = str(error).strip().split("\n", 1)[0]
             self._jvm.end()
             _forget()
             raise OutboxError(f"Spark did not start on {master}: {reason}{self._jvm.words}") from error
+        finally:
+            too_long.cancel()
 
     @property
     def alive(self) -> bool:
         """Whether its JVM is there; it may hang."""
         return self._jvm.alive
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with it, after a call into its JVM has failed."""
+        return self.defect or ("Spark's JVM does not answer" if self.alive else "Spark's JVM has died")
 
     def gone(self, seconds: float) -> bool:
         """Returns whether its JVM has ended, or ends within ``seconds``."""
@@ -111,6 +128,20 @@ class Application:
         """With which code its JVM has ended, a negative one by a signal; ``None`` before."""
         return self._jvm.exit_code
 
+    def ask(self) -> Answer:
+        """Asks how it is; may hang."""
+        scala = self.session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark itself cannot count free slots
+        if scala.isStopped():
+            return Answer(stopped=True, slots=0)
+        profile = scala.resourceProfileManager().defaultResourceProfile()
+        return Answer(stopped=False, slots=int(scala.maxNumConcurrentTasks(profile)))
+
+    def give_up(self, defect: str) -> None:
+        """Kills its JVM, so that all who use it, or wait for it, hear that another is needed."""
+        self.defect = defect
+        log.warning("the Spark application is given up: %s", defect)
+        self._jvm.kill()
+
     def run(self, key: str, groups: range, task: Task, description: str = "") -> None:
         """Runs one job with a task for each of ``groups``, and waits for its end.
 
@@ -120,10 +151,23 @@ class Application:
             task: What each task runs.
             description: What Spark's pages say about it.
         """
+        if not self.alive:  # by now another may be PySpark's
+            raise ConnectionError(self.trouble)
         # By thread: PySpark gives each of ours one of its own in the JVM.
         self.session.sparkContext.setJobGroup(key, description)
         rows = self.session.range(groups.start, groups.stop, 1, len(groups))
         rows.mapInArrow(task, RECEIPT).write.format("noop").mode("overwrite").save()
+
+    def works_for(self, key: str) -> bool:
+        """Tells whether tasks of a job run, and not only wait for slots; may hang.
+
+        Args:
+            key: As for :meth:`run`.
+        """
+        tracker = self.session.sparkContext.statusTracker()
+        jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(key)))
+        stages = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
+        return any(stage.numActiveTasks for stage in stages)
 
     def prepare_next_start(self) -> None:
         """Has an archive of class data made in the background, unless there is one.
@@ -140,6 +184,8 @@ class Application:
         """
         if self._training is not None:
             self._training.end()
+        if self._watch is not None:
+            self._watch.end()
         stopping = ContextThread(target=self._stop, name="spark-stop", daemon=True)
         stopping.start()
         stopping.join(STOP_SECONDS)
@@ -177,7 +223,6 @@ def _is_stranger() -> bool:
 
 
 def _defaults(name: str, master: str) -> dict[str, str]:
-    local = master.startswith("local")
     defaults = {
         "spark.app.name": f"outbox {name}",
         "spark.master": master,
@@ -190,15 +235,20 @@ def _defaults(name: str, master: str) -> dict[str, str]:
         "spark.task.maxFailures": "1",
         # A service manager tells all processes to end: workers wait until their lanes are drained.
         "spark.python.daemon.module": "outbox_core.engines.spark.daemon",
+        # Their working directory may be anybody's: no module of it is taken for one of ours.
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
         # Receipts are few rows a second: compiling queries, or the JVM's code twice, only delays the start.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         _JAVA_OPTIONS: JAVA_OPTIONS,
     }
-    if local:
+    if is_embedded(master):
         defaults |= {
+            **EMBEDDED,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "512m",
         }
+    if master.startswith("local-cluster"):  # the one kind for which Spark makes no secret
+        defaults["spark.authenticate.secret"] = secrets.token_hex(32)
     return defaults

@@ -64,6 +64,7 @@ def make(archive: Path | None = None) -> Path:
             if not draft.is_file():
                 lock.write(REFUSED)
                 raise OutboxError(REFUSED)
+            draft.chmod(0o644)  # the JVM's own mode depends on the umask; what others may write is not used
             draft.rename(archive)
         finally:
             draft.unlink(missing_ok=True)
