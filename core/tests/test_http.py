@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -158,6 +159,29 @@ def test_several_outboxes_are_one_list(database: Database):
         assert [each["label"] for each in status["outboxes"]] == ["a", "b"]
         assert status["outboxes"][0] == {"label": "a", **DATA}
         assert (site.total("outbox_leader", outbox="a"), site.total("outbox_leader", outbox="b")) == (0, 1)
+
+
+def test_a_database_that_hangs_delays_no_look_at_another(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(app_module, "STATUS_PATIENCE", 1.0)
+    answers = threading.Event()
+
+    @contextmanager
+    def view() -> Iterator[Callable[[HarvestSettings], Snapshot]]:
+        def look(outbox: HarvestSettings) -> Snapshot:
+            assert outbox.title == "healthy" or answers.wait(60)
+            return SNAPSHOT
+
+        yield look
+
+    hanging = {f"a{number}": {"outboxTable": f"a{number}", "dataSource": "host=away"} for number in range(20)}
+    outboxes = {**hanging, "healthy": {"outboxTable": "b", "dataSource": "host=here"}}
+    settings = settings_of(outboxes=outboxes)
+    with serving(settings, SimpleNamespace(view=view), [Harvest() for _ in outboxes]) as site:
+        for _ in range(2):
+            *others, healthy = site.json("/status")["outboxes"]
+            assert healthy == {"label": "healthy", **DATA}
+            assert all("error" in each for each in others)
+        answers.set()
 
 
 def test_tokens_are_asked_for_but_by_probes(database: Database):

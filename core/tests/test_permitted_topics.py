@@ -8,6 +8,7 @@ import pytest
 from outbox_core.config import parse
 from outbox_core.config.election import own_topics
 from outbox_core.lanes.permitted_topics import PermittedTopics
+from outbox_core.lanes.plan import Plan
 from outbox_sdk import ConfigError, MarkedRecord
 
 
@@ -21,6 +22,9 @@ def test_all_topics_are_permitted_but_those_of_outbox_itself() -> None:
     assert not topics.refusal("Elected")
     for own in ("elected", "outbox.checkpoints", "outbox-public.outbox-1f.neli"):
         assert "that outbox itself uses" in topics.refusal(own)
+    assert not PermittedTopics().refusal("billing.neli.orders")
+    for default in ("outbox.checkpoints", "billing.neli"):
+        assert "that outbox itself uses" in PermittedTopics().refusal(default)
 
 
 def test_a_pattern_permits_whole_names_in_their_case() -> None:
@@ -60,3 +64,22 @@ def test_the_topics_of_outbox_are_those_of_election_and_checkpoints() -> None:
     assert own_topics(settings.elector, settings.publisher) == {"lead", "done"}
     static = replace(settings.elector, options=object())
     assert own_topics(static, settings.publisher) == {"done"}
+
+
+def test_no_outbox_publishes_to_topics_that_another_one_of_the_file_uses() -> None:
+    settings = parse(
+        """
+        harvest: {delivery: exactly-once}
+        outboxes:
+          a: {leaderTopic: elected-a, publisher: {driver: kafka, checkpointTopic: done-a}}
+          b: {dataSource: host=b, publisher: {driver: kafka, checkpointTopic: done-b}}
+          c: {outboxTable: "tenant_*.outbox", publisher: {driver: kafka, checkpointTopic: done-c}}
+        """,
+        "f.yaml",
+        {},
+    )
+    for outbox in (*settings.outboxes, settings.templates[0].settings_for("tenant_1.outbox")):
+        topics = Plan.of(outbox, outbox.elector, 1, None, ()).topics
+        assert not topics.refusal("orders")
+        for own in ("elected-a", "done-a", "done-b", "done-c"):
+            assert "that outbox itself uses" in topics.refusal(own), outbox.title

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import ClassVar
 import pytest
 from outbox_core.config import HarvestSettings, Settings, configure
 from outbox_core.several import harvester as module
+from outbox_core.several import members as members_module
 from outbox_core.several.harvester import Harvester
 from outbox_core.several.members import group_of
+from outbox_sdk import DriverError
 
 PATIENCE = 60.0
 
@@ -76,14 +79,14 @@ def test_a_search_that_hangs_keeps_no_outbox_from_being_handed_over(
         released.wait(60)
         return [*configured(tmp_path, late="box_9").outboxes]
 
-    monkeypatch.setattr(module, "outboxes_of", hang)
+    monkeypatch.setattr(module, "matching", hang)
     monkeypatch.setattr(module, "_END_SECONDS", 0.0)
     harvester = Harvester(configured(tmp_path, one="box_1", boxes="box_*"), lambda *_: None)
     harvester.start()
     assert searching.wait(PATIENCE)
     harvester.stop()
     released.set()
-    harvester._thread.join(PATIENCE)
+    harvester._search_thread.join(PATIENCE)
     assert [(thread.settings.title, thread.stopped) for thread in threads] == [("one", True)]
 
 
@@ -112,7 +115,7 @@ def test_a_process_counts_only_once_it_takes_part_in_an_election(
 
 
 def sees_two(harvester: Harvester) -> bool:
-    return any(len(each.counts) == 2 for each in harvester._members.values())
+    return any(len(each.counts) == 2 for each in list(harvester._members.values()))
 
 
 def test_processes_that_share_a_name_count_as_many(tmp_path: Path, threads: list[FakeThread]) -> None:
@@ -146,3 +149,104 @@ def test_what_is_not_elected_is_not_counted(
     sleep(0.2)  # for what must not be counted
     wait_until(lambda: [members.leads for members in harvester._members.values()] == [counted])
     harvester.stop()
+
+
+def test_an_outbox_without_a_table_does_not_keep_processes_from_seeing_each_other(
+    tmp_path: Path, threads: list[FakeThread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members_module, "NOTE_SECONDS", 0.02)
+    monkeypatch.setattr(members_module, "REFUSED_SECONDS", 0.5)
+    settings = configured(tmp_path, a="missing", b="also_missing", c="box_1")
+    settings.outboxes[2].dialect.create().create()
+    harvesters = [Harvester(settings, lambda *_: None) for _ in range(3)]
+    for harvester in harvesters[:2]:
+        harvester.start()
+    for thread in threads:
+        thread.joined = True
+    wait_until(lambda: all(map(sees_two, harvesters[:2])))
+    settings.outboxes[0].dialect.create().create()  # so all move to the first by name, one after the other
+    harvesters[2].start()
+    for thread in threads:
+        thread.joined = True
+    wait_until(
+        lambda: all(
+            [len(members.counts) for members in list(harvester._members.values())] == [3]
+            and all(members._beside == "a" for members in list(harvester._members.values()))
+            for harvester in harvesters
+        )
+    )
+    for harvester in harvesters:
+        harvester.stop()
+
+
+def test_outboxes_whose_tables_are_dropped_are_harvested_no_more_until_they_are_back(
+    tmp_path: Path, threads: list[FakeThread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    tables = configured(tmp_path, a="box_1", b="box_2").outboxes
+    for settings in tables:
+        settings.dialect.create().create()
+    harvester = Harvester(configured(tmp_path, one="gone", boxes="box_*"), lambda *_: None)
+    harvester.start()
+
+    def titles() -> list[str]:
+        return [thread.settings.title for thread in harvester.harvests]
+
+    wait_until(lambda: titles() == ["one", "boxes/box_1", "boxes/box_2"])
+    with closing(sqlite3.connect(tmp_path / "outboxes.db")) as connection:
+        connection.execute("DROP TABLE box_2")
+    wait_until(lambda: titles() == ["one", "boxes/box_1"])
+    wait_until(lambda: [thread.stopped for thread in threads] == [False, False, True])
+    tables[1].dialect.create().create()
+    wait_until(lambda: titles() == ["one", "boxes/box_1", "boxes/box_2"])
+    harvester.stop()
+
+
+def test_a_search_that_fails_drops_no_outbox(
+    tmp_path: Path, threads: list[FakeThread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    found = [configured(tmp_path, x="box_*").templates[0].settings_for("box_1")]
+    searches = iter([found, DriverError("gone", retryable=True), [], found, []])
+    ended = Flag()
+
+    def search(_: object) -> list[HarvestSettings]:
+        result = next(searches, None)
+        if result is None:
+            ended.set()
+            return found
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(module, "matching", search)
+    harvester = Harvester(configured(tmp_path, x="box_*"), lambda *_: None)
+    harvester.start()
+    assert ended.wait(PATIENCE)
+    assert [thread.stopped for thread in threads] == [False], "it was missing in one search at a time only"
+    harvester.stop()
+
+
+def test_a_search_that_hangs_does_not_keep_leaders_from_spreading(
+    tmp_path: Path, threads: list[FakeThread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, searching = Flag(), Flag()
+
+    def hang(_: object) -> list[HarvestSettings]:
+        searching.set()
+        released.wait(60)
+        return []
+
+    monkeypatch.setattr(module, "matching", hang)
+    settings = configured(tmp_path, one="box_1", boxes="x_*")
+    settings.outboxes[0].dialect.create().create()
+    harvesters = [Harvester(settings, lambda *_: None) for _ in range(2)]
+    for harvester in harvesters:
+        harvester.start()
+    assert searching.wait(PATIENCE)
+    for thread in threads:
+        thread.joined = True
+    wait_until(lambda: all(map(sees_two, harvesters)))
+    released.set()
+    for harvester in harvesters:
+        harvester.stop()

@@ -66,6 +66,11 @@ def refuse_twins(
                 problems.add(place, join("outboxes", one.label), message)
 
 
+def database_of(outbox: HarvestSettings) -> tuple[str, object]:
+    """Returns what two outboxes have in common whose settings name the same database, spelled alike."""
+    return outbox.dialect.driver, getattr(outbox.dialect.options, "data_source", outbox.title)
+
+
 def _refuse_shared_election(common: Section, problems: Problems) -> None:
     """Each outbox has an election of its own."""
     elector = common.entries["elector"][1] if "elector" in common.entries else None

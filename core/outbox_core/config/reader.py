@@ -12,6 +12,7 @@ from outbox_sdk.registry import Seam
 
 from outbox_core.config.decode import Raw, decode
 from outbox_core.config.document import Node, Scalar, Section, read, tree, with_value
+from outbox_core.config.election import own_topics
 from outbox_core.config.environment import Environment
 from outbox_core.config.http import HttpSettings
 from outbox_core.config.identity import instance_name
@@ -191,10 +192,14 @@ def _settings(root: Node, overrides: Mapping[str, str], problems: Problems) -> S
     problems.raise_any()
     if top is None:  # pragma: no cover - then a problem was raised above
         raise ConfigError(f"{root.place}: cannot be used")
+    outboxes = [each for each in made if isinstance(each, HarvestSettings)]
+    templates = [each for each in made if isinstance(each, Template)]
+    everyone = [*outboxes, *(template.probe for template in templates)]
+    own = frozenset().union(*(own_topics(each.elector, each.publisher) for each in everyone))
     names = top.logging.key_names
     return Settings(
-        outboxes=tuple(replace(each, key_names=names) for each in made if isinstance(each, HarvestSettings)),
-        templates=tuple(each.naming_keys(names) for each in made if isinstance(each, Template)),
+        outboxes=tuple(replace(each, key_names=names, own_topics=own) for each in outboxes),
+        templates=tuple(each.with_common(names, own) for each in templates),
         several="outboxes" in nodes,
         logging=top.logging,
         http=top.http,

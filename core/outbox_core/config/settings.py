@@ -206,6 +206,7 @@ class HarvestSettings:
         topics: The topics that records may name, with ``*`` and ``?`` as wildcards.
         label: What the file calls it, where it names several outboxes; empty otherwise.
         key_names: What log lines call keys.
+        own_topics: The topics that outboxes of the same file use themselves, to which none publishes records.
     """
 
     name: str
@@ -221,6 +222,7 @@ class HarvestSettings:
     topics: tuple[str, ...] = ("*",)
     label: str = ""
     key_names: KeyNames = field(default_factory=KeyNames)
+    own_topics: frozenset[str] = frozenset()
 
     @property
     def title(self) -> str:
@@ -246,10 +248,13 @@ class Template:
     pattern: str
     settings_for: Callable[[str], HarvestSettings]
 
-    def naming_keys(self, names: KeyNames) -> "Template":
-        """Returns the same template, whose outboxes name keys in this way."""
+    def with_common(self, key_names: KeyNames, own_topics: frozenset[str]) -> "Template":
+        """Returns the same template, for outboxes with what all of the file have in common."""
         made = self.settings_for
-        return replace(self, settings_for=lambda table: replace(made(table), key_names=names))
+        return replace(
+            self,
+            settings_for=lambda table: replace(made(table), key_names=key_names, own_topics=own_topics),
+        )
 
     @property
     def probe(self) -> HarvestSettings:

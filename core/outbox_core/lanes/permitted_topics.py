@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 
 from outbox_sdk import MarkedRecord
 
-OWN_PATTERNS = ("outbox-*.neli",)
-"""The default topics of elections, of any outbox."""
+OWN_PATTERNS = ("*.neli", "outbox.checkpoints")
+"""The default topics of elections and of checkpoints, of any outbox."""
 
 
 @dataclass(frozen=True)

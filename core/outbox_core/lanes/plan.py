@@ -79,7 +79,9 @@ class Plan:
             limits=replace(settings.limits, max_in_flight_records=share),
             failures=settings.failures,
             delivery=settings.delivery,
-            topics=PermittedTopics(settings.topics, own_topics(election, settings.publisher)),
+            topics=PermittedTopics(
+                settings.topics, settings.own_topics | own_topics(election, settings.publisher)
+            ),
             about={
                 "elector": settings.elector.driver,
                 "election": election_of(election),

@@ -14,6 +14,7 @@ from typing import Any
 
 from outbox_sdk import OutboxError
 
+from outbox_core.config.outboxes import database_of
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.log_context import ContextThread
 from outbox_core.snapshot import Snapshot, as_data
@@ -26,8 +27,8 @@ REST_SECONDS = 30.0
 """For how long a connection is kept that nobody looks with; longer than between two scrapes."""
 KNOWN_SECONDS = 10.0
 """For how long the last look tells the state of an outbox."""
-_CONCURRENT = Semaphore(8)
-"""How many looks of this process are in databases at the same time."""
+_CONCURRENT = 8
+"""How many looks of this process are in one database at the same time."""
 
 Data = Mapping[str, Any]
 """The state of an outbox, as in ``outbox status --json``."""
@@ -63,13 +64,14 @@ class Looks:
     """Looks at outboxes; safe to use from any thread.
 
     Each outbox has a thread with a connection of its own while somebody asks, and one look at a time is made
-    of it. A database that hangs holds up the looks at others only where it holds up ``_CONCURRENT`` of them.
+    of it. A database that hangs holds up no looks at outboxes elsewhere.
     """
 
     def __init__(self, new_view: NewView) -> None:
         self._new_view = new_view
         self._lock = Lock()
         self._lookers: dict[str, _Looker] = {}
+        self._places: dict[tuple[str, object], Semaphore] = {}
 
     def ask(self, outbox: HarvestSettings) -> Future[Look]:
         """Returns the look at an outbox of the last second, or one that is being made. Returns at once.
@@ -106,19 +108,21 @@ class Looks:
     def _looker(self, outbox: HarvestSettings) -> _Looker:
         with self._lock:
             if outbox.title not in self._lookers:
-                self._lookers[outbox.title] = _Looker(outbox, self._new_view)
+                places = self._places.setdefault(database_of(outbox), Semaphore(_CONCURRENT))
+                self._lookers[outbox.title] = _Looker(outbox, self._new_view, places)
             return self._lookers[outbox.title]
 
 
 class _Looker:
     """Looks at one outbox, on a thread that ends when nobody asks for a while."""
 
-    def __init__(self, outbox: HarvestSettings, new_view: NewView) -> None:
+    def __init__(self, outbox: HarvestSettings, new_view: NewView, places: Semaphore) -> None:
         self.last: Look | None = None
         self.seen: Look | None = None
         self.asking_since: float | None = None
         self._outbox = outbox
         self._new_view = new_view
+        self._places = places
         self._lock = Lock()
         self._asked: SimpleQueue[Future[Look]] = SimpleQueue()
         self._present: Future[Look] | None = None
@@ -162,7 +166,7 @@ class _Looker:
         if failing_since is None:
             failing_since = monotonic()
         try:
-            with _CONCURRENT:
+            with self._places:
                 self.asking_since = monotonic()
                 snapshot = view(self._outbox)
         except OutboxError as error:

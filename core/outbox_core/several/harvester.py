@@ -25,7 +25,7 @@ from outbox_core.log_context import ContextThread
 from outbox_core.several.harvest_thread import HarvestThread
 from outbox_core.several.members import NOTE_SECONDS, MembersThread, group_of, places_among
 from outbox_core.several.spread import Spread
-from outbox_core.several.templates import outboxes_of
+from outbox_core.several.templates import matching, unknown
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,11 @@ class Harvester:
         self._handler = handler
         self._new_engine = _engines(settings)
         self._threads: dict[str, HarvestThread] = {}
-        self._members: dict[str, MembersThread] = {}
+        self._ending: dict[str, HarvestThread] = {}
+        """Outboxes whose tables are gone, until they have ended."""
+        self._gone: dict[str, set[str]] = {}
+        """Template → its outboxes that the last search has not found."""
+        self._members: dict[tuple[str, object], MembersThread] = {}
         self._group = group_of(settings)
         # Processes may share a configuration that sets harvest.name.
         self._member = f"{settings.process.name} {uuid4().hex}"
@@ -65,6 +69,7 @@ class Harvester:
         self._changing = Lock()
         """Held while outboxes and members are added, none of which is after :meth:`stop`."""
         self._thread = ContextThread(target=self._run, name="harvester", daemon=True)
+        self._search_thread = ContextThread(target=self._search, name="templates", daemon=True)
 
     @property
     def harvests(self) -> Sequence[HarvestThread]:
@@ -73,7 +78,10 @@ class Harvester:
 
     def start(self) -> None:
         """Starts every outbox, without waiting for any."""
+        self._add(self._settings.outboxes)
         self._thread.start()
+        if self._settings.templates:
+            self._search_thread.start()
 
     def stop(self) -> None:
         """Hands all leaderships over at the same time, and frees everything. Idempotent.
@@ -82,25 +90,28 @@ class Harvester:
         """
         with self._changing:
             self._stopping.set()
-        ending: list[HarvestThread | MembersThread] = [*self._threads.values(), *self._members.values()]
+        harvests = [*self._threads.values(), *self._ending.values()]
+        ending: list[HarvestThread | MembersThread] = [*harvests, *self._members.values()]
         with ThreadPoolExecutor(max(1, len(ending)), "stop") as pool:
             list(pool.map(lambda each: each.stop(), ending))
         if self._thread.ident is not None:
             self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
-        spread, look_at = Spread(self._member), monotonic()
-        self._add(self._settings.outboxes)
+        spread = Spread(self._member)
         while not self._stopping.is_set():
-            if self._settings.templates and monotonic() >= look_at:
-                self._look_for_outboxes()
-                look_at = monotonic() + LOOK_SECONDS
             self._keep_members()
             self._stopping.wait(NOTE_SECONDS)
             self._spread(spread)
 
+    def _search(self) -> None:
+        while not self._stopping.is_set():
+            self._look_for_outboxes()
+            self._stopping.wait(LOOK_SECONDS)
+
     def _add(self, outboxes: Iterable[HarvestSettings]) -> None:
-        added = [outbox for outbox in outboxes if outbox.title not in self._threads]
+        present = self._threads.keys() | self._ending.keys()
+        added = [outbox for outbox in outboxes if outbox.title not in present]
         with self._changing:
             if self._stopping.is_set():
                 return
@@ -111,15 +122,35 @@ class Harvester:
 
     def _look_for_outboxes(self) -> None:
         for template in self._settings.templates:
-            known = [thread.settings for thread in self._threads.values()]
+            known = [thread.settings for thread in self.harvests]
             try:
-                found = outboxes_of(template, known)
-                self._add(found)
+                found = matching(template)
             except OutboxError as error:
                 self._tell(template, f"cannot look for outboxes of '{template.label}', trying again: {error}")
                 continue
-            empty = not found and not any(each.label.startswith(f"{template.label}/") for each in known)
-            self._tell(template, f"no table matches '{template.pattern}' yet" if empty else "")
+            others = [each for each in known if not _is_of(template, each)]
+            found = unknown(found, others)
+            self._drop({each.title for each in known if _is_of(template, each)}, found, template)
+            self._add(found)
+            self._tell(template, "" if found else f"no table matches '{template.pattern}' yet")
+
+    def _drop(self, known: set[str], found: Iterable[HarvestSettings], template: Template) -> None:
+        """Ends the outboxes that two searches in a row have not found; one may come in between a renaming."""
+        gone = known - {outbox.title for outbox in found}
+        dropped = gone & self._gone.get(template.label, set())
+        self._gone[template.label] = gone - dropped
+        with self._changing:
+            if self._stopping.is_set():
+                return
+            for title in sorted(dropped):
+                log.info("outbox '%s' is not harvested any more, as its table is gone", title)
+                self._ending[title] = self._threads.pop(title)
+                # On a thread of its own, as it may wait for lanes.
+                ContextThread(target=self._end, args=(title,), name=f"end-{title}", daemon=True).start()
+
+    def _end(self, title: str) -> None:
+        self._ending[title].stop()
+        del self._ending[title]
 
     def _tell(self, template: Template, trouble: str) -> None:
         """Logs what is wrong with a template, once for as long as it stays the same."""
@@ -128,35 +159,43 @@ class Harvester:
         self._troubles[template.label] = trouble
 
     def _keep_members(self) -> None:
-        """Has a note in each database, beside the fence that all processes choose.
+        """Has a note in each database.
 
         A process that cannot lead yet has none, as others would hand over to nobody: Spark may take a
         minute to start.
         """
-        threads = self._threads.values()
+        threads = self.harvests
         joined = any(thread.joined for thread in threads)
         places = places_among(thread.settings for thread in threads) if joined else {}
         with self._changing:
             if self._stopping.is_set():
                 return
-            for title in set(self._members) - set(places):
-                self._members.pop(title).stop()
-            for title in set(places) - set(self._members):
-                self._members[title] = MembersThread(self._member, self._group, places[title])
+            for database in set(self._members) - set(places):
+                self._members.pop(database).stop()
+            for database, outboxes in places.items():
+                if database in self._members:
+                    self._members[database].places = outboxes
+                else:
+                    self._members[database] = MembersThread(self._member, self._group, outboxes)
 
     def _spread(self, spread: Spread) -> None:
         led = [
-            title
-            for title, thread in self._threads.items()
+            thread
+            for thread in self.harvests
             if thread.leads and thread.settings.elector.driver != _NOT_ELECTED
         ]
         counts: dict[str, int] = {}
         for members in self._members.values():
             members.leads = len(led)
             counts |= members.counts
-        for title in spread.to_give_up(led, counts, monotonic()):
+        by_title = {thread.settings.title: thread for thread in led}
+        for title in spread.to_give_up(list(by_title), counts, monotonic()):
             log.info("outbox '%s' is handed over, as other processes lead fewer", title)
-            self._threads[title].give_up()
+            by_title[title].give_up()
+
+
+def _is_of(template: Template, outbox: HarvestSettings) -> bool:
+    return outbox.label.startswith(f"{template.label}/")
 
 
 def _engines(settings: Settings) -> Callable[[HarvestSettings], Engine]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from threading import Event as Flag
@@ -12,6 +12,7 @@ from time import monotonic
 from outbox_sdk import DriverError, OutboxError
 from outbox_sdk.members import Members
 
+from outbox_core.config.outboxes import database_of
 from outbox_core.config.settings import HarvestSettings, Settings
 from outbox_core.log_context import ContextThread
 
@@ -21,26 +22,35 @@ NOTE_SECONDS = 2.0
 """Between two notes of one process."""
 PRESENT_SECONDS = 3 * NOTE_SECONDS
 """For how long a process counts as present after its last note."""
+REFUSED_SECONDS = 30.0
+"""For how long an outbox is passed over beside which there can be no note, as its table is missing."""
 _CLOSE_SECONDS = 1.0
 
 
 class MembersThread:
     """Keeps this process's note up to date in one database, on a thread of its own.
 
+    The note is beside the fence of the first outbox that can hold it. Which one that is depends on the
+    database alone, so all processes find each other there.
+
     Args:
         member: The process's name among the members.
         group: The processes that are counted together.
-        place: An outbox beside whose fence the notes are.
+        places: The outboxes of the database, in the order in which all processes try them.
 
     Attributes:
         leads: How many outboxes this process leads; written by the caller.
+        places: As given; may be replaced by the caller.
     """
 
-    def __init__(self, member: str, group: str, place: HarvestSettings) -> None:
+    def __init__(self, member: str, group: str, places: Sequence[HarvestSettings]) -> None:
         self.leads = 0
+        self.places = places
         self._member = member
         self._group = group
-        self._place = place
+        self._members: Members | None = None
+        self._beside = ""
+        self._refused_until: dict[str, float] = {}
         self._counts: Mapping[str, int] = {}
         self._counted_at = 0.0
         self._stopping = Flag()
@@ -58,22 +68,46 @@ class MembersThread:
         self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
-        members: Members | None = None
         while not self._stopping.is_set():
-            try:
-                members = members or self._place.dialect.create().members()
-                counts = members.note(self._group, self._member, self.leads, PRESENT_SECONDS)
-                self._counts, self._counted_at = counts, monotonic()
-            except OutboxError as error:  # the harvests of this database report it
-                log.debug("cannot learn which processes there are: %s", error)
-                if members is not None:
-                    members.close()
-                members = None
+            self._note()
             self._stopping.wait(NOTE_SECONDS)
-        if members is not None:
+        self._leave()
+
+    def _note(self) -> None:
+        """Notes this process beside the first outbox that does not refuse it."""
+        for place in self.places:
+            if monotonic() < self._refused_until.get(place.title, 0.0):
+                continue
+            try:
+                members = self._open(place)
+                counts = members.note(self._group, self._member, self.leads, PRESENT_SECONDS)
+            except OutboxError as error:  # the harvests of this database report it
+                log.debug("cannot learn which processes there are beside '%s': %s", place.title, error)
+                self._close()
+                if isinstance(error, DriverError) and error.retryable:
+                    return  # the database is away, and so it is for the other outboxes
+                self._refused_until[place.title] = monotonic() + REFUSED_SECONDS
+            else:
+                self._counts, self._counted_at = counts, monotonic()
+                return
+
+    def _open(self, place: HarvestSettings) -> Members:
+        if self._members is None or self._beside != place.title:
+            opened = place.dialect.create().members()
+            self._leave()  # the place of before
+            self._members, self._beside = opened, place.title
+        return self._members
+
+    def _leave(self) -> None:
+        if self._members is not None:
             with suppress(DriverError):
-                members.leave(self._member)
-            members.close()
+                self._members.leave(self._member)
+        self._close()
+
+    def _close(self) -> None:
+        if self._members is not None:
+            self._members.close()
+        self._members = None
 
 
 def group_of(settings: Settings) -> str:
@@ -83,15 +117,12 @@ def group_of(settings: Settings) -> str:
     return sha256(repr(sorted([*outboxes, *templates])).encode()).hexdigest()[:32]
 
 
-def places_among(outboxes: Iterable[HarvestSettings]) -> dict[str, HarvestSettings]:
-    """Returns one outbox of each database, by its title: the first by name.
+def places_among(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object], list[HarvestSettings]]:
+    """Returns database → its outboxes, ordered by their titles.
 
-    Outboxes whose dialect keeps no members are left out.
+    Databases whose dialect keeps no members are left out.
     """
-    places: dict[tuple[str, object], HarvestSettings] = {}
+    places: dict[tuple[str, object], list[HarvestSettings]] = {}
     for outbox in sorted(outboxes, key=lambda each: each.title):
-        dialect = outbox.dialect
-        database = (dialect.driver, getattr(dialect.options, "data_source", outbox.title))
-        if database not in places and hasattr(dialect.create(), "members"):
-            places[database] = outbox
-    return {place.title: place for place in places.values()}
+        places.setdefault(database_of(outbox), []).append(outbox)
+    return {database: its for database, its in places.items() if hasattr(its[0].dialect.create(), "members")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from outbox_sdk import ConfigError
 
@@ -17,6 +17,16 @@ def outboxes_of(template: Template, known: Collection[HarvestSettings]) -> list[
         known: Outboxes whose tables are left out, as an entry of their own or another template names them.
 
     Raises:
+        DriverError: As for :func:`matching`.
+        ConfigError: As for :func:`matching`.
+    """
+    return unknown(matching(template), known)
+
+
+def matching(template: Template) -> list[HarvestSettings]:
+    """Returns the settings of all tables that match, ordered by name, whatever else names them.
+
+    Raises:
         DriverError: The database refuses or cannot be reached.
         ConfigError: The dialect cannot look for tables; or the pattern is none of this database.
     """
@@ -27,5 +37,9 @@ def outboxes_of(template: Template, known: Collection[HarvestSettings]) -> list[
             f"outboxes.{template.label}: the dialect '{choice.driver}' cannot look for tables that match "
             f"'{template.pattern}': name each outbox instead"
         )
-    found = map(template.settings_for, find(template.pattern))
+    return list(map(template.settings_for, find(template.pattern)))
+
+
+def unknown(found: Iterable[HarvestSettings], known: Collection[HarvestSettings]) -> list[HarvestSettings]:
+    """Returns those whose tables are none of the known ones."""
     return [outbox for outbox in found if not any(map(outbox.is_same_table, known))]

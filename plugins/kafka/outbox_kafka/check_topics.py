@@ -23,8 +23,8 @@ _SUBJECT: Final = "Kafka topics"
 
 _WILDCARDS: Final = frozenset("*?[")
 
-_ELECTIONS: Final = "outbox-*.neli"
-"""The topics of elections, by default, to which no record is published either."""
+_OWN: Final = ("*.neli", "outbox.checkpoints")
+"""The topics of elections and checkpoints, by default, to which no record is published either."""
 
 _SHOWN: Final = 5
 """Topics that a message names; it counts the others."""
@@ -58,7 +58,7 @@ def topics_to_check(patterns: Sequence[str], visible: Iterable[str], own: str) -
     others = [
         topic
         for topic in visible
-        if topic != own and not topic.startswith("__") and not fnmatchcase(topic, _ELECTIONS)
+        if not topic.startswith("__") and not any(fnmatchcase(topic, each) for each in (own, *_OWN))
     ]
     matching = {topic for topic in others if any(fnmatchcase(topic, pattern) for pattern in patterns)}
     return sorted(matching | set(filter(is_name, patterns)))
