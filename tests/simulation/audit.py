@@ -14,7 +14,8 @@ order.
 
 I5 is then: of the records of one key that a session appends stale, no two are causally related. That is one
 record, but for this: a delivery that was given up may have a packet on its way still, while the key goes on
-with a record of a lower id that was committed late and is related to nothing.
+with a record of a lower id that was committed late and is related to nothing; or with its successor, as an
+application or an operator has deleted its row meanwhile.
 
 All this is as a reader of committed messages sees it. A transaction's copies are never stale, as its commit
 is in the past of whoever takes over the lane.
@@ -179,6 +180,8 @@ class Audit:
     def _stale(self, entry: Entry, session: Session) -> None:
         stale = session.trail.stale[entry.key]
         for other in stale:
+            if other.skipped:
+                continue
             if other.precedes(entry) or entry.precedes(other):
                 text = f"{session.name}, superseded, appended {other.serial} and then {entry.serial}"
                 raise Violation("I5", f"{text} of key {entry.key!r}", entry.key, session.lane)

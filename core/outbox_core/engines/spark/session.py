@@ -88,7 +88,8 @@ class Application:
             raise OutboxError(f"Spark did not start on {master}: {error}") from error
         gateway = self._jvm.gateway
         self.defect = ""
-        too_long = Timer(START_SECONDS, self._jvm.kill)  # whatever it is asked, it fails then
+        # Whatever it is asked, it fails then.
+        too_long = Timer(START_SECONDS, self.give_up, [f"it does not get ready within {START_SECONDS:.0f} s"])
         too_long.daemon = True
         if not training:  # which leaves the processor to everybody else, however long it takes
             too_long.start()
@@ -102,7 +103,7 @@ class Application:
             self.session = SparkSession(context)
             self._watch = None if training else Watch(self.ask, self.give_up)
         except Exception as error:
-            reason = str(error).strip().split("\n", 1)[0]
+            reason = self.defect or str(error).strip().split("\n", 1)[0]
             self._jvm.end()
             _forget()
             raise OutboxError(f"Spark did not start on {master}: {reason}{self._jvm.words}") from error
