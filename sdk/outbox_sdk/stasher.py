@@ -10,6 +10,7 @@ In a span of OpenTelemetry a record gets the span's context as headers (:mod:`ou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,8 @@ from outbox_sdk.tracing import trace_headers, with_trace
 
 TOPIC_LENGTH = 249
 """The longest name that Kafka lets a topic have, in characters."""
+
+_TOPIC = re.compile(rf"(?!\.{{1,2}}\Z)[a-zA-Z0-9._-]{{1,{TOPIC_LENGTH}}}")
 
 
 class Stasher:
@@ -231,12 +234,22 @@ def _problem(record: Any) -> str:
     if not isinstance(record, Record):
         return "what is stashed is a Record"
     topic, key, value, headers = _parts(record)
-    if not isinstance(topic, str) or not 0 < len(topic) <= TOPIC_LENGTH:
-        return f"a record's topic is text of 1 to {TOPIC_LENGTH} characters"
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
+        return (
+            f"a record's topic is text of 1 to {TOPIC_LENGTH} letters from a to z, digits, '.', '_' and '-', "
+            "and neither '.' nor '..'"
+        )
     if not isinstance(key, str):
-        return "a record's key is text, possibly empty, never None"
+        cure = "use '' for no key" if key is None else f"write key=str(…) for a {type(key).__name__}"
+        return f"a record's key is text, possibly empty, never None: {cure}"
     if not isinstance(value, str | bytes | None):
         return "a record's value is text, bytes or None"
+    return _problem_of_headers(headers)
+
+
+def _problem_of_headers(headers: Any) -> str:
+    if isinstance(headers, Mapping):
+        return "a record's headers are pairs, as a name may occur twice: write tuple(headers.items())"
     if not isinstance(headers, tuple | list) or not all(map(_is_header, headers)):
         return "a record's headers are pairs of a name, which is text, and a value of text, bytes or None"
     return ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, NoReturn, Protocol
 
 from outbox_sdk.statement import Statement, Style
@@ -49,6 +50,7 @@ def find_target(connection: Any, statement: StatementIn) -> Target:
         connection, "psycopg", *_ASYNC_PSYCOPG
     ):
         raise TypeError(f"{_name(connection)} is asynchronous: use AsyncStasher")
+    _refuse_engine(connection, "with engine.begin() as connection: …")
     if _is(connection, "sqlalchemy", "Connection") or _is(
         connection, "sqlalchemy.orm", "Session", "scoped_session"
     ):
@@ -61,8 +63,10 @@ def find_target(connection: Any, statement: StatementIn) -> Target:
     if _is(connection, "psycopg", "Connection"):
         return PsycopgTarget(connection, statement(Style.PYFORMAT))
     style = _paramstyle(connection)
-    if style is None or not (hasattr(connection, "cursor") or hasattr(connection, "execute")):
-        raise TypeError(f"Stasher takes {_SYNC}, not a connection that is a {_name(connection)}")
+    if style is None or not _executes(connection) or _is_asynchronous(connection):
+        raise TypeError(
+            f"Stasher takes {_SYNC}, not a connection that is a {_name(connection)}{_cure(connection)}"
+        )
     return DbApiTarget(connection, statement(style))
 
 
@@ -78,7 +82,8 @@ def find_async_target(connection: Any, statement: StatementIn) -> AsyncTarget:
         connection = connection.connection
     if _is(connection, "psycopg", "AsyncConnection"):
         return AsyncPsycopgTarget(connection, statement(Style.PYFORMAT))
-    hint = ": use Stasher" if hasattr(connection, "cursor") or hasattr(connection, "execute") else ""
+    _refuse_engine(connection, "async with engine.begin() as connection: …")
+    hint = _cure(connection) or (": use Stasher" if _executes(connection) else "")
     raise TypeError(f"AsyncStasher takes {_ASYNC}, not a connection that is a {_name(connection)}{hint}")
 
 
@@ -185,6 +190,33 @@ def require_transaction(connection: Any) -> None:
         alone = connection.isolation_level is None and not connection.in_transaction
     if alone:
         _refuse_autocommit()
+
+
+def _refuse_engine(connection: object, begin: str) -> None:
+    engine = _is(connection, "sqlalchemy", "Engine") or _is(
+        connection, "sqlalchemy.ext.asyncio", "AsyncEngine"
+    )
+    if engine or _is(connection, "sqlalchemy.orm", "sessionmaker"):
+        raise TypeError(
+            f"{_name(connection)} is in no transaction: pass the connection or session that the business "
+            f"data is written through ({begin})"
+        )
+
+
+def _executes(connection: object) -> bool:
+    return hasattr(connection, "cursor") or hasattr(connection, "execute")
+
+
+def _is_asynchronous(connection: object) -> bool:
+    verbs = (getattr(connection, name, None) for name in ("execute", "cursor", "commit", "fetch"))
+    return any(iscoroutinefunction(verb) for verb in verbs)
+
+
+def _cure(connection: object) -> str:
+    """Returns what works in place of an asynchronous driver's own connection; nothing for others."""
+    if not _is_asynchronous(connection):
+        return ""
+    return ": use AsyncStasher with SQLAlchemy's AsyncConnection or AsyncSession over this driver"
 
 
 def _refuse_autocommit() -> NoReturn:

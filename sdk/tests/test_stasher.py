@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -402,6 +404,44 @@ async def test_asynchronous_sqlalchemy_in_autocommit(dsn: str, rows: Any, kind: 
             await AsyncStasher().stash(connection, FULL)
     await engine.dispose()
     assert rows() == []
+
+
+async def test_an_engine_is_no_transaction(dsn: str) -> None:
+    for engine in (sqlalchemy.create_engine(url(dsn)), sessionmaker(sqlalchemy.create_engine(url(dsn)))):
+        with pytest.raises(TypeError, match=r"in no transaction: .*with engine\.begin\(\)"):
+            Stasher().stash(engine, FULL)
+    with pytest.raises(TypeError, match=r"in no transaction: .*async with engine\.begin\(\)"):
+        await AsyncStasher().stash(create_async_engine(url(dsn)), FULL)
+
+
+class AsyncDriverConnection:
+    """As the connections of asyncpg, aiomysql or aiosqlite look."""
+
+    async def execute(self, query: str, *arguments: object) -> None:
+        """Executes a query."""
+
+
+async def test_for_another_asynchronous_driver_a_way_is_named_that_works() -> None:
+    cure = "AsyncStasher with SQLAlchemy's AsyncConnection or AsyncSession over this driver"
+    with pytest.raises(TypeError, match=cure):
+        await AsyncStasher().stash(AsyncDriverConnection(), FULL)
+    with pytest.raises(TypeError, match=cure):
+        Stasher().stash(AsyncDriverConnection(), FULL)
+
+
+@pytest.mark.parametrize(
+    ("record", "cure"),
+    [
+        (Record("t", 7), r"key=str\(…\) for a int"),  # type: ignore[arg-type]
+        (Record("t", uuid4()), r"key=str\(…\) for a UUID"),  # type: ignore[arg-type]
+        (Record("t", None), "'' for no key"),  # type: ignore[arg-type]
+        (Record("t", "k", headers={"a": "b"}), r"tuple\(headers\.items\(\)\)"),  # type: ignore[arg-type]
+        *((Record(topic, "k"), "a record's topic is") for topic in ("", ".", "..", "a b", "ü", "a/b", "a\n")),
+    ],
+)
+def test_what_kafka_or_an_outbox_never_takes_is_refused_with_its_cure(record: Record, cure: str) -> None:
+    with sqlite3.connect(":memory:") as connection, pytest.raises(RecordError, match=cure):
+        Stasher().stash(connection, record)
 
 
 async def test_the_other_kind_of_stasher_is_named(dsn: str) -> None:
