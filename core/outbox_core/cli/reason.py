@@ -1,9 +1,13 @@
 """Who works at the command line, and why."""
 
 import getpass
+import os
 import socket
 import sys
 from typing import Annotated
+
+if sys.platform != "win32":
+    import pwd
 
 import typer
 
@@ -43,11 +47,20 @@ def operator(reason: str | None, *, yes: bool = False) -> Operator:
     if reason is None and not yes and sys.stdin.isatty():
         question = "Why? (for the journal; Enter for no reason)"
         reason = typer.prompt(question, "", show_default=False, value_proc=_usable, err=True)
+    return Operator(f"{_user()} at {socket.gethostname()}", "cli", (reason or "").strip())
+
+
+def _user() -> str:
+    """Returns the name of the process's user, whatever the environment says; root's with who became root."""
+    if sys.platform == "win32":
+        return getpass.getuser()
+    number = os.getuid()
     try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name, as in containers
-        user = "unknown"
-    return Operator(f"{user} at {socket.gethostname()}", "cli", (reason or "").strip())
+        name = pwd.getpwuid(number).pw_name
+    except KeyError:  # a user id without a name, as in containers
+        name = f"uid {number}"
+    became = os.environ.get("SUDO_USER", "") if number == 0 else ""
+    return f"{name} (sudo by {became})" if became else name
 
 
 def tell_unnoted(why: str) -> None:

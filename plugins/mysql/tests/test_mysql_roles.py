@@ -60,7 +60,7 @@ NEW = {
     " holder = '', since = NOW(), reading = '', transacting = 0, identity = ''",
     "outbox_dead_letters": "INSERT INTO outbox_dead_letters SET name = 'x', id = 1, fate = 'parked',"
     " reason = '', attempts = 1, since = NOW()",
-    "outbox_journal": "INSERT INTO outbox_journal SET name = 'x', id = 'y', begun = NOW()",
+    "outbox_journal": "INSERT INTO outbox_journal SET name = 'x', id = 'y'",
 }
 DEED = Deed("operator", "cli", "retry", "k0")
 
@@ -107,7 +107,7 @@ class Roles:
         """Executes the statements of the README about a user."""
         block = re.search(r"### Roles\n.*?```sql\n(.*?)```", README.read_text(), re.DOTALL)
         assert block
-        statements = re.findall(rf"^((?:CREATE|GRANT) .*\b{user}\b.*);$", block[1], re.MULTILINE)
+        statements = re.findall(rf"^((?:CREATE|GRANT) [^;]*\b{user}\b[^;]*);", block[1], re.MULTILINE)
         assert len(statements) >= 2
         name = f"{user}{self._suffix}"
         for statement in statements:
@@ -179,6 +179,19 @@ def test_the_application_stashes_and_nothing_else(roles: Roles) -> None:
     for connect in (*ways, dialect.members):
         with pytest.raises(AccessDenied):
             connect()
+
+
+@pytest.mark.parametrize("column", ["id", "leader_id"])
+def test_an_application_chooses_no_id_and_marks_no_row(roles: Roles, column: str) -> None:
+    insert = f"INSERT INTO outbox ({column}, kafka_topic, kafka_key) VALUES (1000, 't', 'k')"
+    with roles.application("outbox_application") as connection:
+        assert refused(connection, insert)
+
+
+@pytest.mark.parametrize("change", ["operator = 'bob'", "begun = NOW()"])
+def test_an_operator_rewrites_no_entry_of_the_journal(roles: Roles, change: str) -> None:
+    with roles.application("outbox_operator") as connection:
+        assert refused(connection, f"UPDATE outbox_journal SET {change}")
 
 
 def test_a_harvester_harvests_in_both_modes_and_elects(roles: Roles) -> None:

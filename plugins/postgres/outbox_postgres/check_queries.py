@@ -199,6 +199,26 @@ TABLE_PROBES = (
         well="none",
     ),
     Probe(
+        subject="grants",
+        sql="""
+            SELECT format('%s may choose ids and leader ids: it can take the id of somebody''s next record, '
+                          'or delay records', coalesce(name, 'everybody')),
+                   format('REVOKE INSERT ON %1$s FROM %2$s; GRANT INSERT (create_time, kafka_topic, '
+                          'kafka_key, kafka_value, kafka_header_keys, kafka_header_values) ON %1$s TO %2$s',
+                          oid::regclass, coalesce(quote_ident(name), 'PUBLIC'))
+            FROM (
+                SELECT DISTINCT c.oid, r.rolname::text AS name
+                FROM pg_class AS c
+                LEFT JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname IN ('id', 'leader_id')
+                CROSS JOIN aclexplode(c.relacl || a.attacl) AS acl
+                LEFT JOIN pg_roles AS r ON r.oid = acl.grantee
+                WHERE c.oid = $1 AND acl.privilege_type = 'INSERT' AND acl.grantee <> c.relowner
+            ) AS wide""",
+        level=Level.WARNING,
+        cure="",
+        well="nobody but the owner may choose ids",
+    ),
+    Probe(
         subject="row security",
         sql="SELECT 'row security hides rows from this user' WHERE row_security_active($1::oid)",
         level=Level.ERROR,

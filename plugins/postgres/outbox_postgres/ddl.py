@@ -144,7 +144,7 @@ def journal_ddl(journal: TableName) -> str:
     return f"""CREATE TABLE IF NOT EXISTS {journal} (
     name TEXT NOT NULL,
     id UUID NOT NULL,
-    begun TIMESTAMP WITH TIME ZONE NOT NULL,
+    begun TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT clock_timestamp(),
     ended TIMESTAMP WITH TIME ZONE,
     operator TEXT NOT NULL,
     via TEXT NOT NULL,

@@ -36,8 +36,8 @@ class PostgresJournal:
         self._encoding = "utf-8" if unicode else "ascii"
         journal = layout.journal
         self._begin = (
-            f"INSERT INTO {journal} (name, id, begun, operator, via, verb, subject, reason)"
-            " VALUES ($1, $2, clock_timestamp(), $3, $4, $5, $6, $7)"
+            f"INSERT INTO {journal} (name, id, operator, via, verb, subject, reason)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7)"
         )
         self._end = (
             f"UPDATE {journal} SET outcome = $3, ended = clock_timestamp()"

@@ -190,6 +190,38 @@ def test_a_role_may_do_what_the_readme_says_and_nothing_else(roles: Roles, role:
             create()
 
 
+@pytest.mark.parametrize("column", ["id", "leader_id"])
+def test_an_application_chooses_no_id_and_marks_no_row(roles: Roles, column: str) -> None:
+    stash(roles.box("application").dialect)
+    value = "1000" if column == "id" else "gen_random_uuid()"
+    columns = f"{column}, create_time, kafka_topic, kafka_key, kafka_header_keys, kafka_header_values"
+    insert = f"INSERT INTO app.outbox ({columns}) VALUES ({value}, now(), 'orders', 'k', '{{}}', '{{}}')"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        roles.box("application").admin.execute(insert)
+    found = {f.subject: f for f in roles.owner.dialect.check()}
+    assert found["grants"].level == Level.OK
+    role = roles.name("application")
+    roles.owner.admin.execute(f"GRANT INSERT ON app.outbox TO {role}")
+    (wide,) = [f for f in roles.owner.dialect.check() if f.subject == "grants"]
+    assert wide.level == Level.WARNING
+    assert role in wide.message
+    roles.owner.admin.execute(str(wide.cure).encode())
+    assert "grants" not in {f.subject for f in roles.owner.dialect.check() if f.level != Level.OK}
+    stash(roles.box("application").dialect)
+
+
+def test_an_operator_rewrites_no_entry_of_the_journal(roles: Roles) -> None:
+    admin = roles.box("operator").admin
+    for change in (
+        "UPDATE app.outbox_journal SET operator = 'bob'",
+        "UPDATE app.outbox_journal SET begun = now()",
+        "DELETE FROM app.outbox_journal",
+        "INSERT INTO app.outbox_journal (name, id, begun) VALUES ('', gen_random_uuid(), '2000-01-01')",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            admin.execute(change.encode())
+
+
 def test_the_owner_may_do_everything(roles: Roles) -> None:
     owners = roles.owner.lead()
     heads = roles.owner.park(owners, "k1", "k2", "k3", "k4")

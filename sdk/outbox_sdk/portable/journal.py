@@ -35,7 +35,7 @@ def journal_statements(idiom: Idiom, journal: TableName) -> list[str]:
     created = f"""CREATE TABLE {idiom.quote_table(journal)} (
     name {idiom.text_type(_NAME_LENGTH)} NOT NULL,
     id {idiom.text_type(_ID_LENGTH)} NOT NULL,
-    begun {idiom.time_type()} NOT NULL,
+    begun {idiom.time_type()} DEFAULT ({idiom.now}) NOT NULL,
     ended {idiom.time_type()}{texts},
     PRIMARY KEY (name, id)
 ){idiom.table_end}"""
@@ -101,8 +101,8 @@ class JournalStatements:
     def __init__(self, idiom: Idiom, journal: TableName) -> None:
         table = quoted(idiom, journal)
         self.begin = (
-            f"INSERT INTO {table} (name, id, begun, operator, via, verb, subject, reason)"
-            f" VALUES ({{name}}, {{id}}, {idiom.now}, {{operator}}, {{via}}, {{verb}}, {{subject}},"
+            f"INSERT INTO {table} (name, id, operator, via, verb, subject, reason)"
+            f" VALUES ({{name}}, {{id}}, {{operator}}, {{via}}, {{verb}}, {{subject}},"
             " {reason})"
         )
         self.end = (
