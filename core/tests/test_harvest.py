@@ -161,14 +161,13 @@ def world(monkeypatch, request):
         dialect=made(Seam.DIALECT, dialect),
         elector=made(Seam.ELECTOR, elector),
         affinity=made(Seam.AFFINITY, FakePlugin()),
-        publisher=made(Seam.PUBLISHER, broker := Broker()),
+        publisher=made(Seam.PUBLISHER, Broker()),
         engine=EngineSettings(driver="inline"),
         limits=Limits(io_error_backoff=0.01, drain_interval=1.0),
         failures=Failures(stop_after=stop_after),
     )
     monkeypatch.setattr("outbox_core.harvest._engine", lambda settings: engine)
     harvest = Harvest(settings)
-    harvest.broker = broker
     harvest.set_event_handler(events.append)
     harvest.start()
     yield harvest, dialect, elector, engine, events
@@ -377,15 +376,15 @@ def test_a_leader_of_which_nothing_is_acknowledged_stands_aside_until_the_broker
     harvest, _, elector, engine, events = world
     elector.acquire()
     until(lambda: engine.terms)
-    harvest.broker.away = DriverError("no broker answers", retryable=True)
+    harvest._publisher.away = DriverError("no broker answers", retryable=True)
     report(engine.terms[0], 0.5)
     until(lambda: elector.stopped)
     assert kinds(events) == [LeaderAcquired, LeaderRevoked]
-    asked = harvest.broker.asked
-    until(lambda: harvest.broker.asked > asked + 3)
+    asked = harvest._publisher.asked
+    until(lambda: harvest._publisher.asked > asked + 3)
     assert elector.started == 1, "it does not stand by for what it could not do"
     assert not harvest.takes_part
-    harvest.broker.away = None
+    harvest._publisher.away = None
     until(lambda: elector.started == 2)
     assert harvest.takes_part
     elector.acquire()
@@ -396,10 +395,10 @@ def test_a_harvest_that_is_told_to_stop_while_no_broker_answers_ends(world, hast
     harvest, _, elector, engine, _ = world
     elector.acquire()
     until(lambda: engine.terms)
-    harvest.broker.away = DriverError("no broker answers", retryable=True)
+    harvest._publisher.away = DriverError("no broker answers", retryable=True)
     report(engine.terms[0], 0.5)
-    asked = harvest.broker.asked
-    until(lambda: harvest.broker.asked > asked + 1)
+    asked = harvest._publisher.asked
+    until(lambda: harvest._publisher.asked > asked + 1)
     harvest.stop()
     assert elector.started == 1
     assert harvest.wait(0)
