@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import UTC, datetime
 from functools import partial
 from threading import Event, Lock, Thread
 
@@ -15,7 +16,7 @@ from outbox_core.leadership.protocol import Refusal, Report
 from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.log_context import HarvesterFilter
 from outbox_core.metrics import LaneMetrics
-from outbox_sdk import AccessDenied, DriverError, OutboxError, Seam
+from outbox_sdk import AccessDenied, DriverError, Fence, LaneStatus, OutboxError, Seam
 
 from .fakes import FakeDialect, FakePlugin, FakeTable, made
 
@@ -149,7 +150,7 @@ def patient():
 
 @pytest.fixture
 def world(monkeypatch, request):
-    for name in {"quick", "hasty", "heard"} & set(request.fixturenames):
+    for name in {"quick", "hasty", "heard", "brief"} & set(request.fixturenames):
         times = request.getfixturevalue(name)
         monkeypatch.setattr("outbox_core.harvest.Timeouts", partial(Timeouts, **times))
     stop_after = request.getfixturevalue("patient") if "patient" in request.fixturenames else 0.3
@@ -413,6 +414,41 @@ def test_a_leader_that_cannot_begin_lets_another_try(world, hasty):
     dialect.errors.clear()
     elector.acquire()
     until(lambda: engine.terms)
+
+
+@pytest.fixture
+def brief():
+    """Who takes the fence from another waits briefly."""
+    return {"yielded": 1.0}
+
+
+def test_a_leader_of_another_election_is_named_and_let_lead_for_longer_each_time(world, brief, caplog):
+    _, dialect, elector, engine, _ = world
+    about = {"election": "neli-kafka 'theirs'"}
+    dialect.table.held = [LaneStatus(Fence(0, 1, 99, 1), "other", datetime.now(UTC), None, 0.0, about)]
+    elector.acquire()
+    pauses = []
+    for number in range(4):
+        until(lambda number=number: len(engine.terms) == number + 1)
+        began = time.monotonic()
+        engine.terms[number].fence("lane 0 of 1 is no longer held by token 1")
+        until(lambda number=number: len(engine.terms) == number + 2)
+        pauses.append(time.monotonic() - began)
+    assert pauses[-1] > pauses[0]
+    told = [record.getMessage() for record in caplog.records if "election" in record.getMessage()]
+    assert len(told) == 4
+    assert "'other' leads this outbox by the election neli-kafka 'theirs', and not by" in told[0]
+    assert elector.leads, "its own election names it still"
+
+
+def test_who_is_not_named_any_more_waits_for_nothing(world):
+    harvest, _, elector, engine, _ = world
+    elector.acquire()
+    until(lambda: engine.terms)
+    elector.leads = False
+    harvest.fenced()
+    elector.acquire()
+    until(lambda: len(engine.terms) == 2)
 
 
 def test_lanes_that_cannot_be_ended_keep_nobody_from_leading(world, quick):

@@ -96,7 +96,7 @@ class Candidacy:
         self._resigned = self._defective = False
         self._giving_up = self._cut_off = False
         self._patience = Patience(timeouts.unacknowledged, timeouts.unacknowledged_again, timeouts.forgiven)
-        self._yielding = Patience(timeouts.retry, timeouts.yielded, timeouts.forgiven)
+        self._yielding = Patience(timeouts.retry, timeouts.yielded, 10 * timeouts.yielded)
         self._idle = True  # is not raising the fence and has no lanes
         self._totals = totals or Totals()
         self._meter = Meter(timeouts.metrics, clock())
