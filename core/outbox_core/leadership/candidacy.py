@@ -257,9 +257,12 @@ class Candidacy:
         yield self._pause(self._timeouts.retry)
         if not (is_named and self._leads()):
             return
+        rival: str | None = yield FindRival()
+        if rival is None:  # an operator has raised the fence
+            return
         seconds = self._yielding.seconds(now)
         self._yielding.ended(now)
-        if rival := (yield FindRival()):
+        if rival:
             log.error("%s: each takes the fence from the other, this one again in %.0f s", rival, seconds)
         yield Wait(lambda: not self._leads(), seconds - self._timeouts.retry)
 
