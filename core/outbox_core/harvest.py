@@ -47,7 +47,7 @@ from outbox_core.leadership.requests import (
 from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.leadership.totals import Totals
 from outbox_core.log_context import ContextThread, log_as
-from outbox_core.rivals import find_rival
+from outbox_core.rivals import leading_lane, rival
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +249,8 @@ class Harvest:
             case LeaveElection():
                 self._elector.stop()
             case FindRival():
-                return find_rival(self._settings.dialect, election_of(self._election))
+                lane = leading_lane(self._settings.dialect)
+                return None if lane is None else rival(lane, election_of(self._election))
             case ReachServers():
                 self._reach_servers()
             case JoinElection():

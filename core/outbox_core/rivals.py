@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 from contextlib import closing
-from math import inf
 
-from outbox_sdk import Dialect, DriverError
+from outbox_sdk import Dialect, DriverError, LaneStatus
 
 from outbox_core.config.settings import Choice
-from outbox_core.snapshot import present_lanes, silence
+from outbox_core.snapshot import OPERATOR, present_lanes
 
 CURE = "give all harvesters of an outbox the same elector and leaderGroupID"
 
 
-def find_rival(dialect: Choice[Dialect], election: str, longest_silence: float = inf) -> str:
-    """Returns who leads an outbox by another election, in words; empty if nobody is known to.
+def leading_lane(dialect: Choice[Dialect]) -> LaneStatus | None:
+    """Returns a lane of the process that raised the fence last.
 
-    Lanes note their election with each heartbeat. Two elections without a group, such as two of ``static``,
-    have the same name and cannot be told apart. Never raises.
-
-    Args:
-        dialect: The outbox.
-        election: The election of this process, see :func:`outbox_core.config.election.election_of`.
-        longest_silence: Seconds without a heartbeat after which a lane does not count.
+    ``None`` if an operator did, or nobody yet, or the database does not tell. Never raises.
     """
     try:
         with closing(dialect.create().watch()) as view:
             lanes = present_lanes(view.lane_statuses())
     except DriverError:
+        return None
+    return None if not lanes or lanes[0].holder.startswith(OPERATOR) else lanes[0]
+
+
+def rival(lane: LaneStatus, election: str) -> str:
+    """Returns that a lane's leader was elected otherwise, in words; empty if it is not known to have been.
+
+    Lanes note their election with each heartbeat, half a second after their start for the first time. Two
+    elections without a group, such as two of ``static``, have the same name and cannot be told apart.
+
+    Args:
+        lane: The lane.
+        election: The election of this process, see :func:`outbox_core.config.election.election_of`.
+    """
+    theirs = lane.metrics.get("election")
+    if not theirs or theirs == election:
         return ""
-    for lane in lanes:
-        theirs = lane.metrics.get("election")
-        if theirs and theirs != election and silence(lane) <= longest_silence:
-            return f"'{lane.holder}' leads this outbox by the election {theirs}, and not by {election}"
-    return ""
+    return f"'{lane.holder}' leads this outbox by the election {theirs}, and not by {election}"

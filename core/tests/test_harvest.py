@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import UTC, datetime
 from functools import partial
 from threading import Event, Lock, Thread
 
@@ -16,7 +17,7 @@ from outbox_core.leadership.requests import EngineLost
 from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.log_context import HarvesterFilter
 from outbox_core.metrics import LaneMetrics
-from outbox_sdk import AccessDenied, DriverError, OutboxError, Seam
+from outbox_sdk import AccessDenied, DriverError, Fence, LaneStatus, OutboxError, Seam
 
 from .fakes import FakeDialect, FakePlugin, FakeTable, made
 
@@ -152,7 +153,7 @@ def patient():
 
 @pytest.fixture
 def world(monkeypatch, request):
-    for name in {"quick", "hasty", "heard"} & set(request.fixturenames):
+    for name in {"quick", "hasty", "heard", "brief"} & set(request.fixturenames):
         times = request.getfixturevalue(name)
         monkeypatch.setattr("outbox_core.harvest.Timeouts", partial(Timeouts, **times))
     stop_after = request.getfixturevalue("patient") if "patient" in request.fixturenames else 0.3
@@ -164,14 +165,13 @@ def world(monkeypatch, request):
         dialect=made(Seam.DIALECT, dialect),
         elector=made(Seam.ELECTOR, elector),
         affinity=made(Seam.AFFINITY, FakePlugin()),
-        publisher=made(Seam.PUBLISHER, broker := Broker()),
+        publisher=made(Seam.PUBLISHER, Broker()),
         engine=EngineSettings(driver="inline"),
         limits=Limits(io_error_backoff=0.01, drain_interval=1.0),
         failures=Failures(stop_after=stop_after),
     )
     monkeypatch.setattr("outbox_core.harvest._engine", lambda settings: engine)
     harvest = Harvest(settings)
-    harvest.broker = broker
     harvest.set_event_handler(events.append)
     harvest.start()
     yield harvest, dialect, elector, engine, events
@@ -380,15 +380,15 @@ def test_a_leader_of_which_nothing_is_acknowledged_stands_aside_until_the_broker
     harvest, _, elector, engine, events = world
     elector.acquire()
     until(lambda: engine.terms)
-    harvest.broker.away = DriverError("no broker answers", retryable=True)
+    harvest._publisher.away = DriverError("no broker answers", retryable=True)
     report(engine.terms[0], 0.5)
     until(lambda: elector.stopped)
     assert kinds(events) == [LeaderAcquired, LeaderRevoked]
-    asked = harvest.broker.asked
-    until(lambda: harvest.broker.asked > asked + 3)
+    asked = harvest._publisher.asked
+    until(lambda: harvest._publisher.asked > asked + 3)
     assert elector.started == 1, "it does not stand by for what it could not do"
     assert not harvest.takes_part
-    harvest.broker.away = None
+    harvest._publisher.away = None
     until(lambda: elector.started == 2)
     assert harvest.takes_part
     elector.acquire()
@@ -399,10 +399,10 @@ def test_a_harvest_that_is_told_to_stop_while_no_broker_answers_ends(world, hast
     harvest, _, elector, engine, _ = world
     elector.acquire()
     until(lambda: engine.terms)
-    harvest.broker.away = DriverError("no broker answers", retryable=True)
+    harvest._publisher.away = DriverError("no broker answers", retryable=True)
     report(engine.terms[0], 0.5)
-    asked = harvest.broker.asked
-    until(lambda: harvest.broker.asked > asked + 1)
+    asked = harvest._publisher.asked
+    until(lambda: harvest._publisher.asked > asked + 1)
     harvest.stop()
     assert elector.started == 1
     assert harvest.wait(0)
@@ -417,6 +417,41 @@ def test_a_leader_that_cannot_begin_lets_another_try(world, hasty):
     dialect.errors.clear()
     elector.acquire()
     until(lambda: engine.terms)
+
+
+@pytest.fixture
+def brief():
+    """Who takes the fence from another waits briefly."""
+    return {"yielded": 1.0}
+
+
+def test_a_leader_of_another_election_is_named_and_let_lead_for_longer_each_time(world, brief, caplog):
+    _, dialect, elector, engine, _ = world
+    about = {"election": "neli-kafka 'theirs'"}
+    dialect.table.held = [LaneStatus(Fence(0, 1, 99, 1), "other", datetime.now(UTC), None, 0.0, about)]
+    elector.acquire()
+    pauses = []
+    for number in range(4):
+        until(lambda number=number: len(engine.terms) == number + 1)
+        began = time.monotonic()
+        engine.terms[number].fence("lane 0 of 1 is no longer held by token 1")
+        until(lambda number=number: len(engine.terms) == number + 2)
+        pauses.append(time.monotonic() - began)
+    assert pauses[-1] > pauses[0]
+    told = [record.getMessage() for record in caplog.records if "election" in record.getMessage()]
+    assert len(told) == 4
+    assert "'other' leads this outbox by the election neli-kafka 'theirs', and not by" in told[0]
+    assert elector.leads, "its own election names it still"
+
+
+def test_who_is_not_named_any_more_waits_for_nothing(world):
+    harvest, _, elector, engine, _ = world
+    elector.acquire()
+    until(lambda: engine.terms)
+    elector.leads = False
+    harvest.fenced()
+    elector.acquire()
+    until(lambda: len(engine.terms) == 2)
 
 
 def test_lanes_that_cannot_be_ended_keep_nobody_from_leading(world, quick):

@@ -11,25 +11,25 @@ from outbox_sdk.portable.lease import LeaseStatements, PortableLease
 from outbox_sdk.portable.statements import Statements
 from outbox_sqlite.idiom import SqliteIdiom
 
-from .election import SESSION_SECONDS, GroupMember
+from .election import SESSION_SECONDS, Coordinator, GroupMember
 
 if TYPE_CHECKING:
     from .process import Process
     from .world import World
 
-_SQL = Statements(SqliteIdiom(), *(TableName("", name) for name in ("outbox", "fence", "letters")))
+_OUTBOX, _FENCE, _LETTERS = (TableName("", name) for name in ("outbox", "fence", "letters"))
+_SQL = Statements(SqliteIdiom(), _OUTBOX, _FENCE, _LETTERS)
 _STATEMENTS = LeaseStatements(_SQL)
 
 
-class Leases:
+class Leases(Coordinator):
     """The row of the fence that says who leads; see ``outbox_sdk.portable.lease``.
 
-    For a moment it names two leaders if the clock goes forward.
+    For a moment it names two leaders if the clock goes forward. It does not lie.
     """
 
     def __init__(self, world: World) -> None:
-        self.world = world
-        self.lies_until = 0.0  # a database does not lie
+        super().__init__(world)
         self.session = _Session(world)
         self._members = 0
 

@@ -161,7 +161,7 @@ class Process:
             case LeaveElection():
                 self.elector.leave(lambda: reply(None))
             case FindRival():
-                reply("")
+                reply("")  # another process, as far as is known
             case ReachServers():
                 self._reach_servers(reply)
             case JoinElection():

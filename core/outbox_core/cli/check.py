@@ -26,8 +26,8 @@ from outbox_core.cli.terminal import messages, output, print_json
 from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import check_settings
 from outbox_core.config.election import election_of, needs_group, with_group_of
-from outbox_core.rivals import CURE, find_rival
-from outbox_core.snapshot import longest_silence
+from outbox_core.rivals import CURE, leading_lane, rival
+from outbox_core.snapshot import longest_silence, silence
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
@@ -110,7 +110,9 @@ def _search_failed(error: OutboxError) -> Sequence[Finding]:
 def _check_elector(settings: HarvestSettings) -> Sequence[Finding]:
     elector = _elector_with_group(settings)
     findings = list(elector.create().check())
-    if found := find_rival(settings.dialect, election_of(elector), longest_silence(settings)):
+    lane = leading_lane(settings.dialect)
+    is_alive = lane is not None and silence(lane) <= longest_silence(settings)
+    if lane is not None and is_alive and (found := rival(lane, election_of(elector))):
         message = f"{found}: each would take the fence from the other"
         findings.append(Finding(Level.WARNING, "election", message, CURE))
     return findings

@@ -97,7 +97,7 @@ class Candidacy:
         self._resigned = self._defective = False
         self._giving_up = self._cut_off = False
         self._patience = Patience(timeouts.unacknowledged, timeouts.unacknowledged_again, timeouts.forgiven)
-        self._yielding = Patience(timeouts.retry, timeouts.yielded, timeouts.forgiven)
+        self._yielding = Patience(timeouts.retry, timeouts.yielded, 10 * timeouts.yielded)
         self._idle = True  # is not raising the fence and has no lanes
         self._totals = totals or Totals()
         self._meter = Meter(timeouts.metrics, clock())
@@ -264,9 +264,12 @@ class Candidacy:
         yield self._pause(self._timeouts.retry)
         if not (is_named and self._leads()):
             return
+        rival: str | None = yield FindRival()
+        if rival is None:  # an operator has raised the fence
+            return
         seconds = self._yielding.seconds(now)
         self._yielding.ended(now)
-        if rival := (yield FindRival()):
+        if rival:
             log.error("%s: each takes the fence from the other, this one again in %.0f s", rival, seconds)
         yield Wait(lambda: not self._leads(), seconds - self._timeouts.retry)
 

@@ -53,7 +53,11 @@ class ReachServers:
 
 @dataclass(frozen=True, slots=True)
 class FindRival:
-    """Looks who leads by another election. Reply: that in words, or empty if nobody is known to."""
+    """Looks who has raised the fence.
+
+    Reply: ``None`` if no other process is known to have; else that it leads by another election, in words, or
+    empty if it is not known to.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ class Timeouts:
         stop: For lanes that were ordered to stop at once, before the engine cancels them.
         cancel: For cancelled lanes, before the engine is replaced; the fence stops what is left of them.
         yielded: For another process to lead, after this one has lost the fence again and again although its
-            elector names it; from ``retry`` on it doubles with each.
+            elector names it; from ``retry`` on it doubles with each, and begins anew after ten times as long.
         join: Between two attempts to replace the engine and to join the election.
         aside: For another process to lead, after this one has given up.
         silent: For the next report of a lane group.
         start: For the first report of a lane group.
         unacknowledged: For the broker to acknowledge anything, while something is due.
         unacknowledged_again: The same after many leaderships that ended thereby; it doubles with each.
-        forgiven: What doubles begins anew after so long.
+        forgiven: After so long without such an end, the next one counts as the first.
     """
 
     drain: float
