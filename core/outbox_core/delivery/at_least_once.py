@@ -36,6 +36,7 @@ from outbox_sdk import Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
+from outbox_core.delivery.held import HeldTopics
 from outbox_core.delivery.retries import Backoff, RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.delivery.sources import Sources
@@ -74,6 +75,7 @@ class MarkPurgeReset:
         leader_id: The leader id of the present marks.
         in_flight: Records published, and not yet purged or failed.
         scoreboard: The barrier of every key, and the records that wait behind it.
+        topics: The topics that fail as a whole, which marks leave out.
     """
 
     def __init__(
@@ -90,7 +92,9 @@ class MarkPurgeReset:
         self._new_leader_id = new_leader_id
         self._capacity = limits.max_in_flight_records + limits.send_buffer
         key_rows = min(KEY_ROWS, max(1, self._capacity // 16))
-        self.scoreboard = Scoreboard(RetryPolicy(failures, chance), key_rows)
+        policy = RetryPolicy(failures, chance)
+        self.scoreboard = Scoreboard(policy, key_rows)
+        self.topics = HeldTopics(policy.pause_after)
         self._mark_bytes = limits.max_lane_bytes // 2
         self._delivered: list[MarkedRecord] = []
         self._failed: list[Failure] = []
@@ -132,7 +136,9 @@ class MarkPurgeReset:
         if records := self._next_to_send():
             commands.append(Send(records))
         if self._failed:
-            commands.append(ReportFailures(self._hold_failed(now)))
+            failed = self._hold_failed(now)
+            topics, self.topics.news = self.topics.news, []
+            commands.append(ReportFailures(failed, topics))
         if finishing := self._next_to_finish(now):
             commands.append(finishing)
         if mark := self._next_mark_command(now):
@@ -152,7 +158,7 @@ class MarkPurgeReset:
             due = 0.0 if self._purge_is_awaited() else self._next_purge
             wake = min(wake, max(due, self._database.due))
         if self._may_mark() and self._room() > 0:
-            due = self._sources.due(excludes=self.scoreboard.excludes)
+            due = self._sources.due(excludes=self._excludes)
             wake = min(wake, max(due, self._database.due))
         return wake
 
@@ -179,6 +185,9 @@ class MarkPurgeReset:
         self.in_flight -= len(failed)  # B4, B5
         if self.scoreboard.hold(now, failed):
             self._retried_most = max(MIN_RETRIED_ROWS, self._retried_most // 2)
+        holds = self.scoreboard.holds
+        kept = [each for each in failed if not (each.retryable or holds[each.record.key].parking)]
+        self.topics.failed(now, kept)
         return failed
 
     def _next_to_finish(self, now: float) -> Purge | Reset | Park | None:
@@ -205,16 +214,21 @@ class MarkPurgeReset:
         return Park(self.leader_id, board.poisons(parking), ids) if parking else Reset(self.leader_id, ids)
 
     def _next_mark_command(self, now: float) -> Mark | None:
-        excludes = self.scoreboard.excludes
+        excludes = self._excludes
         if not self._may_mark() or now < max(self._sources.due(excludes=excludes), self._database.due):
             return None
         if (room := self._room()) <= 0:
             return None
         self._sources.begin(now, excludes=excludes)
         source, limit = self._sources.look
-        excluded = self.scoreboard.excluded()
-        self._mark = Mark(self.leader_id, min(limit, room), self._mark_bytes, excluded, source)
+        excluded, topics = self.scoreboard.excluded(), self.topics.held.next_look(now)
+        self._mark = Mark(self.leader_id, min(limit, room), self._mark_bytes, excluded, source, topics)
         return self._mark
+
+    @property
+    def _excludes(self) -> bool:
+        """Whether marks leave out anything but parked keys."""
+        return self.scoreboard.excludes or bool(self.topics.held)
 
     def _may_mark(self) -> bool:
         """Whether no mark, reset or park is outstanding, and none of the latter is due."""
@@ -253,7 +267,8 @@ class MarkPurgeReset:
         if not self._remark and not self._draining:  # otherwise ignored: the next leader id marks them again
             size = self.scoreboard.admit(now, records)
         full = len(records) >= mark.limit or size > self._mark_bytes // 2
-        passed = bool(mark.excluded_keys) and not full  # maybe rows up to the end of the table
+        passed = bool(mark.excluded_keys or mark.excluded_topics) and not full
+        # It may have passed rows up to the end of the table.
         self._sources.found(now, full=full, empty=not records, passed=passed)
 
     def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
@@ -278,6 +293,7 @@ class MarkPurgeReset:
         self._answered(Purge)
         self._remark |= rows < len(self._purging)
         self.in_flight -= len(self._purging)
+        self.topics.delivered(self._purging)
         if self.scoreboard.release(now, self._purging):
             self._retried_most = min(2 * self._retried_most, MAX_HELD_ROWS)
             self._next_retry = now

@@ -16,11 +16,10 @@ from itertools import chain, islice
 
 from outbox_sdk import Failure, MarkedRecord, Poison
 
+from outbox_core.delivery.held import MAX_EXCLUDED_KEYS
 from outbox_core.delivery.retries import Hold, RetryPolicy
 from outbox_core.delivery.size import size_of
 
-MAX_EXCLUDED_KEYS = 1000
-"""The largest number of keys that one mark excludes; rows of further ones are marked."""
 FORGET_SECONDS = 60.0
 """A formerly held key of which no row is marked for this long is forgotten: its rows were deleted."""
 
@@ -90,6 +89,7 @@ class Scoreboard:
         A held key with one known row may have no other. Excluding it could cost more than marking another row
         of it, which is then held as well.
         """
+        # Rows of further ones are marked, and held.
         return tuple(islice(chain(self._full, self._tailed), MAX_EXCLUDED_KEYS))
 
     def admit(self, now: float, records: Sequence[MarkedRecord]) -> int:

@@ -99,8 +99,8 @@ class AtLeastOnceLane:
         requests: list[Request] = []
         for number, command in enumerate(commands):
             match command:
-                case ReportFailures(failures):
-                    self._telemetry.failed(failures)
+                case ReportFailures(failures, topics):
+                    self._telemetry.failed(failures, topics)
                 case Refresh():
                     self._entering, self._deferred = True, list(commands[number + 1 :])
                     return [*requests, command]
@@ -242,8 +242,8 @@ class ExactlyOnceLane:
         requests: list[Request] = []
         for command in commands:
             match command:
-                case ReportFailures(failures):
-                    self._telemetry.failed(failures)
+                case ReportFailures(failures, topics):
+                    self._telemetry.failed(failures, topics)
                 case Publish(records):
                     self._telemetry.metrics.sent += len(records)
                     requests.append(command)

@@ -9,7 +9,7 @@ from functools import cache
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
-from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS
+from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS, TOPIC
 from outbox_postgres.predicates import (
     BYTES,
     CREATED,
@@ -38,13 +38,14 @@ class BatchStatements:
         sequence: The object id of the sequence that gives out ids, if one does.
 
     Attributes:
-        select: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 and $10
-            the first and the last ids of the runs that are left out, $7 limit, $8 the id to start from, $9
-            the basis as this connection saw it last, $11 how many bytes, then the parameters of the source.
-            Returns nothing when the fence is lost; else a row that holds in its second column the newest time
-            of the selected rows, and in its last column 0, the number of rows that were found, and the basis,
-            null when it is $9; and behind it the selected rows, ordered by id. Where the basis is not $9 it
-            selects none, since what is left out may not be all. The last column of a row is as in
+        select: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 and
+            $10 the first and the last ids of the runs that are left out, $7 limit, $8 the id to start
+            from, $9 the basis as this connection saw it last, $11 how many bytes, $12 the topics and $13
+            the keys to leave out beside parked ones, then the parameters of the source. Returns nothing
+            when the fence is lost; else a row that holds in its second column the newest time of the
+            selected rows, and in its last column 0, the number of rows that were found, and the basis,
+            null when it is $9; and behind it the selected rows, ordered by id. Where the basis is not $9
+            it selects none, since what is left out may not be all. The last column of a row is as in
             ``MarkingStatements.mark``.
         advance: As ``select``; holds the fence, and deletes the batches whose runs are the last three
             parameters. It does not count them, which would cost half as much as the deletion.
@@ -127,7 +128,8 @@ class BatchStatements:
         left_out = f"SELECT generate_series(first, last) FROM {runs}"
         return [
             *([LANE] * lane),
-            f"{KEY} NOT IN ({self._parked})",
+            f"{TOPIC} <> ALL ($12::text[])",
+            f'{KEY} NOT IN ({self._parked} UNION ALL SELECT unnest($13::text[]) COLLATE "C")',
             f"id NOT IN ({left_out})",
         ]
 

@@ -9,7 +9,7 @@ from functools import cache
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
-from outbox_postgres.parking_statements import KEY, PARKED_KEYS
+from outbox_postgres.parking_statements import KEY, PARKED_KEYS, TOPIC
 from outbox_postgres.predicates import (
     BYTES,
     CREATED,
@@ -35,13 +35,14 @@ class MarkingStatements:
         sequence: The object id of the sequence that gives out ids, if one does.
 
     Attributes:
-        mark: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 leader id,
-            $7 limit, $8 the id to start from if the basis that the mark sees is $9 (otherwise it starts at
-            the head, or marks nothing if ids begin anew), $10 the keys to leave out, $11 how many bytes, then
-            the parameters of the source. Returns nothing when the fence is lost; else a row that holds
-            nothing but, in its last column, 0, the number of rows that were found to mark, and the basis,
-            null when it is $9; and behind it the marked rows. Their last column is null, or the bytes of a
-            row that has more than the bound; which lacks the rest.
+        mark: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 leader
+            id, $7 limit, $8 the id to start from if the basis that the mark sees is $9 (otherwise it
+            starts at the head, or marks nothing if ids begin anew), $10 the keys to leave out, $11 how
+            many bytes, $12 the topics to leave out, $13 nothing, then the parameters of the source.
+            Returns nothing when the fence is lost; else a row that holds nothing but, in its last column,
+            0, the number of rows that were found to mark, and the basis, null when it is $9; and behind
+            it the marked rows. Their last column is null, or the bytes of a row that has more than the
+            bound; which lacks the rest.
         locked_still: $1 ids. Those of rows that others have locked.
         blockers: $1 ids. Process, application and user of who has locked rows, and since when.
     """
@@ -101,6 +102,7 @@ class MarkingStatements:
         wanted = [
             "(leader_id IS NULL OR leader_id <> $6)",
             *([LANE] * lane),
+            f"{TOPIC} <> ALL ($12::text[])",
             # A hashed subplan: the keys to leave out are read once for each mark.
             f'{KEY} NOT IN ({self._parked} UNION ALL SELECT unnest($10::text[]) COLLATE "C")',
         ]

@@ -10,7 +10,7 @@ from outbox_sdk.portable import TableName
 
 from outbox_postgres.names import quoted
 
-FIRST_PARAMETER = 12
+FIRST_PARAMETER = 14
 """The number of the first parameter of a source; they are the last before those of batches."""
 
 

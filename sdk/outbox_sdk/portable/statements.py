@@ -59,6 +59,7 @@ class Statements:
         self._marked = ", ".join((*COLUMNS, f"{age} AS age", *self._extras))
         self._sampled_age = f"CASE WHEN {idiom.remainder('id', '{every}')} = 0 THEN {age} END AS age"
         self._key = idiom.comparable("COALESCE(kafka_key, '')")
+        self._topic = idiom.comparable("COALESCE(kafka_topic, '')")
         self._sources = sources(idiom, eligible, indexes)
         parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
         self._unparked = idiom.not_in_query(self._key, parked)
@@ -220,9 +221,17 @@ class Statements:
             f" FROM {self.letters} WHERE name = {{name}} AND id = {{id}}"
         )
 
-    def without(self, keys: Collection[str]) -> tuple[str, Mapping[str, object]]:
-        """Makes the condition that a row's key is none of ``keys``, and its parameters; empty for no keys."""
-        return self.idiom.not_in(self._key, list(keys)) if keys else ("", {})
+    def without(
+        self, keys: Collection[str], topics: Collection[str] = ()
+    ) -> tuple[tuple[str, ...], Mapping[str, object]]:
+        """Makes the conditions that a row has none of these keys and topics, and their parameters."""
+        conditions, values = list[str](), dict[str, object]()
+        for column, names, prefix in ((self._topic, topics, "topic_"), (self._key, keys, "key_")):
+            if names:
+                condition, given = self.idiom.not_in(column, list(names))
+                conditions.append(condition.replace("{", f"{{{prefix}"))
+                values |= {f"{prefix}{name}": value for name, value in given.items()}
+        return tuple(conditions), values
 
     def _without(self, *absent: str) -> str:
         """Names the columns that are read of a row, null instead of some."""

@@ -193,6 +193,23 @@ class ExclusionConformance(Conformance):
         assert found == sorted(value for n, value in enumerate(values) if n % 20 != 4)
         assert sorted(value for hand in hands for value in hand.values()) == sorted(values[4::20])
 
+    def test_selections_leave_out_keys_and_topics_and_marks_do_too(self, box: Box) -> None:
+        box.stash(
+            *(Record(topic, key, f"{topic}/{key}") for topic in ("a", "b", "c") for key in ("k", "l", "m"))
+        )
+        hand = box.lead()
+        for max_bytes in (BOUND, 1 << 40):
+            selected = hand.advance(ALL, excluded=["k", "nobody's"], topics=["b", "'"], max_bytes=max_bytes)
+            assert texts(selected) == ["a/l", "a/m", "c/l", "c/m"]
+            first = hand.last()
+            rest = hand.advance(ALL, pending=[first], excluded=["m"], max_bytes=max_bytes)
+            assert texts(rest) == ["a/k", "b/k", "b/l", "c/k"]
+            assert texts(hand.advance(2, [], topics=["a"], max_bytes=max_bytes)) == ["b/k", "b/l"]
+        assert texts(hand.mark(ALL, topics=["a", "c"], excluded=["l"])) == ["b/k", "b/m"]
+        assert texts(hand.mark(ALL, topics=["c"])) == ["a/k", "a/l", "a/m", "b/l"]
+        assert texts(hand.mark(ALL)) == ["c/k", "c/l", "c/m"]
+        assert texts(hand.advance(1, [first], excluded=["k"])) == ["b/l"], "what is deleted is not selected"
+
     def test_an_excluded_key_takes_none_of_the_bytes(self, box: Box) -> None:
         box.stash(*(large(number, "hot") for number in range(1, 11)), large(11, "k"), large(12, "k"))
         hand = box.lead()
