@@ -242,7 +242,7 @@ class MarkPurgeReset:
         board = self.scoreboard
         if self._remark or self._draining:
             return 0
-        if board.bytes > self._mark_bytes or board.held + board.crowded >= MAX_HELD_ROWS:
+        if board.bytes + board.held_bytes > self._mark_bytes or board.held + board.crowded >= MAX_HELD_ROWS:
             return 0
         room = self._capacity - self.in_flight - (board.waiting - board.crowded)
         return room if room >= min(self._sources.limit, self._capacity // 8 + 1) else 0

@@ -13,6 +13,8 @@ COUNTED_TOPICS = 1000
 """Of how many topics failing keys are counted, and how many are held, at most."""
 MAX_EXCLUDED_KEYS = 1000
 """The largest number of keys that one mark or selection excludes."""
+MAX_EXCLUDED_BYTES = 1 << 20
+"""How many characters these keys have together, as each mark and selection names them."""
 TRIED = 10
 """How many held keys or topics one look takes in to try them again: others share its transaction."""
 
@@ -35,6 +37,7 @@ class Held:
         self._most = most
         self._pause = pause
         self._names: dict[str, _Held] = {}
+        self._size = 0
 
     def __len__(self) -> int:
         return len(self._names)
@@ -45,14 +48,16 @@ class Held:
     def add(self, now: float, name: str) -> bool:
         """Holds a name, or leaves it held; returns whether there was room for it."""
         if name not in self._names:
-            if len(self._names) >= self._most:
+            if len(self._names) >= self._most or self._size + len(name) > MAX_EXCLUDED_BYTES:
                 return False
+            self._size += len(name)
             self._names[name] = _Held(1, now + self._pause(1))
         return True
 
     def discard(self, name: str) -> None:
         """Holds a name no longer; one that is not held is no error."""
-        self._names.pop(name, None)
+        if self._names.pop(name, None) is not None:
+            self._size -= len(name)
 
     def next_look(self, now: float) -> tuple[str, ...]:
         """Returns the names that the next look leaves out: all but a few whose pause is over.

@@ -15,6 +15,9 @@ from outbox_postgres.predicates import (
     CREATED,
     FENCE,
     LANE,
+    LENGTHS,
+    PLACE,
+    TOO_LONG,
     basis,
 )
 from outbox_postgres.sources import FIRST_PARAMETER, Source
@@ -139,13 +142,14 @@ class BatchStatements:
         start = "(SELECT $8::bigint FROM seen WHERE same)"
         within = " AND ".join([*source.between(start, "(SELECT last FROM bound)"), *wanted])
         last, size, found = "last", "0", f"FROM {self._outbox} WHERE {within}"
-        whole = f"SELECT {self._columns()}, NULL::bigint[] {found}"
+        long = f"CASE WHEN {TOO_LONG} THEN {LENGTHS} END" if bounded else "NULL::bigint[]"
+        whole = f"SELECT {self._columns(TOO_LONG if bounded else '')}, {long} {found}"
         parts = [whole]
         if bounded:
             sized = source.earliest(start, wanted, {"bytes": BYTES})
             last, size = f"CASE WHEN bytes <= $11 THEN last ELSE ({_prefix(sized)}) END", BYTES
-            huge = f"{BYTES} > $11"
-            cut = f"SELECT {self._columns(huge)}, CASE WHEN {huge} THEN ARRAY[{BYTES}] END {found}"
+            huge = f"{BYTES} > $11 OR {TOO_LONG}"
+            cut = f"SELECT {self._columns(huge)}, CASE WHEN {huge} THEN {LENGTHS} END {found}"
             parts = [f"{whole} AND NOT (SELECT cut FROM bound)", f"{cut} AND (SELECT cut FROM bound)"]
         earliest = source.earliest(start, wanted, {"create_time": "create_time", "bytes": size})
         return f"""seen AS MATERIALIZED (
@@ -168,7 +172,8 @@ class BatchStatements:
         """Writes the columns of a row, without its value and headers if it is huge."""
         large = _LARGE if not huge else [f"CASE WHEN {huge} THEN NULL ELSE {name} END" for name in _LARGE]
         created = CREATED.format("(SELECT found FROM bound)")
-        return f"id, kafka_topic, kafka_key, {', '.join(large)}{self._extras}, {created}"
+        place = PLACE if huge else "kafka_topic, kafka_key"
+        return f"id, {place}, {', '.join(large)}{self._extras}, {created}"
 
 
 def _prefix(sized: str) -> str:

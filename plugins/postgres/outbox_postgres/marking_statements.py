@@ -15,7 +15,10 @@ from outbox_postgres.predicates import (
     CREATED,
     FENCE,
     LANE,
+    LENGTHS,
+    PLACE,
     SEQUENCE_SHIFT,
+    TOO_LONG,
     UNKNOWN,
     basis,
 )
@@ -128,16 +131,16 @@ class MarkingStatements:
         chosen = self._bounded(earliest) if bounded else self._unbounded(earliest)
         returned = ["kafka_value", "kafka_header_keys", "kafka_header_values"]
         created = CREATED.format("(SELECT cardinality(ids) FROM chosen)")
-        size = "NULL::bigint[]"
+        size, place = "NULL::bigint[]", "kafka_topic, kafka_key"
         if bounded:
-            huge = f"(SELECT cut FROM chosen) AND {BYTES} > $11"
+            huge, place = f"(SELECT cut FROM chosen) AND {BYTES} > $11 OR {TOO_LONG}", PLACE
             returned = [f"CASE WHEN {huge} THEN NULL ELSE {column} END" for column in returned]
-            size = f"CASE WHEN {huge} THEN ARRAY[{BYTES}] END"
+            size = f"CASE WHEN {huge} THEN {LENGTHS} END"
         return f"""
             {self._seen}, {chosen}, marked AS (
                 UPDATE {self._outbox} SET leader_id = $6
                 WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
-                RETURNING id, kafka_topic, kafka_key, {", ".join(returned)}{self._extras}, {created}, {size}
+                RETURNING id, {place}, {", ".join(returned)}{self._extras}, {created}, {size}
             )
             SELECT NULL AS id, NULL, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")}, NULL,
                    ARRAY[0, cardinality(ids), (SELECT basis FROM seen)]::bigint[]
