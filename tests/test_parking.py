@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
+import time
 from typing import Any
 
 import pytest
 
-from .harvesters import Fleet, Harvester, until
+from .harvesters import Fleet, Harvester, Measure, until
 from .shop import INSERT, OpenShop, Shop
 from .topics import ends, messages
 
@@ -166,3 +168,34 @@ def test_an_impossible_topic_parks_its_keys_and_a_frozen_leader_parks_nothing_be
     (letter,) = parked(second, "list")
     assert letter["attempts"] == 2, "the successor's, not those of the lost leader"
     assert left(shop) == ["k1", "k2"]
+
+
+@pytest.mark.slow("protocol")
+@pytest.mark.parametrize("how", ["missing", "forbidden", "missing once", "forbidden once"])
+def test_more_failing_keys_than_may_be_parked_hold_up_no_other(
+    shop: Shop, fleet: Fleet, measure: Measure, how: str
+) -> None:
+    topic, *once = how.split()
+    delivery = "exactly-once" if once else "at-least-once"
+    many = int(os.environ.get("FAILING_KEYS", "3000"))
+    with shop.connect() as connection:
+        connection.execute(
+            "INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys,"
+            " kafka_header_values) SELECT now(), %s, 'bad' || n, 'x', '{}', '{}'"
+            " FROM generate_series(1, %s) AS n",
+            (f"{topic}-{shop.topic}", many),
+        )
+    stash(shop, *((f"good{number}", "x") for number in range(200)))
+    permitted = [shop.topic, f"missing-{shop.topic}"]
+    harvester = fleet.start("first", delivery=delivery, topics=permitted, limits={"minMetricsInterval": "1s"})
+    harvester.wait_for("leader acquired", 60)
+    begun = time.monotonic()
+    until(lambda: len(arrived(shop)) == 200, "the good ones arrive", 60)
+    measure(f"longest silence behind {many:,} keys of a {topic} topic, {delivery}", time.monotonic() - begun)
+    silences = []
+    for number in range(10):
+        stash(shop, (f"later{number}", "x"))
+        begun = time.monotonic()
+        until(lambda number=number: f"later{number}" in arrived(shop), "a later one arrives", 60)
+        silences.append(time.monotonic() - begun)
+    measure(f"the same, later, {delivery}", max(silences))

@@ -196,10 +196,11 @@ def test_no_more_keys_are_parked_than_the_policy_permits():
 def test_keys_that_are_about_to_be_parked_count_among_the_most():
     mpr = machine(failures=Failures(park_after=1, most_parked_keys=3))
     only(mpr.decide(0), Mark)
-    rows = [record(number, f"k{number}", fault="no such topic") for number in range(1, 5)]
+    rows = [record(number, f"k{number}") for number in range(1, 5)]
     mpr.marked(0, rows)
-    for _ in range(4):  # the throttle lets four at a time fail
-        mpr.decide(0)
+    assert len(sent(mpr.decide(0))) == 4
+    mpr.failed([Failure(row, "no such topic", retryable=False) for row in rows])
+    mpr.decide(0)
     assert sum(hold.parking for hold in mpr.scoreboard.holds.values()) == 3
 
 
@@ -266,22 +267,56 @@ def test_a_faulty_row_is_never_sent_and_holds_its_key_only():
     assert mpr.scoreboard.holds["a"].incurable == 1
 
 
-def test_many_failing_keys_stop_nobody():
+@pytest.mark.parametrize("fault", [None, "header arrays differ in length"])
+def test_many_failing_keys_stop_nobody(fault):
     """However many rows of failing keys lie at the head, they take no room from others."""
-    mpr = machine(failures=Failures(first_backoff=1))
-    rows = [record(number, f"bad-{number}", fault="no such topic") for number in range(1000)]
-    rows.append(record(5000, "good"))
-    got: list[MarkedRecord] = []
+    mpr = machine(Limits(), Failures(first_backoff=1))
+    waiting = [record(number, f"bad-{number}", fault=fault) for number in range(15_000)]
+    waiting = [row._replace(topic="bad") for row in waiting] + [record(50_000, "good")]
+    got: list[int] = []
+    taken, parked = 0, 0
     now = 0.0
-    while not got and now < 0.9:  # before the first hold is over
-        now += 0.001
+    while 50_000 not in got and now < 100:
+        now += 0.01
         for command in mpr.decide(now):
             if isinstance(command, Mark):
-                marked, rows = rows[: command.limit], rows[command.limit :]
-                mpr.marked(now, marked)
+                rows = [row for row in waiting if row.topic not in command.excluded_topics][: command.limit]
+                ids = {row.id for row in rows}
+                waiting = [row for row in waiting if row.id not in ids]
+                taken += len(rows)
+                mpr.marked(now, rows)
             elif isinstance(command, Send):
-                got += command.records
-    assert [r.id for r in got] == [5000]
+                got += [each.id for each in command.records]
+                bad = [each for each in command.records if each.topic == "bad"]
+                mpr.failed([Failure(each, "no such topic", retryable=False) for each in bad])
+            elif isinstance(command, Park):
+                parked += len(command.poisons)
+                mpr.park_done(now, len(command.poisons))
+    assert 50_000 in got
+    assert taken < 14_000 or fault, "the topic is held as a whole: its rows stay in the outbox"
+    assert parked <= (10_000 if fault else 1000)
+
+
+def test_a_held_topic_is_tried_again_and_flows_once_a_record_of_it_is_delivered():
+    mpr = machine(Limits(), Failures(first_backoff=1))
+    only(mpr.decide(0), Mark)
+    rows = [record(number, f"k{number}") for number in range(100)]
+    mpr.marked(0, rows)
+    only(mpr.decide(0), Send)
+    mpr.failed([Failure(row, "no such topic", retryable=False) for row in rows])
+    assert only(mpr.decide(0), ReportFailures).held_topics == ["topic"]
+    mpr.marked(0, [])  # it was out before
+    assert only(mpr.decide(0.5), Mark).excluded_topics == ("topic",)
+    mpr.marked(0.5, [])
+    take_back(mpr, 2)
+    assert only(mpr.decide(2), Mark).excluded_topics == ()
+    mpr.marked(2, [record(200, "other")])
+    only(mpr.decide(2), Send)
+    mpr.delivered(2, [record(200, "other")])
+    only(mpr.decide(3), Purge)
+    assert mpr.topics.held
+    mpr.purged(3, 1)
+    assert not mpr.topics.held
 
 
 def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id_once_all_has_settled():

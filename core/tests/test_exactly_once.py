@@ -205,10 +205,10 @@ def test_what_lies_before_the_culprit_is_published_and_not_parked_with_it():
 
 def test_what_cannot_be_parked_any_more_is_not_tried_without_end():
     line = machine(failures=Failures(first_backoff=0.1, park_after=1, most_parked_keys=0))
-    now = abort(line, 0.0, record(1, "bad"))
-    assert now == pytest.approx(0.1)
-    none(line.decide(0.05), Advance)
-    only(line.decide(now), Advance)
+    abort(line, 0.0, record(1, "bad"))
+    assert only(line.decide(0.05), Advance).excluded_keys == ("bad",), "others go on meanwhile"
+    advanced(line, 0.05, [])
+    assert only(line.decide(5), Advance).excluded_keys == ()
 
 
 def test_the_life_of_each_batch_is_told():

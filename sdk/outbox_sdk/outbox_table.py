@@ -108,6 +108,7 @@ class OutboxTable(OutboxView, Protocol):
         max_bytes: int = UNBOUNDED,
         excluded_keys: Collection[str] = (),
         source: int = 0,
+        excluded_topics: Collection[str] = (),
     ) -> list[MarkedRecord]:
         """Claims the lane's earliest rows that ``leader_id`` has not claimed (docs/algorithm.md, step A3).
 
@@ -127,6 +128,7 @@ class OutboxTable(OutboxView, Protocol):
                 longer excluded is claimed from its earliest row on.
             source: The index of the condition, among those the connection was opened with, that rows must
                 meet; ignored if there are none.
+            excluded_topics: Topics of which no row is claimed, as with keys.
 
         Returns:
             The rows, ordered by id; none if nothing waits.
@@ -172,6 +174,8 @@ class OutboxTable(OutboxView, Protocol):
         limit: int,
         max_bytes: int = UNBOUNDED,
         source: int = 0,
+        excluded_keys: Collection[str] = (),
+        excluded_topics: Collection[str] = (),
     ) -> Advanced:
         """Deletes batches that are published, and selects the next: one transaction, durable on return.
 
@@ -192,6 +196,8 @@ class OutboxTable(OutboxView, Protocol):
             limit: How many rows to select at most; 0 only deletes.
             max_bytes: As for :meth:`mark`.
             source: As for :meth:`mark`.
+            excluded_keys: Keys of which no row is selected; as for :meth:`mark`.
+            excluded_topics: Topics of which no row is selected.
 
         Returns:
             How many rows were deleted, and the selected rows.

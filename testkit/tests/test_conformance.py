@@ -257,41 +257,46 @@ class ParksOnlyMarkedRows(Broken):
 
 
 class MarksHoweverManyBytes(Broken):
-    def mark(  # noqa: PLR0917 - the contract's
-        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
+    def mark(
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], *more: Any
     ) -> list[MarkedRecord]:
-        return self.sound.mark(fence, leader_id, limit, UNBOUNDED, keys, source)
+        return self.sound.mark(fence, leader_id, limit, UNBOUNDED, keys, *more)
 
     def advance(self, *arguments: Any) -> Advanced:
-        fence, finished, pending, limit, _, source = arguments
-        return self.sound.advance(fence, finished, pending, limit, UNBOUNDED, source)
+        fence, finished, pending, limit, _, *more = arguments
+        return self.sound.advance(fence, finished, pending, limit, UNBOUNDED, *more)
 
 
 class TakesASingleRowForItsNeighbours(Broken):
     """Counts the bytes of a row that exceeds the bound alone."""
 
-    def mark(  # noqa: PLR0917 - the contract's
-        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
+    def mark(
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], *more: Any
     ) -> list[MarkedRecord]:
-        marked = self.sound.mark(fence, leader_id, limit, max_bytes, keys, source)
+        marked = self.sound.mark(fence, leader_id, limit, max_bytes, keys, *more)
         until = next((n for n, record in enumerate(marked) if record.fault), len(marked))
         self.sound.reset(fence, leader_id, [record.id for record in marked[until + 1 :]])
         return marked[: until + 1]
 
 
 class ExcludesNothing(Broken):
-    def mark(  # noqa: PLR0917 - the contract's
-        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
+    def mark(
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], *more: Any
     ) -> list[MarkedRecord]:
-        return self.sound.mark(fence, leader_id, limit, max_bytes, (), source)
+        return self.sound.mark(fence, leader_id, limit, max_bytes, (), *more)
+
+
+class SelectsWhatIsExcluded(Broken):
+    def advance(self, *arguments: Any) -> Advanced:
+        return self.sound.advance(*arguments[:6])
 
 
 class ExcludesForEver(Broken):
-    def mark(  # noqa: PLR0917 - the contract's
-        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
+    def mark(
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], *more: Any
     ) -> list[MarkedRecord]:
         self.keys = {*keys, *self.__dict__.get("keys", ())}
-        return self.sound.mark(fence, leader_id, limit, max_bytes, self.keys, source)
+        return self.sound.mark(fence, leader_id, limit, max_bytes, self.keys, *more)
 
 
 class ParksOnlyTheHead(Broken):
@@ -314,7 +319,7 @@ class TakesTheFirstSourceOnly(Broken):
         return self.sound.mark(fence, leader_id, limit)
 
     def advance(self, *arguments: Any) -> Advanced:
-        fence, finished, pending, limit, max_bytes, _ = arguments
+        fence, finished, pending, limit, max_bytes, *_ = arguments
         return self.sound.advance(fence, finished, pending, limit, max_bytes, 0)
 
 
@@ -325,7 +330,7 @@ class PassesRowsThatAreTooYoung(Broken):
         return self.sound.mark(fence, leader_id, limit, source=1)
 
     def advance(self, *arguments: Any) -> Advanced:
-        fence, finished, pending, limit, max_bytes, _ = arguments
+        fence, finished, pending, limit, max_bytes, *_ = arguments
         return self.sound.advance(fence, finished, pending, limit, max_bytes, 1)
 
 
@@ -411,6 +416,7 @@ CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
         {},
     ),
     (ExcludesNothing, "test_no_row_of_an_excluded_key_is_claimed_and_every_other_flows", {}),
+    (SelectsWhatIsExcluded, "test_selections_leave_out_keys_and_topics_and_marks_do_too", {}),
     (ExcludesForEver, "test_a_key_that_is_excluded_no_longer_comes_from_its_earliest_row_on", {}),
     (ParksOnlyTheHead, "test_the_head_is_copied_with_what_was_wrong_with_it", {}),
     (ParksOnlyTheHead, *SIMULATION),

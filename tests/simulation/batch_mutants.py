@@ -106,32 +106,32 @@ class RestPublished(SelectPublishPurge):
 class PendingSelected(SelectPublishPurge):
     """Does not say which batch is being published."""
 
-    def _advance(self, *, selects: bool, retries: bool) -> Advance:
-        advance = super()._advance(selects=selects, retries=retries)
+    def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
+        advance = super()._advance(now, selects=selects, retries=retries)
         return replace(advance, pending=[*self._locked, *self._finished])
 
 
 class FinishedSelected(SelectPublishPurge):
     """Does not say which batches are in the log and are deleted after the selection."""
 
-    def _advance(self, *, selects: bool, retries: bool) -> Advance:
-        advance = super()._advance(selects=selects, retries=retries)
+    def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
+        advance = super()._advance(now, selects=selects, retries=retries)
         return replace(advance, pending=[each for each in advance.pending if each not in self._finished])
 
 
 class LockedSelected(SelectPublishPurge):
     """Does not say which rows are in the log and were locked."""
 
-    def _advance(self, *, selects: bool, retries: bool) -> Advance:
-        advance = super()._advance(selects=selects, retries=retries)
+    def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
+        advance = super()._advance(now, selects=selects, retries=retries)
         return replace(advance, pending=[each for each in advance.pending if each not in self._locked])
 
 
 class EarlyPurge(SelectPublishPurge):
     """Deletes a batch while it is being published."""
 
-    def _advance(self, *, selects: bool, retries: bool) -> Advance:
-        advance = super()._advance(selects=selects, retries=retries)
+    def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
+        advance = super()._advance(now, selects=selects, retries=retries)
         return replace(advance, finished=[*advance.finished, *advance.pending])
 
 
@@ -180,8 +180,8 @@ class Hurried(SelectPublishPurge):
             self._publishing = self._ahead.pop()
         return publish
 
-    def _advance(self, *, selects: bool, retries: bool) -> Advance:
-        advance = super()._advance(selects=selects, retries=retries)
+    def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
+        advance = super()._advance(now, selects=selects, retries=retries)
         return replace(advance, pending=[*advance.pending, *(each.batch for each in self._ahead)])
 
     def _take_published(self) -> Any:

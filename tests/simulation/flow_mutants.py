@@ -88,8 +88,8 @@ class BytesIgnored(MarkPurgeReset):
 class UnboundedBatch(SelectPublishPurge):
     """Selects batches of any number of bytes."""
 
-    def _advance(self, *, selects: bool, retries: bool) -> Advance:
-        return replace(super()._advance(selects=selects, retries=retries), max_bytes=10**9)
+    def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
+        return replace(super()._advance(now, selects=selects, retries=retries), max_bytes=10**9)
 
 
 class BytesLeaked(Scoreboard):

@@ -37,6 +37,7 @@ from outbox_sdk import Changed, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
+from outbox_core.delivery.held import HeldTopics
 from outbox_core.delivery.left_rows import LOCKED_SECONDS, LeftRows, kept
 from outbox_core.delivery.retries import Backoff, RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
@@ -78,6 +79,7 @@ class MarkPurgeReset:
         leader_id: The leader id of the present marks.
         in_flight: Records published, and not yet purged or failed.
         scoreboard: The barrier of every key, and the records that wait behind it.
+        topics: The topics that fail as a whole, which marks leave out.
     """
 
     def __init__(
@@ -94,7 +96,9 @@ class MarkPurgeReset:
         self._new_leader_id = new_leader_id
         self._capacity = limits.max_in_flight_records + limits.send_buffer
         key_rows = min(KEY_ROWS, max(1, self._capacity // 16))
-        self.scoreboard = Scoreboard(RetryPolicy(failures, chance), key_rows)
+        policy = RetryPolicy(failures, chance)
+        self.scoreboard = Scoreboard(policy, key_rows)
+        self.topics = HeldTopics(policy.pause_after)
         self._mark_bytes = limits.max_lane_bytes // 2
         self._delivered: list[MarkedRecord] = []
         self._failed: list[Failure] = []
@@ -141,7 +145,9 @@ class MarkPurgeReset:
         if records := self._next_to_send():
             commands.append(Send(records))
         if self._failed:
-            commands.append(ReportFailures(self._hold_failed(now)))
+            failed = self._hold_failed(now)
+            topics, self.topics.news = self.topics.news, []
+            commands.append(ReportFailures(failed, topics))
         if finishing := self._next_to_finish(now):
             commands.append(finishing)
         if mark := self._next_mark_command(now):
@@ -163,7 +169,7 @@ class MarkPurgeReset:
         if self._finishing is None:
             wake = min(wake, max(self._left.due, self._database.due))
         if self._may_mark() and self._room() > 0:
-            due = self._sources.due(excludes=self.scoreboard.excludes)
+            due = self._sources.due(excludes=self._excludes)
             wake = min(wake, max(due, self._database.due))
         return wake
 
@@ -190,6 +196,9 @@ class MarkPurgeReset:
         self.in_flight -= len(failed)  # B4, B5
         if self.scoreboard.hold(now, failed):
             self._retried_most = max(MIN_RETRIED_ROWS, self._retried_most // 2)
+        holds = self.scoreboard.holds
+        kept = [each for each in failed if not (each.retryable or holds[each.record.key].parking)]
+        self.topics.failed(now, kept)
         return failed
 
     def _next_to_finish(self, now: float) -> Purge | Reset | Park | None:
@@ -221,16 +230,21 @@ class MarkPurgeReset:
         return Park(self.leader_id, board.poisons(parking), ids) if parking else Reset(self.leader_id, ids)
 
     def _next_mark_command(self, now: float) -> Mark | None:
-        excludes = self.scoreboard.excludes
+        excludes = self._excludes
         if not self._may_mark() or now < max(self._sources.due(excludes=excludes), self._database.due):
             return None
         if (room := self._room()) <= 0:
             return None
         self._sources.begin(now, excludes=excludes)
         source, limit = self._sources.look
-        excluded = self.scoreboard.excluded()
-        self._mark = Mark(self.leader_id, min(limit, room), self._mark_bytes, excluded, source)
+        excluded, topics = self.scoreboard.excluded(), self.topics.held.next_look(now)
+        self._mark = Mark(self.leader_id, min(limit, room), self._mark_bytes, excluded, source, topics)
         return self._mark
+
+    @property
+    def _excludes(self) -> bool:
+        """Whether marks leave out anything but parked keys."""
+        return self.scoreboard.excludes or bool(self.topics.held)
 
     def _may_mark(self) -> bool:
         """Whether no mark, reset or park is outstanding, and none of the latter is due."""
@@ -244,7 +258,8 @@ class MarkPurgeReset:
         board = self.scoreboard
         if self._remark or self._draining:
             return 0
-        if board.bytes > self._mark_bytes or board.held + board.crowded + self._left.rows >= MAX_HELD_ROWS:
+        held = board.held + board.crowded + self._left.rows
+        if board.bytes + board.held_bytes > self._mark_bytes or held >= MAX_HELD_ROWS:
             return 0
         room = self._capacity - self.in_flight - (board.waiting - board.crowded)
         return room if room >= min(self._sources.limit, self._capacity // 8 + 1) else 0
@@ -271,7 +286,8 @@ class MarkPurgeReset:
                 records = [kept(record) if record.id in self._kept else record for record in records]
             size = self.scoreboard.admit(now, records)
         full = len(records) >= mark.limit or size > self._mark_bytes // 2
-        passed = bool(mark.excluded_keys) and not full  # maybe rows up to the end of the table
+        passed = bool(mark.excluded_keys or mark.excluded_topics) and not full
+        # It may have passed rows up to the end of the table.
         self._sources.found(now, full=full, empty=not records, passed=passed)
 
     def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
@@ -302,6 +318,7 @@ class MarkPurgeReset:
         self._remark |= changed.rows + len(changed.locked) + len(changed.kept) < len(purged)
         if changed.locked or changed.kept:
             purged = self._leave(now, leader_id, changed)
+        self.topics.delivered(purged)
         if self.scoreboard.release(now, purged):
             self._retried_most = min(2 * self._retried_most, MAX_HELD_ROWS)
             self._next_retry = now

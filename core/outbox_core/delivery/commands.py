@@ -21,6 +21,7 @@ class Mark:
     max_bytes: int
     excluded_keys: tuple[str, ...] = ()
     source: int = 0
+    excluded_topics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class Advance:
     limit: int
     max_bytes: int
     source: int = 0
+    excluded_keys: tuple[str, ...] = ()
+    excluded_topics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +92,10 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class ReportFailures:
-    """Report records that were not delivered and whose keys are held."""
+    """Report records that were not delivered and whose keys are held, and topics that are held as a whole."""
 
     failures: list[Failure]
+    held_topics: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

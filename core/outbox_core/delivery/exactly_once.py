@@ -127,7 +127,8 @@ class SelectPublishPurge:
         if publish := self._next_to_publish(now):
             commands.append(publish)
         if self._unreported:
-            commands.append(ReportFailures(self._unreported))
+            topics, self.failed.topics.news = self.failed.topics.news, []
+            commands.append(ReportFailures(self._unreported, topics))
             self._unreported = []
         if command := self._next_for_database(now):
             commands.append(command)
@@ -148,7 +149,7 @@ class SelectPublishPurge:
         if self._finished:
             return 0.0
         if self._may_select():
-            wake = min(wake, max(self._sources.due(), self._resume))
+            wake = min(wake, max(self._sources.due(excludes=self.failed.excludes), self._resume))
         return min(wake, self._locked_due) if self._locked else wake
 
     def drain(self) -> None:
@@ -211,17 +212,18 @@ class SelectPublishPurge:
     def _next_for_database(self, now: float) -> Advance | Park | None:
         if self._database is not None:
             return None
-        selects = self._may_select() and now >= max(self._resume, self._sources.due())
+        due = self._sources.due(excludes=self.failed.excludes)
+        selects = self._may_select() and now >= max(self._resume, due)
         retries = bool(self._locked) and now >= self._locked_due
         if self._park is not None and self._leading:
             self._database, self._park = self._park, None
         elif retries or selects or self._finished:
             if selects:
-                self._sources.begin(now)
-            self._database = self._advance(selects=selects, retries=retries)
+                self._sources.begin(now, excludes=self.failed.excludes)
+            self._database = self._advance(now, selects=selects, retries=retries)
         return self._database
 
-    def _advance(self, *, selects: bool, retries: bool) -> Advance:
+    def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
         """Deletes what is published, and selects the next batch.
 
         Out of a backlog, one statement does both. Otherwise the selection comes first, so that new records do
@@ -235,7 +237,9 @@ class SelectPublishPurge:
         publishing = [self._publishing.batch] if self._publishing else []
         source, limit = self._sources.look if selects else (0, 0)
         pending = [*self._locked, *self._finished, *publishing]
-        return Advance([*self._retrying, *self._purging], pending, limit, self._max_bytes, source)
+        left_out = self.failed.next_look(now) if selects else ((), ())
+        finished = [*self._retrying, *self._purging]
+        return Advance(finished, pending, limit, self._max_bytes, source, *left_out)
 
     def _may_select(self) -> bool:
         """Whether another batch may be selected; during a publication only if there is a backlog."""
@@ -256,7 +260,8 @@ class SelectPublishPurge:
         if advance.limit and not abandon:
             full = len(records) >= advance.limit or 2 * sum(map(size_of, records)) >= advance.max_bytes
             batch, may_grow = fitting([record.id for record in records], result.newest)
-            self._sources.found(now, full=full, empty=not records, grow=may_grow)
+            passed = bool(advance.excluded_keys or advance.excluded_topics) and not full
+            self._sources.found(now, full=full, empty=not records, grow=may_grow, passed=passed)
             if batch.rows < len(records):
                 self._sources.cut(advance.source, batch.rows)
             if records:

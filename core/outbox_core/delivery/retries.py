@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from sys import intern
 
 from outbox_sdk import Failure, MarkedRecord, Poison
 
 from outbox_core.config.settings import Failures
+from outbox_core.delivery.held import MAX_EXCLUDED_KEYS, Held, HeldTopics
 
 IO_BACKOFF_SECONDS = 5.0
 """The longest pause between two tries at a database that fails."""
+FAULTY_SHARE = 10
+"""So many times ``mostParkedKeys`` is the limit for keys whose row the harvester itself found faulty."""
 JITTER = 0.2
 """The random share of a pause that is added or subtracted, so that retries spread."""
 
@@ -26,6 +29,7 @@ class Attempts:
         failures: How often it failed.
         incurable: How many of these failures were not retryable.
         reason: Why it failed last.
+        faulty: Whether the harvester itself found that the row cannot be a message, so that no try can help.
     """
 
     head: int
@@ -33,11 +37,13 @@ class Attempts:
     failures: int = 0
     incurable: int = 0
     reason: str = ""
+    faulty: bool = False
 
     def add(self, failure: Failure) -> None:
         """Counts another failure."""
         self.failures += 1
         self.incurable += not failure.retryable
+        self.faulty = failure.record.fault is not None
         self.reason = intern(failure.reason)  # of many keys that fail, most fail alike
 
     def poison(self) -> Poison:
@@ -85,14 +91,21 @@ class RetryPolicy:
         enough = attempts.incurable >= settings.park_after or (
             retryable_after is not None and attempts.failures >= retryable_after
         )
-        parks = enough and not self.full
+        if attempts.faulty:
+            parks = self._parked < FAULTY_SHARE * settings.most_parked_keys
+        else:
+            parks = enough and not self.full
         self.parking += parks
         return parks
 
     @property
     def full(self) -> bool:
         """Whether the limit of parked keys is reached."""
-        return self.parked + self.parking >= self._settings.most_parked_keys
+        return self._parked >= self._settings.most_parked_keys
+
+    @property
+    def _parked(self) -> int:
+        return self.parked + self.parking
 
     def counted(self, keys: int, done_before: int) -> None:
         """Sets the outbox's number of parked keys, counted when ``done`` was ``done_before``."""
@@ -106,8 +119,12 @@ class RetryPolicy:
 
     def pause(self, attempts: Attempts) -> float:
         """Returns the pause before the next attempt, in seconds."""
+        return self.pause_after(attempts.failures)
+
+    def pause_after(self, tries: int) -> float:
+        """Returns the pause after so many tries that failed, in seconds."""
         settings = self._settings
-        grown = settings.first_backoff * 2.0 ** min(attempts.failures - 1, 30)
+        grown = settings.first_backoff * 2.0 ** min(tries - 1, 30)
         return jittered(min(grown, settings.longest_backoff), self._chance)
 
 
@@ -116,10 +133,16 @@ class FailedKeys:
 
     Args:
         policy: Decides when a failed record is tried again, and when its key is parked.
+
+    Attributes:
+        held: Keys that would be parked if there were room; selections leave them out.
+        topics: Topics that fail as a whole; selections leave them out, too.
     """
 
     def __init__(self, policy: RetryPolicy) -> None:
         self.policy = policy
+        self.held = Held(MAX_EXCLUDED_KEYS, policy.pause_after)
+        self.topics = HeldTopics(policy.pause_after)
         self.attempts: dict[tuple[int, str], Attempts] = {}  # by source and key: ids rise within a source
 
     def add(
@@ -127,7 +150,8 @@ class FailedKeys:
     ) -> tuple[float, list[Poison]]:
         """Counts the failures of an aborted batch.
 
-        There is no pause after a failure that is not retryable, since the whole lane would wait.
+        There is no pause after a failure that is not retryable, since the whole lane would wait. A key that
+        cannot be parked is held, and a topic that fails as a whole; the lane waits for neither.
 
         Args:
             now: The caller's time.
@@ -146,27 +170,45 @@ class FailedKeys:
             attempts = self._count(now, failure, source)
             if first[failure.record.key] == failure.record.id and self.policy.parks(attempts):
                 parking.add(failure.record.key)
-            elif failure.retryable or self.policy.full:
+            elif failure.retryable or not self._hold(now, failure):
                 pause = max(pause, self.policy.pause(attempts))
         return pause, [self.attempts.pop((source, key)).poison() for key in parking]
 
-    def delivered(self, records: Iterable[MarkedRecord], source: int = 0) -> None:
+    def delivered(self, records: Sequence[MarkedRecord], source: int = 0) -> None:
         """Forgets the keys of delivered records, unless the record that failed is a later one.
 
         Args:
             records: The records of a batch.
             source: The batch's source.
         """
+        self.topics.delivered(records)
         if not self.attempts:
             return
         for record in records:
             attempts = self.attempts.get((source, record.key))
             if attempts is not None and attempts.head <= record.id:
                 del self.attempts[source, record.key]
+                self.held.discard(record.key)
+
+    @property
+    def excludes(self) -> bool:
+        """Whether selections leave out anything but parked keys."""
+        return bool(self.held) or bool(self.topics.held)
+
+    def next_look(self, now: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the keys and the topics that the next selection leaves out; see :meth:`.Held.next_look`."""
+        return self.held.next_look(now), self.topics.held.next_look(now)
 
     def blocked(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
         return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
+
+    def _hold(self, now: float, failure: Failure) -> bool:
+        """Returns whether the lane may go on at once: the record fails too rarely yet, or is left out."""
+        self.topics.failed(now, [failure])
+        if failure.record.topic in self.topics.held or not self.policy.full:
+            return True
+        return self.held.add(now, failure.record.key)
 
     def _count(self, now: float, failure: Failure, source: int) -> Attempts:
         record = failure.record

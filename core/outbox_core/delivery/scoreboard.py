@@ -16,11 +16,10 @@ from itertools import chain, islice
 
 from outbox_sdk import Failure, MarkedRecord, Poison
 
+from outbox_core.delivery.held import MAX_EXCLUDED_BYTES, MAX_EXCLUDED_KEYS
 from outbox_core.delivery.retries import Hold, RetryPolicy
 from outbox_core.delivery.size import size_of
 
-MAX_EXCLUDED_KEYS = 1000
-"""The largest number of keys that one mark excludes; rows of further ones are marked."""
 FORGET_SECONDS = 60.0
 """A formerly held key of which no row is marked for this long is forgotten: its rows were deleted."""
 
@@ -54,6 +53,7 @@ class Scoreboard:
         crowded: How many of these are of full keys. They do not count against the lane's capacity.
         bytes: Bytes (or characters) of values and headers of all records admitted and not yet released.
         held: Marked rows of held keys.
+        held_bytes: Bytes (or characters) of held keys.
         holds: The keys that failed and have not been delivered since, whether held now or not.
         policy: As given.
     """
@@ -63,7 +63,7 @@ class Scoreboard:
         self._key_rows = key_rows
         self.waiting = self.crowded = 0
         self.bytes = 0
-        self.held = 0
+        self.held = self.held_bytes = 0
         self.holds: dict[str, Hold] = {}
         self._busy: dict[str, Queue | None] = {}
         self._sizes: dict[int, int] = {}  # by id, of what ``bytes`` counts: asking twice would take longer
@@ -92,7 +92,14 @@ class Scoreboard:
         of it, which is then held as well.
         """
         aside = [key for key in self._aside if key not in self._full]
-        return tuple(islice(chain(self._full, aside, self._tailed), MAX_EXCLUDED_KEYS))
+        # Rows of further ones are marked, and held.
+        size, keys = 0, []
+        for key in islice(chain(self._full, aside, self._tailed), MAX_EXCLUDED_KEYS):
+            size += len(key)
+            if size > MAX_EXCLUDED_BYTES:
+                break
+            keys.append(key)
+        return tuple(keys)
 
     def admit(self, now: float, records: Sequence[MarkedRecord]) -> int:
         """Adds marked records, ordered by id: each is ready, waits for its key, or is held with it.
@@ -207,6 +214,7 @@ class Scoreboard:
             again |= hold.failures > 0
             hold.add(failure)
             self._held[record.key] = None
+            self.held_bytes += len(record.key)
             hold.parking = self.policy.parks(hold)
             hold.until = now if hold.parking else now + self.policy.pause(hold)
             self.held += len(hold.ids)
@@ -327,6 +335,7 @@ class Scoreboard:
 
     def _free(self, key: str) -> None:
         del self._held[key]
+        self.held_bytes -= len(key)
         self._tailed.pop(key, None)
 
     def _thin_out(self, key: str, queue: Queue) -> None:

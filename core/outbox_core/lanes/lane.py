@@ -99,8 +99,8 @@ class AtLeastOnceLane:
         requests: list[Request] = []
         for number, command in enumerate(commands):
             match command:
-                case ReportFailures(failures):
-                    self._telemetry.failed(failures)
+                case ReportFailures(failures, topics):
+                    self._telemetry.failed(failures, topics)
                 case Refresh():
                     self._entering, self._deferred = True, list(commands[number + 1 :])
                     return [*requests, command]
@@ -246,8 +246,8 @@ class ExactlyOnceLane:
         requests: list[Request] = []
         for command in commands:
             match command:
-                case ReportFailures(failures):
-                    self._telemetry.failed(failures)
+                case ReportFailures(failures, topics):
+                    self._telemetry.failed(failures, topics)
                 case Publish(records):
                     self._telemetry.publishing(now, records)
                     requests.append(command)

@@ -21,6 +21,7 @@ from outbox_sdk.parking import LONGEST_KEY
 
 from outbox_core.config.logs import KeyNames
 from outbox_core.delivery.commands import Advance, Answer, Heartbeat, Mark, Park, Publish, Purge, Reset
+from outbox_core.delivery.held import FAILING_KEYS
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LaneEvent
 from outbox_core.lanes.takeovers import TakeoverLog
@@ -264,9 +265,16 @@ class Telemetry:
         policy.counted(parked.keys, done_before)
         self.metrics.parked_seconds = parked.oldest or 0.0
 
-    def failed(self, failures: Sequence[Failure]) -> None:
-        """Counts and logs records that were not delivered."""
+    def failed(self, failures: Sequence[Failure], held_topics: Sequence[str] = ()) -> None:
+        """Counts and logs records that were not delivered, and topics that are held since."""
         self.metrics.failed += len(failures)
+        for topic in held_topics:
+            log.warning(
+                "lane %d: the topic %r is held as a whole: %d keys of it failed, and no record of it was"
+                " delivered meanwhile; its records wait and are tried now and then, all other topics go on",
+                *(self._lane, topic[:LONGEST_KEY], FAILING_KEYS),
+                extra={"always": True},
+            )
         for failure in failures[:MAX_REPORTED]:
             record = failure.record
             log.warning(

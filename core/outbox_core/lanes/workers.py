@@ -169,8 +169,8 @@ class Database:
     def _execute(self, table: OutboxTable, request: Request) -> Answer:
         fence = self._fence()
         match request:
-            case Mark(leader_id, limit, max_bytes, excluded, source):
-                marked = table.mark(fence, leader_id, limit, max_bytes, excluded, source)
+            case Mark(leader_id, limit, max_bytes, keys, source, topics):
+                marked = table.mark(fence, leader_id, limit, max_bytes, keys, source, topics)
                 answer = Answer(request, records=self._topics.checked(marked))
             case Purge(leader_id, ids):
                 answer = Answer(request, changed=table.purge(fence, leader_id, ids))
@@ -178,8 +178,8 @@ class Database:
                 answer = Answer(request, changed=table.reset(fence, leader_id, ids))
             case Park(leader_id, poisons, ids):
                 answer = Answer(request, changed=table.park(fence, leader_id, poisons, ids))
-            case Advance(finished, pending, limit, max_bytes, source):
-                advanced = table.advance(fence, finished, pending, limit, max_bytes, source)
+            case Advance(finished, pending, limit, max_bytes, source, keys, topics):
+                advanced = table.advance(fence, finished, pending, limit, max_bytes, source, keys, topics)
                 advanced = self._kept.checked(table, finished, advanced)
                 checked = self._topics.checked(advanced.records)
                 answer = Answer(request, advanced=advanced._replace(records=checked))

@@ -93,7 +93,12 @@ class OracleIdiom(Idiom):
 
     def byte_length(self, column: str) -> str:
         """Writes how many bytes a key has, or how many bytes or characters a large object."""
-        return f"LENGTHB({column})" if column == "kafka_key" else f"SYS.DBMS_LOB.GETLENGTH({column})"
+        text = column in {"kafka_topic", "kafka_key"}
+        return f"LENGTHB({column})" if text else f"SYS.DBMS_LOB.GETLENGTH({column})"
+
+    def beginning(self, column: str, length: int) -> str:
+        """Writes the first characters of a text."""
+        return f"SUBSTR({column}, 1, {length})"
 
     def text_type(self, octets: int) -> str:
         """Writes the type of a column for any text of some bytes."""

@@ -67,8 +67,8 @@ def test_a_bounded_mark_reads_what_is_large_by_ids_and_what_is_too_large_not_at_
     assert [record.fault is None for record in marked] == [True, True, False]
     assert fake.verbs == ["SELECT", "SELECT", "UPDATE", "SELECT", "SELECT", "commit"]
     choose, given = fake.log[1]
-    assert choose.count(" NOT IN (NVL(:without") == 2, "a list has a thousand at most"
-    assert given["without0"] == "k0"
+    assert choose.count(" NOT IN (NVL(:key_without") == 2, "a list has a thousand at most"
+    assert given["key_without0"] == "k0"
 
 
 def test_an_empty_key_and_an_empty_value_are_told_from_none() -> None:

@@ -9,12 +9,15 @@ from functools import cache
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
-from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS
+from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS, TOPIC
 from outbox_postgres.predicates import (
     BYTES,
     CREATED,
     FENCE,
     LANE,
+    LENGTHS,
+    PLACE,
+    TOO_LONG,
     basis,
 )
 from outbox_postgres.sources import FIRST_PARAMETER, Source
@@ -38,13 +41,14 @@ class BatchStatements:
         sequence: The object id of the sequence that gives out ids, if one does.
 
     Attributes:
-        select: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 and $10
-            the first and the last ids of the runs that are left out, $7 limit, $8 the id to start from, $9
-            the basis as this connection saw it last, $11 how many bytes, then the parameters of the source.
-            Returns nothing when the fence is lost; else a row that holds in its second column the newest time
-            of the selected rows, and in its last column 0, the number of rows that were found, and the basis,
-            null when it is $9; and behind it the selected rows, ordered by id. Where the basis is not $9 it
-            selects none, since what is left out may not be all. The last column of a row is as in
+        select: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 and
+            $10 the first and the last ids of the runs that are left out, $7 limit, $8 the id to start
+            from, $9 the basis as this connection saw it last, $11 how many bytes, $12 the topics and $13
+            the keys to leave out beside parked ones, then the parameters of the source. Returns nothing
+            when the fence is lost; else a row that holds in its second column the newest time of the
+            selected rows, and in its last column 0, the number of rows that were found, and the basis,
+            null when it is $9; and behind it the selected rows, ordered by id. Where the basis is not $9
+            it selects none, since what is left out may not be all. The last column of a row is as in
             ``MarkingStatements.mark``.
         advance: As ``select``; holds the fence, and deletes the batches whose runs are the last three
             parameters. It does not count them, which would cost half as much as the deletion.
@@ -127,7 +131,8 @@ class BatchStatements:
         left_out = f"SELECT generate_series(first, last) FROM {runs}"
         return [
             *([LANE] * lane),
-            f"{KEY} NOT IN ({self._parked})",
+            f"{TOPIC} <> ALL ($12::text[])",
+            f'{KEY} NOT IN ({self._parked} UNION ALL SELECT unnest($13::text[]) COLLATE "C")',
             f"id NOT IN ({left_out})",
         ]
 
@@ -137,13 +142,14 @@ class BatchStatements:
         start = "(SELECT $8::bigint FROM seen WHERE same)"
         within = " AND ".join([*source.between(start, "(SELECT last FROM bound)"), *wanted])
         last, size, found = "last", "0", f"FROM {self._outbox} WHERE {within}"
-        whole = f"SELECT {self._columns()}, NULL::bigint[] {found}"
+        long = f"CASE WHEN {TOO_LONG} THEN {LENGTHS} END" if bounded else "NULL::bigint[]"
+        whole = f"SELECT {self._columns(TOO_LONG if bounded else '')}, {long} {found}"
         parts = [whole]
         if bounded:
             sized = source.earliest(start, wanted, {"bytes": BYTES})
             last, size = f"CASE WHEN bytes <= $11 THEN last ELSE ({_prefix(sized)}) END", BYTES
-            huge = f"{BYTES} > $11"
-            cut = f"SELECT {self._columns(huge)}, CASE WHEN {huge} THEN ARRAY[{BYTES}] END {found}"
+            huge = f"{BYTES} > $11 OR {TOO_LONG}"
+            cut = f"SELECT {self._columns(huge)}, CASE WHEN {huge} THEN {LENGTHS} END {found}"
             parts = [f"{whole} AND NOT (SELECT cut FROM bound)", f"{cut} AND (SELECT cut FROM bound)"]
         earliest = source.earliest(start, wanted, {"create_time": "create_time", "bytes": size})
         return f"""seen AS MATERIALIZED (
@@ -166,7 +172,8 @@ class BatchStatements:
         """Writes the columns of a row, without its value and headers if it is huge."""
         large = _LARGE if not huge else [f"CASE WHEN {huge} THEN NULL ELSE {name} END" for name in _LARGE]
         created = CREATED.format("(SELECT found FROM bound)")
-        return f"id, kafka_topic, kafka_key, {', '.join(large)}{self._extras}, {created}"
+        place = PLACE if huge else "kafka_topic, kafka_key"
+        return f"id, {place}, {', '.join(large)}{self._extras}, {created}"
 
 
 def _prefix(sized: str) -> str:

@@ -17,7 +17,8 @@ from outbox_postgres.locked_rows import blockers
 from outbox_postgres.rows import Claimed, claimed, records
 from outbox_postgres.session import Session, array
 from outbox_postgres.sources import Source
-from outbox_postgres.starts import Starts
+from outbox_postgres.sql_ascii import spelled
+from outbox_postgres.starts import Starts, excluding
 
 log = logging.getLogger("outbox.postgres")
 
@@ -27,6 +28,8 @@ class _Wanted(NamedTuple):
     max_bytes: int
     left_out: Sequence[Batch]
     source: int
+    keys: frozenset[str]
+    topics: frozenset[str]
 
 
 class Batches:
@@ -58,9 +61,11 @@ class Batches:
         limit: int,
         max_bytes: int,
         source: int = 0,
+        keys: frozenset[str] = frozenset(),
+        topics: frozenset[str] = frozenset(),
     ) -> Advanced:
         """Deletes batches and selects the next; see :meth:`outbox_sdk.OutboxTable.advance`."""
-        wanted = _Wanted(limit, max_bytes, [*finished, *pending], source)
+        wanted = _Wanted(limit, max_bytes, [*finished, *pending], source, keys, topics)
         purged, locked = 0, list[Batch]()
         if not limit or self._were_locked(finished):
             purged, locked = self._finish(fence, finished)
@@ -130,7 +135,8 @@ class Batches:
 
     def _take(self, fence: Fence, finished: Sequence[Batch], wanted: _Wanted) -> Claimed:
         """Deletes batches, and selects from where rows may have been added."""
-        start = self._starts.next(fence, wanted.left_out, source=wanted.source)
+        excluded = excluding(wanted.keys, wanted.topics)
+        start = self._starts.next(fence, wanted.left_out, excluded, wanted.source)
         lane, bounded = fence.lanes > 1, wanted.max_bytes < UNBOUNDED
         make = self.sql.advance if finished else self.sql.select
         statement = make(wanted.source, lane=lane, bounded=bounded)
@@ -138,6 +144,7 @@ class Batches:
         parameters = (
             *self._layout.held(fence),
             *(firsts, wanted.limit, start, self._starts.basis, lasts, wanted.max_bytes),
+            *(spelled(names, raw=self._layout.raw) for names in (wanted.topics, wanted.keys)),
             *self._sources[wanted.source].parameters,
             *(_runs(finished) if finished else ()),
         )

@@ -17,7 +17,7 @@ from outbox_postgres.rows import Claimed, claimed
 from outbox_postgres.session import Session
 from outbox_postgres.sources import Source
 from outbox_postgres.sql_ascii import readable, spelled
-from outbox_postgres.starts import Starts
+from outbox_postgres.starts import Starts, excluding
 
 log = logging.getLogger("outbox.postgres")
 
@@ -30,12 +30,14 @@ class Wanted(NamedTuple):
         max_bytes: How many bytes at most.
         excluded: The keys to leave out.
         source: From which of the sources.
+        topics: The topics to leave out.
     """
 
     limit: int
     max_bytes: int = UNBOUNDED
     excluded: frozenset[str] = frozenset()
     source: int = 0
+    topics: frozenset[str] = frozenset()
 
 
 class Marking:
@@ -71,11 +73,11 @@ class Marking:
 
     def claim(self, fence: Fence, leader_id: UUID, wanted: Wanted, start: int) -> tuple[object, ...]:
         """Returns the parameters that all marks have."""
-        limits = (wanted.limit, start, self._starts.basis, self._spelled(wanted.excluded), wanted.max_bytes)
-        return (*self._layout.held(fence), leader_id, *limits, *self._sources[wanted.source].parameters)
-
-    def _spelled(self, keys: frozenset[str]) -> list[str]:
-        return spelled(keys, raw=self._layout.raw)
+        raw = self._layout.raw
+        limits = (wanted.limit, start, self._starts.basis, spelled(wanted.excluded, raw=raw))
+        rest = (wanted.max_bytes, spelled(wanted.topics, raw=raw), 0)
+        held = self._layout.held(fence)
+        return (*held, leader_id, *limits, *rest, *self._sources[wanted.source].parameters)
 
     def _claim(self, fence: Fence, leader_id: UUID, wanted: Wanted) -> Claimed | None:
         lane, bounded = fence.lanes > 1, wanted.max_bytes < UNBOUNDED
@@ -86,7 +88,8 @@ class Marking:
             if self._locked.due():
                 self._look_again()
             keys = wanted.excluded | self._locked.keys
-            start = self._starts.next((fence.lane, fence.lanes, leader_id), keys=keys, source=wanted.source)
+            claimant, left_out = (fence.lane, fence.lanes, leader_id), excluding(keys, wanted.topics)
+            start = self._starts.next(claimant, keys=left_out, source=wanted.source)
             parameters = self.claim(fence, leader_id, wanted._replace(excluded=keys), start)
             with self._session.translated("mark"):
                 try:

@@ -9,13 +9,16 @@ from functools import cache
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
-from outbox_postgres.parking_statements import KEY, PARKED_KEYS
+from outbox_postgres.parking_statements import KEY, PARKED_KEYS, TOPIC
 from outbox_postgres.predicates import (
     BYTES,
     CREATED,
     FENCE,
     LANE,
+    LENGTHS,
+    PLACE,
     SEQUENCE_SHIFT,
+    TOO_LONG,
     UNKNOWN,
     basis,
 )
@@ -35,13 +38,14 @@ class MarkingStatements:
         sequence: The object id of the sequence that gives out ids, if one does.
 
     Attributes:
-        mark: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 leader id,
-            $7 limit, $8 the id to start from if the basis that the mark sees is $9 (otherwise it starts at
-            the head, or marks nothing if ids begin anew), $10 the keys to leave out, $11 how many bytes, then
-            the parameters of the source. Returns nothing when the fence is lost; else a row that holds
-            nothing but, in its last column, 0, the number of rows that were found to mark, and the basis,
-            null when it is $9; and behind it the marked rows. Their last column is null, or the bytes of a
-            row that has more than the bound; which lacks the rest.
+        mark: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 leader
+            id, $7 limit, $8 the id to start from if the basis that the mark sees is $9 (otherwise it
+            starts at the head, or marks nothing if ids begin anew), $10 the keys to leave out, $11 how
+            many bytes, $12 the topics to leave out, $13 nothing, then the parameters of the source.
+            Returns nothing when the fence is lost; else a row that holds nothing but, in its last column,
+            0, the number of rows that were found to mark, and the basis, null when it is $9; and behind
+            it the marked rows. Their last column is null, or the bytes of a row that has more than the
+            bound; which lacks the rest.
         locked_still: $1 ids. Those of rows that others have locked.
     """
 
@@ -93,6 +97,7 @@ class MarkingStatements:
         wanted = [
             "(leader_id IS NULL OR leader_id <> $6)",
             *([LANE] * lane),
+            f"{TOPIC} <> ALL ($12::text[])",
             # A hashed subplan: the keys to leave out are read once for each mark.
             f'{KEY} NOT IN ({self._parked} UNION ALL SELECT unnest($10::text[]) COLLATE "C")',
         ]
@@ -118,16 +123,16 @@ class MarkingStatements:
         chosen = self._bounded(earliest) if bounded else self._unbounded(earliest)
         returned = ["kafka_value", "kafka_header_keys", "kafka_header_values"]
         created = CREATED.format("(SELECT cardinality(ids) FROM chosen)")
-        size = "NULL::bigint[]"
+        size, place = "NULL::bigint[]", "kafka_topic, kafka_key"
         if bounded:
-            huge = f"(SELECT cut FROM chosen) AND {BYTES} > $11"
+            huge, place = f"(SELECT cut FROM chosen) AND {BYTES} > $11 OR {TOO_LONG}", PLACE
             returned = [f"CASE WHEN {huge} THEN NULL ELSE {column} END" for column in returned]
-            size = f"CASE WHEN {huge} THEN ARRAY[{BYTES}] END"
+            size = f"CASE WHEN {huge} THEN {LENGTHS} END"
         return f"""
             {self._seen}, {chosen}, marked AS (
                 UPDATE {self._outbox} SET leader_id = $6
                 WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
-                RETURNING id, kafka_topic, kafka_key, {", ".join(returned)}{self._extras}, {created}, {size}
+                RETURNING id, {place}, {", ".join(returned)}{self._extras}, {created}, {size}
             )
             SELECT NULL AS id, NULL, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")}, NULL,
                    ARRAY[0, cardinality(ids), (SELECT basis FROM seen)]::bigint[]

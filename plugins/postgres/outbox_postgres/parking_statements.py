@@ -25,6 +25,9 @@ _LONGEST = 4 * (LONGEST_KEY + 1)
 KEY = "coalesce(kafka_key, '')::text COLLATE \"C\""
 """A row's key as lanes know it, compared byte by byte whatever the collation of the column."""
 
+TOPIC = "coalesce(kafka_topic, '')::text COLLATE \"C\""
+"""A row's topic, as its key."""
+
 PARKED_KEYS = f"SELECT {KEY} FROM {{}} WHERE name = $1 AND fate = 'parked'"
 """The parked keys in a table of dead letters."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outbox_sdk.portable import TableName
+from outbox_sdk.portable.columns import BEGINNING, MAX_KEY_BYTES, MAX_TOPIC_BYTES
 
 from outbox_postgres.ddl import literal
 from outbox_postgres.parking_statements import FENCE_MATCHES
@@ -48,9 +49,21 @@ AGE = "extract(epoch FROM clock_timestamp() - CASE WHEN isfinite(create_time) TH
 BYTES = (
     # Known without a look at the value itself, wherever that is stored.
     "coalesce(octet_length(kafka_value), 0)::bigint + coalesce(octet_length(kafka_key), 0)"
+    " + coalesce(octet_length(kafka_topic), 0)"
     f" + {_array_bytes('kafka_header_keys')} + {_array_bytes('kafka_header_values')}"
 )
 """How many bytes a row has."""
+TOO_LONG = (
+    f"(octet_length(kafka_topic) > {MAX_TOPIC_BYTES} OR octet_length(kafka_key) > {MAX_KEY_BYTES}) IS TRUE"
+)
+"""Whether a row has a topic or key that is too long to be read."""
+LENGTHS = f"ARRAY[{BYTES}, coalesce(octet_length(kafka_topic), 0), coalesce(octet_length(kafka_key), 0)]"
+"""The bytes of a row, of its topic and of its key."""
+PLACE = ", ".join(
+    f"CASE WHEN octet_length({column}) > {most} THEN left({column}::text, {BEGINNING}) ELSE {column}::text END"
+    for column, most in (("kafka_topic", MAX_TOPIC_BYTES), ("kafka_key", MAX_KEY_BYTES))
+)
+"""A row's topic and key, cut where they are too long."""
 
 
 def basis(outbox: TableName, sequence: int | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 from outbox_sdk import Header, MarkedRecord, intake
-from outbox_sdk.portable.choosing import too_large
+from outbox_sdk.portable.choosing import too_large, too_long
 from outbox_sdk.portable.rows import header_fault, null_fault
 
 from outbox_postgres.sql_ascii import readable
@@ -102,7 +102,9 @@ def record(row: Row) -> MarkedRecord:
     """Makes one row, without when it was created, into a record; with a fault if it can be no message."""
     number, topic, key, value, names, values, huge = row
     headers: list[Header] = []
-    fault = too_large(huge[0]) if huge else _fault(topic, key, names or (), values or ())
+    fault = (
+        (too_long(*huge[1:]) or too_large(huge[0])) if huge else _fault(topic, key, names or (), values or ())
+    )
     if fault is None:
         headers = list(zip(names or (), values or (), strict=True))
     return MarkedRecord(number, readable(topic or ""), readable(key or ""), value, headers, fault=fault)

@@ -12,7 +12,7 @@ from outbox_postgres.catalogue import SEQUENCE_OF
 from outbox_postgres.names import quoted
 from outbox_postgres.settled import FIRST, LAST
 
-FIRST_PARAMETER = 12
+FIRST_PARAMETER = 14
 """The number of the first parameter of a source; they are the last before those of batches."""
 
 

@@ -16,6 +16,11 @@ from outbox_postgres.sources import Source
 log = logging.getLogger("outbox.postgres")
 
 
+def excluding(keys: frozenset[str], topics: frozenset[str]) -> frozenset[str]:
+    """Returns what a look leaves out as one set, see :meth:`Starts.next`; no key of the table has a NUL."""
+    return keys | {f"\0{topic}" for topic in topics} if topics else keys
+
+
 class Starts:
     """From which id the next mark or selection of one connection looks.
 

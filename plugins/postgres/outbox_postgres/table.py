@@ -107,10 +107,12 @@ class PostgresTable(PostgresView):
         max_bytes: int = UNBOUNDED,
         excluded_keys: Collection[str] = (),
         source: int = 0,
+        excluded_topics: Collection[str] = (),
     ) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one statement that holds the fence against a bump."""
         self._take_in(fence, limit)
-        wanted = Wanted(limit, max_bytes, frozenset(excluded_keys), source if self._sourced else 0)
+        keys, topics = frozenset(excluded_keys), frozenset(excluded_topics)
+        wanted = Wanted(limit, max_bytes, keys, source if self._sourced else 0, topics)
         taken = self._marks.mark(fence, leader_id, wanted)
         if taken is None:
             raise fence.lost()
@@ -124,6 +126,8 @@ class PostgresTable(PostgresView):
         limit: int,
         max_bytes: int = UNBOUNDED,
         source: int = 0,
+        excluded_keys: Collection[str] = (),
+        excluded_topics: Collection[str] = (),
     ) -> Advanced:
         """Deletes batches and selects the next in one statement that holds the fence, durably.
 
@@ -132,7 +136,8 @@ class PostgresTable(PostgresView):
         if limit:
             self._take_in(fence, limit)
         source = source if self._sourced else 0
-        return self._batches.advance(fence, finished, pending, limit, max_bytes, source)
+        excluded = (frozenset(excluded_keys), frozenset(excluded_topics))
+        return self._batches.advance(fence, finished, pending, limit, max_bytes, source, *excluded)
 
     def rows(self, batch: Batch) -> list[MarkedRecord]:
         """Returns the rows of a batch that are still in the outbox."""

@@ -69,7 +69,7 @@ def test_a_bounded_mark_reads_what_is_large_by_ids_and_what_is_too_large_not_at_
     assert "5,000 bytes" in (marked[2].fault or "")
     assert fake.verbs == ["SELECT", "SELECT", "UPDATE", "SELECT", "SELECT", "commit"]
     given = fake.log[1][1]
-    assert (given["small"], json.loads(given["without"])) == (66, ["held"])
+    assert (given["small"], json.loads(given["key_without"])) == (66, ["held"])
     assert [json.loads(values["ids"]) for _, values in fake.log[2:5]] == [[1, 2, 3, 4], [2], [3]]
     assert fake.cancelled == 0
 

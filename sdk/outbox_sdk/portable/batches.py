@@ -10,7 +10,7 @@ leaves out, and it is selected as it would have been a moment later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from time import time
 
@@ -76,8 +76,15 @@ class Batches:
         self._locked = frozenset(number for batch in locked for number in batch.ids())
         return deleted, locked
 
-    def select(
-        self, fence: Fence, batches: Sequence[Batch], limit: int, max_bytes: int, source: int
+    def select(  # noqa: PLR0917 - as in OutboxTable
+        self,
+        fence: Fence,
+        batches: Sequence[Batch],
+        limit: int,
+        max_bytes: int,
+        source: int,
+        keys: Collection[str] = (),
+        topics: Collection[str] = (),
     ) -> tuple[list[MarkedRecord], str]:
         """Selects the lane's earliest rows of a source that are in none of the batches.
 
@@ -85,8 +92,10 @@ class Batches:
             The rows, and the greatest ``create_time`` among them.
         """
         condition, values = self._outside(batches)
-        conditions = (condition,) if condition else ()
-        chosen = self._choosing.choose(fence, Wanted(limit, max_bytes, conditions, values, source))
+        without, named = self._sql.without(keys, topics)
+        conditions = (*([condition] if condition else []), *without)
+        wanted = Wanted(limit, max_bytes, conditions, {**values, **named}, source)
+        chosen = self._choosing.choose(fence, wanted)
         if not chosen.rows:
             return [], ""
         newest = self._newest(chosen.ids, source)

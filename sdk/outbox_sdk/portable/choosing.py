@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from outbox_sdk.fence import Fence
 from outbox_sdk.outbox_table import UNBOUNDED
 from outbox_sdk.portable.by_ids import SelectByIds
+from outbox_sdk.portable.columns import BEGINNING, MAX_KEY_BYTES, MAX_TOPIC_BYTES
 from outbox_sdk.portable.rows import records
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
@@ -157,15 +158,24 @@ class Choosing:
         large = [number for number, size in sizes.items() if chosen.small < size <= max_bytes]
         huge = [number for number, size in sizes.items() if size > max_bytes]
         if not large and not huge:
-            return records([row[:-1] for row in chosen.rows], self._idiom, chosen.at)
+            read = records([row[:-1] for row in chosen.rows], self._idiom, chosen.at)
+            if max(sizes.values(), default=0) <= MAX_TOPIC_BYTES:
+                return read
+            return [self._checked(each, sizes[each.id], max_bytes) for each in read]
         found = {int(row[0]): row[:-1] for row in chosen.rows if int(row[-1]) <= chosen.small}
         for statement, ids in zip(statements, (large, huge), strict=True):
             found |= {int(row[0]): row for row in self._session.fetch_by_ids(statement, ids, **values)}
         read = records([found[number] for number in sizes if number in found], self._idiom, chosen.at)
-        return [
-            each._replace(fault=too_large(sizes[each.id], max_bytes)) if sizes[each.id] > max_bytes else each
-            for each in read
-        ]
+        return [self._checked(each, sizes[each.id], max_bytes) for each in read]
+
+    @staticmethod
+    def _checked(record: MarkedRecord, size: int, most: int) -> MarkedRecord:
+        if size > most:
+            return record._replace(fault=too_large(size, most))
+        if size <= MAX_TOPIC_BYTES:
+            return record
+        fault = too_long(len(record.topic.encode()), len(record.key.encode()))
+        return record if fault is None else shortened(record, fault)
 
     def _has_ripe(self, number: int) -> bool:
         """Returns whether rows of a source can be old enough: its first one is, of whatever lane it may be.
@@ -192,6 +202,14 @@ class Choosing:
         return ripe, len(ripe) < len(rows)
 
 
+def shortened(record: MarkedRecord, fault: str) -> MarkedRecord:
+    """Returns a record whose topic or key is too long with the beginnings of both, and nothing else."""
+    topic, key = record.topic[:BEGINNING], record.key
+    if len(key.encode()) > MAX_KEY_BYTES:
+        key = key[:BEGINNING]
+    return record._replace(topic=topic, key=key, value=None, headers=(), fault=fault)
+
+
 def fitting(sizes: Iterable[int], most: int) -> int:
     """Returns how many of the first rows have ``most`` bytes together; one with more alone counts nothing."""
     number = total = 0
@@ -200,6 +218,14 @@ def fitting(sizes: Iterable[int], most: int) -> int:
         if total > most:
             return number - 1
     return number
+
+
+def too_long(topic: int, key: int) -> str | None:
+    """Returns why a row is not read whose topic or key have so many bytes; ``None`` if it can be."""
+    for what, size, most in (("topic", topic, MAX_TOPIC_BYTES), ("key", key, MAX_KEY_BYTES)):
+        if size > most:
+            return f"the row's {what} has {size:,} bytes, more than {most:,}; shorten it, or skip the row"
+    return None
 
 
 def too_large(size: int, limit: int | None = None) -> str:

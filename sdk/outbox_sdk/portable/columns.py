@@ -6,6 +6,16 @@ COLUMNS = ("id", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys",
 EXTRAS = ("kafka_partition", "kafka_timestamp")
 """Columns of an outbox whose intake tells partition and timestamp (milliseconds)."""
 
+MAX_TOPIC_BYTES = 1000
+"""A row with a longer topic is not read; Kafka takes 249."""
+
+MAX_KEY_BYTES = 65_536
+"""A row with a longer key is not read: lanes hold the keys of failing records in memory."""
+
+BEGINNING = 250
+"""Of so long topics and keys, this many characters are read. Rows that share them are treated as of one key,
+which does no harm: none of them is ever sent."""
+
 OUTBOX_COLUMNS = (*COLUMNS, "create_time", "leader_id")
 
 FENCE_COLUMNS = (

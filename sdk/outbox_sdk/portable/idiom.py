@@ -144,6 +144,10 @@ class Idiom(TableIdiom, ABC):
         """Writes the length in bytes of a row's key, value or headers; null for null."""
         return f"OCTET_LENGTH({column})"
 
+    def beginning(self, column: str, length: int) -> str:
+        """Writes the first characters of a text."""
+        return f"SUBSTRING({column}, 1, {length})"
+
     def to_utf8(self, column: str) -> str:  # noqa: ARG002 - for subclasses
         """Writes a text or bytes as bytes, text in UTF-8; empty if the database cannot.
 

@@ -41,12 +41,13 @@ class Marking:
         max_bytes: int,
         excluded: Collection[str],
         source: int,
+        topics: Collection[str] = (),
     ) -> list[MarkedRecord]:
         """Chooses and claims rows of a source; leaves out those that somebody has deleted meanwhile."""
         leader = self._idiom.uuid_parameter(leader_id)
         while True:
-            without, values = self._sql.without(excluded)
-            conditions = (UNCLAIMED, *([without] if without else []))
+            without, values = self._sql.without(excluded, topics)
+            conditions = (UNCLAIMED, *without)
             wanted = Wanted(limit, max_bytes, conditions, {**values, "leader": leader}, source)
             chosen = self._choosing.choose(fence, wanted)
             if not (held := self._held(chosen)):

@@ -13,7 +13,15 @@ from types import MappingProxyType
 
 from outbox_sdk.affinity import Condition
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
-from outbox_sdk.portable.columns import COLUMNS, DEAD_LETTER_COLUMNS, EXTRAS, GUARD
+from outbox_sdk.portable.columns import (
+    BEGINNING,
+    COLUMNS,
+    DEAD_LETTER_COLUMNS,
+    EXTRAS,
+    GUARD,
+    MAX_KEY_BYTES,
+    MAX_TOPIC_BYTES,
+)
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.sources import Source, quoted, sources
@@ -59,6 +67,7 @@ class Statements:
         self._marked = ", ".join((*COLUMNS, f"{age} AS age", *self._extras))
         self._sampled_age = f"CASE WHEN {idiom.remainder('id', '{every}')} = 0 THEN {age} END AS age"
         self._key = idiom.comparable("COALESCE(kafka_key, '')")
+        self._topic = idiom.comparable("COALESCE(kafka_topic, '')")
         self._sources = sources(idiom, eligible, indexes)
         parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
         self._unparked = idiom.not_in_query(self._key, parked)
@@ -90,7 +99,10 @@ class Statements:
         self.carried = SelectByIds("id", outbox, carried)
         self.carried_rows = SelectByIds(self._marked, outbox, carried)
         self.carried_keys = SelectByIds(f"id, {self._key}", outbox, carried)
-        bare = ", ".join((self._without(*COLUMNS[3:]), "NULL AS age", *self._extras))
+        longest = {"kafka_topic": MAX_TOPIC_BYTES, "kafka_key": MAX_KEY_BYTES}
+        place = ", ".join(self._beginning(column, most) for column, most in longest.items())
+        rest = ", ".join(f"NULL AS {column}" for column in COLUMNS[3:])
+        bare = ", ".join(("id", place, rest, "NULL AS age", *self._extras))
         self.carried_heads = SelectByIds(bare, outbox, carried)
         seen = idiom.snapshot_read(outbox)
         self.selected_rows, self.selected_heads = SelectByIds(self._marked, seen), SelectByIds(bare, seen)
@@ -224,9 +236,22 @@ class Statements:
             f" FROM {self.letters} WHERE name = {{name}} AND id = {{id}}"
         )
 
-    def without(self, keys: Collection[str]) -> tuple[str, Mapping[str, object]]:
-        """Makes the condition that a row's key is none of ``keys``, and its parameters; empty for no keys."""
-        return self.idiom.not_in(self._key, list(keys)) if keys else ("", {})
+    def without(
+        self, keys: Collection[str], topics: Collection[str] = ()
+    ) -> tuple[tuple[str, ...], Mapping[str, object]]:
+        """Makes the conditions that a row has none of these keys and topics, and their parameters."""
+        conditions, values = list[str](), dict[str, object]()
+        for column, names, prefix in ((self._topic, topics, "topic_"), (self._key, keys, "key_")):
+            if names:
+                condition, given = self.idiom.not_in(column, list(names))
+                conditions.append(condition.replace("{", f"{{{prefix}"))
+                values |= {f"{prefix}{name}": value for name, value in given.items()}
+        return tuple(conditions), values
+
+    def _beginning(self, column: str, most: int) -> str:
+        """Names a column, of which only the beginning is read where it has more than ``most`` bytes."""
+        size, short = self.idiom.byte_length(column), self.idiom.beginning(column, BEGINNING)
+        return f"CASE WHEN {size} > {most} THEN {short} ELSE {column} END AS {column}"
 
     def _without(self, *absent: str) -> str:
         """Names the columns that are read of a row, null instead of some."""
@@ -234,12 +259,12 @@ class Statements:
 
     def _sized(self) -> str:
         """Names the columns that are marked, null where they exceed ``{small}`` bytes, and the row's size."""
-        sizes = {column: self.idiom.byte_length(column) for column in COLUMNS[2:]}
+        sizes = {column: self.idiom.byte_length(column) for column in COLUMNS[1:]}
         small = [
             f"CASE WHEN {size} <= {{small}} THEN {column} END AS {column}" for column, size in sizes.items()
         ]
         total = " + ".join(f"COALESCE({size}, 0)" for size in sizes.values())
-        return ", ".join((*COLUMNS[:2], *small, self._sampled_age, *self._extras, f"{total} AS row_size"))
+        return ", ".join((COLUMNS[0], *small, self._sampled_age, *self._extras, f"{total} AS row_size"))
 
     def source(self, number: int) -> Source:
         """Returns the source of rows of a condition's index; without conditions, that of all rows."""

@@ -77,6 +77,7 @@ class PortableTable(PortableView):
         max_bytes: int = UNBOUNDED,
         excluded_keys: Collection[str] = (),
         source: int = 0,
+        excluded_topics: Collection[str] = (),
     ) -> list[MarkedRecord]:
         """Claims a source's earliest rows in one transaction that holds the fence against a bump."""
 
@@ -84,7 +85,9 @@ class PortableTable(PortableView):
             with self._session.transaction("mark"):
                 self._hold(fence)
                 self._take_in(fence, limit)
-                return self._marking.mark(fence, leader_id, limit, max_bytes, excluded_keys, source)
+                return self._marking.mark(
+                    fence, leader_id, limit, max_bytes, excluded_keys, source, excluded_topics
+                )
 
         try:
             return mark()
@@ -102,13 +105,16 @@ class PortableTable(PortableView):
         limit: int,
         max_bytes: int = UNBOUNDED,
         source: int = 0,
+        excluded_keys: Collection[str] = (),
+        excluded_topics: Collection[str] = (),
     ) -> Advanced:
         """Deletes batches in one transaction that holds the fence, and selects the next in it."""
         batches = (*finished, *pending)
+        bounds = (limit, max_bytes, source, excluded_keys, excluded_topics)
         if not finished and not (limit and self._takes_in(fence)):
             with self._session.transaction("select a batch", reads=True):
                 self._look(fence)
-                return Advanced(0, *self._select(fence, batches, limit, max_bytes, source))
+                return Advanced(0, *self._select(fence, batches, *bounds))
 
         def advance(*, waits: bool) -> Advanced:
             with self._session.transaction("advance"):
@@ -116,7 +122,7 @@ class PortableTable(PortableView):
                 purged, locked = self._batches.delete(finished, waits=waits)
                 if limit:
                     self._take_in(fence, limit)
-                return Advanced(purged, *self._select(fence, batches, limit, max_bytes, source), locked)
+                return Advanced(purged, *self._select(fence, batches, *bounds), locked)
 
         try:
             return advance(waits=True)
@@ -182,9 +188,9 @@ class PortableTable(PortableView):
         return self._takeovers.end(cluster)
 
     def _select(
-        self, fence: Fence, batches: Sequence[Batch], limit: int, max_bytes: int, source: int
+        self, fence: Fence, batches: Sequence[Batch], limit: int, *bounds: Any
     ) -> tuple[list[MarkedRecord], str]:
-        return self._batches.select(fence, batches, limit, max_bytes, source) if limit else ([], "")
+        return self._batches.select(fence, batches, limit, *bounds) if limit else ([], "")
 
     def _takes_in(self, fence: Fence) -> bool:
         # One lane does it for all lanes, so that the rows keep their order.

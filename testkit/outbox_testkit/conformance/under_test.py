@@ -216,8 +216,9 @@ class Hand:
         max_bytes: int = UNBOUNDED,
         excluded: Collection[str] = (),
         source: int = 0,
+        topics: Collection[str] = (),
     ) -> list[MarkedRecord]:
-        return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded, source)
+        return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded, source, topics)
 
     def values(
         self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
@@ -255,8 +256,12 @@ class Hand:
         *,
         max_bytes: int = UNBOUNDED,
         source: int = 0,
+        excluded: Collection[str] = (),
+        topics: Collection[str] = (),
     ) -> list[MarkedRecord]:
-        self.advanced = self.table.advance(self.fence, finished, pending, limit, max_bytes, source)
+        self.advanced = self.table.advance(
+            self.fence, finished, pending, limit, max_bytes, source, excluded, topics
+        )
         return self.advanced.records
 
     def batch(

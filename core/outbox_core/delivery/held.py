@@ -1,0 +1,117 @@
+"""What is left out of marks and selections because it fails: keys that cannot be parked, and whole topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from outbox_sdk import Failure, MarkedRecord
+
+FAILING_KEYS = 100
+"""A topic of which so many keys failed, and no record was delivered meanwhile, is held as a whole."""
+COUNTED_TOPICS = 1000
+"""Of how many topics failing keys are counted, and how many are held, at most."""
+MAX_EXCLUDED_KEYS = 1000
+"""The largest number of keys that one mark or selection excludes."""
+MAX_EXCLUDED_BYTES = 1 << 20
+"""How many characters these keys have together, as each mark and selection names them."""
+TRIED = 10
+"""How many held keys or topics one look takes in to try them again: others share its transaction."""
+
+
+@dataclass(slots=True)
+class _Held:
+    tries: int
+    until: float
+
+
+class Held:
+    """Names that looks leave out; each is tried again now and then, after growing pauses.
+
+    Args:
+        most: How many names are held at most.
+        pause: Number of tries → seconds until the next.
+    """
+
+    def __init__(self, most: int, pause: Callable[[int], float]) -> None:
+        self._most = most
+        self._pause = pause
+        self._names: dict[str, _Held] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def add(self, now: float, name: str) -> bool:
+        """Holds a name, or leaves it held; returns whether there was room for it."""
+        if name not in self._names:
+            if len(self._names) >= self._most or self._size + len(name) > MAX_EXCLUDED_BYTES:
+                return False
+            self._size += len(name)
+            self._names[name] = _Held(1, now + self._pause(1))
+        return True
+
+    def discard(self, name: str) -> None:
+        """Holds a name no longer; one that is not held is no error."""
+        if self._names.pop(name, None) is not None:
+            self._size -= len(name)
+
+    def next_look(self, now: float) -> tuple[str, ...]:
+        """Returns the names that the next look leaves out: all but a few whose pause is over.
+
+        These are held again after that look, for longer, and come last next time.
+        """
+        if not self._names:
+            return ()
+        due = [name for name, each in self._names.items() if each.until <= now][:TRIED]
+        tried = {name: self._names.pop(name) for name in due}
+        left_out = tuple(self._names)
+        for name, each in tried.items():
+            tries = each.tries + 1
+            self._names[name] = _Held(tries, now + self._pause(tries))
+        return left_out
+
+
+class HeldTopics:
+    """The topics that fail as a whole: missing, not permitted, or without the right to write.
+
+    A topic is held when ``FAILING_KEYS`` of its keys failed and no record of it was delivered meanwhile. The
+    next delivery ends that. It takes few rows of such a topic to know, however many wait.
+
+    Args:
+        pause: As for :class:`Held`.
+
+    Attributes:
+        held: The held topics.
+        news: Those that are held since somebody has last emptied this list.
+    """
+
+    def __init__(self, pause: Callable[[int], float]) -> None:
+        self.held = Held(COUNTED_TOPICS, pause)
+        self.news: list[str] = []
+        self._failing: dict[str, set[str]] = {}
+
+    def failed(self, now: float, failures: Iterable[Failure]) -> None:
+        """Counts failed keys by their topics."""
+        for failure in failures:
+            record = failure.record
+            if record.topic in self.held:
+                continue
+            if record.topic not in self._failing and len(self._failing) >= COUNTED_TOPICS:
+                del self._failing[next(iter(self._failing))]
+            keys = self._failing.setdefault(record.topic, set())
+            keys.add(record.key)
+            if len(keys) >= FAILING_KEYS and self.held.add(now, record.topic):
+                del self._failing[record.topic]
+                self.news.append(record.topic)
+
+    def delivered(self, records: Iterable[MarkedRecord]) -> None:
+        """Handles delivered records: their topics do not fail as a whole."""
+        if not self._failing and not self.held:
+            return
+        for topic in {record.topic for record in records}:
+            self._failing.pop(topic, None)
+            self.held.discard(topic)
