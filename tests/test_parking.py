@@ -199,3 +199,36 @@ def test_more_failing_keys_than_may_be_parked_hold_up_no_other(
         until(lambda number=number: f"later{number}" in arrived(shop), "a later one arrives", 60)
         silences.append(time.monotonic() - begun)
     measure(f"the same, later, {delivery}", max(silences))
+
+
+@pytest.mark.slow("protocol")
+@pytest.mark.parametrize("how", ["long keys", "long keys once"])
+def test_keys_of_many_megabytes_do_not_fill_the_memory(
+    shop: Shop, fleet: Fleet, measure: Measure, how: str
+) -> None:
+    delivery = "exactly-once" if how.endswith("once") else "at-least-once"
+    harvester = fleet.start("first", delivery=delivery)
+    harvester.wait_for("leader acquired", 60)
+    with shop.connect() as connection:
+        for number in range(20):
+            key = "repeat('x', 250) || repeat(%s, 34000000)"
+            connection.execute(
+                "INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys,"
+                f" kafka_header_values) SELECT now(), %s, {key}, 'x', '{{}}', '{{}}'",  # noqa: S608
+                (shop.topic, "abcdefghijklmnopqrstuvwxyz"[number]),
+            )
+    stash(shop, ("good", "x"))
+    peak = 0
+    letters = "SELECT count(*) FROM outbox_dead_letters"
+    with shop.connect() as connection:
+        connection.autocommit = True
+
+        def all_parked() -> bool:
+            nonlocal peak
+            peak = max(peak, *(process.memory_info().rss for process in harvester.family()))
+            return connection.execute(letters).fetchone() == (20,)
+
+        until(all_parked, "all are parked", 60)
+    until(lambda: "good" in arrived(shop), "the good one arrives", 60)
+    measure(f"megabytes of memory, {delivery}", peak // 1_000_000)
+    assert peak < 300_000_000

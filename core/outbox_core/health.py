@@ -220,6 +220,9 @@ def _oldest(backlog: Backlog, limit: float) -> list[HealthProblem]:
 
 def _blocked(speaking: Sequence[LaneStatus], limit: float) -> list[HealthProblem]:
     blocked = longest_blocked(speaking)
+    if topics := max((int(lane.metrics.get("held_topics", 0)) for lane in speaking), default=0):
+        said = f"{topics} topics fail as a whole; their records wait: see the log of the leader"
+        return [HealthProblem(Code.BLOCKED_KEY, said, blocked)]
     if blocked <= limit:
         return []
     said = f"a key has been failing for {format_duration(blocked)}, more than {format_duration(limit)}"

@@ -26,6 +26,7 @@ class LaneMetrics:
         in_flight: Published and not yet purged, now.
         waiting: Marked or selected, and not yet published, now.
         held: Keys that failed and were not delivered since, now.
+        held_topics: Topics that are left out as a whole because their records fail, now.
         blocked_seconds: For how long the key that failed first has been failing, now.
         parked: Parked keys of the whole outbox, by the last heartbeat.
         parked_seconds: For how long the first of them has been.
@@ -42,6 +43,7 @@ class LaneMetrics:
     in_flight: int = 0
     waiting: int = 0
     held: int = 0
+    held_topics: int = 0
     blocked_seconds: float = 0.0
     parked: int = 0
     parked_seconds: float = 0.0
@@ -62,7 +64,7 @@ class LaneMetrics:
 
 
 _NAMES = tuple(field.name for field in fields(LaneMetrics))
-_SHARED = ("blocked_seconds", "parked", "parked_seconds")
+_SHARED = ("held_topics", "blocked_seconds", "parked", "parked_seconds")
 
 
 @dataclass(frozen=True, slots=True)

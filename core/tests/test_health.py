@@ -153,7 +153,13 @@ def test_a_key_has_failed_for_long():
     )
     [problem] = look(services).problems
     assert (problem.code, problem.number) == (Code.BLOCKED_KEY, 75.0)
+
     assert look(services, blocked=80.0).healthy
+
+
+def test_a_topic_that_fails_as_a_whole_is_told_at_once():
+    [problem] = look(Services(holdings_=[lane(0, blocked_seconds=1.0, held_topics=2)])).problems
+    assert (problem.code, problem.message[:8]) == (Code.BLOCKED_KEY, "2 topics")
 
 
 def test_what_a_silent_lane_said_of_a_key_is_out_of_date():

@@ -125,7 +125,8 @@ def portable_statements(
 def _choices(statements: Statements) -> Iterator[tuple[str, str]]:
     outside = {"nothing": (), "batches": (without_runs(2),)}
     outside["ids"] = (statements.idiom.ids_not_in(range(1_500))[0],)
-    outside["keys"] = (UNCLAIMED, statements.without([f"k{number}" for number in range(1_500)])[0])
+    keys, topics = ([f"{letter}{number}" for number in range(1_500)] for letter in "kt")
+    outside["keys"] = (UNCLAIMED, *statements.without(keys, topics)[0])
     for lanes in (1, 8):
         for name, conditions in outside.items():
             yield f"choose {lanes} without {name}", statements.choose(lanes, conditions)

@@ -76,7 +76,7 @@ class AtLeastOnceLane:
         requests = self._requests(now, commands)
         metrics, board = self._telemetry.metrics, machine.scoreboard
         metrics.in_flight, metrics.waiting = machine.in_flight, board.waiting
-        self._telemetry.gauge(now, self._policy, board.blocked)
+        self._telemetry.gauge(now, self._policy, board.blocked, machine.topics)
         return requests + self._telemetry.heartbeat(now, self._policy)
 
     def wake_at(self) -> float:
@@ -203,7 +203,7 @@ class ExactlyOnceLane:
         self._report_moves()
         metrics = self._telemetry.metrics
         metrics.in_flight, metrics.waiting = machine.in_flight, machine.waiting
-        self._telemetry.gauge(now, machine.policy, machine.failed.blocked)
+        self._telemetry.gauge(now, machine.policy, machine.failed.blocked, machine.failed.topics)
         return requests + self._telemetry.heartbeat(now, machine.policy, self._batches)
 
     def wake_at(self) -> float:

@@ -21,7 +21,7 @@ from outbox_sdk.parking import LONGEST_KEY
 
 from outbox_core.config.logs import KeyNames
 from outbox_core.delivery.commands import Advance, Answer, Heartbeat, Mark, Park, Publish, Purge, Reset
-from outbox_core.delivery.held import FAILING_KEYS
+from outbox_core.delivery.held import FAILING_KEYS, HeldTopics
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LaneEvent
 from outbox_core.lanes.takeovers import TakeoverLog
@@ -207,13 +207,20 @@ class Telemetry:
         for created in [record.created for record in records if record.created is not None]:
             self.measurements.deliveries.add(now - created)
 
-    def gauge(self, now: float, policy: RetryPolicy, blocked: Callable[[float], tuple[int, float]]) -> None:
+    def gauge(
+        self,
+        now: float,
+        policy: RetryPolicy,
+        blocked: Callable[[float], tuple[int, float]],
+        topics: HeldTopics,
+    ) -> None:
         """Updates the gauges that are expensive to read, a few times a second.
 
         Args:
             now: The time.
             policy: Knows how much is parked.
             blocked: Returns how many keys have failed, and for how many seconds the first of them.
+            topics: Knows which topics are held as a whole.
         """
         self.opened = True
         if now >= self._next_gauge:
@@ -222,6 +229,7 @@ class Telemetry:
             metrics = self.metrics
             metrics.held, seconds = blocked(now)
             metrics.blocked_seconds = round(seconds, 1)
+            metrics.held_topics = len(topics.held)
             metrics.parked = policy.parked
 
     def heartbeat(

@@ -26,6 +26,7 @@ _OF_LANES: Mapping[str, Metric] = {
     "in_flight": names.IN_FLIGHT,
     "waiting": names.WAITING,
     "held": names.BLOCKED_KEYS,
+    "held_topics": names.HELD_TOPICS,
 }
 """Field of :class:`LaneMetrics` → the metric."""
 

@@ -94,6 +94,9 @@ WAITING = Metric(
 BLOCKED_KEYS = Metric(
     "outbox.blocked.keys", Kind.GAUGE, "{key}", "Keys that failed and were not delivered since"
 )
+HELD_TOPICS = Metric(
+    "outbox.held.topics", Kind.GAUGE, "{topic}", "Topics that are left out as a whole, as their records fail"
+)
 DELIVERY_DURATION = Metric(
     "outbox.delivery.duration",
     Kind.HISTOGRAM,

@@ -60,7 +60,8 @@ TOO_LONG = (
 LENGTHS = f"ARRAY[{BYTES}, coalesce(octet_length(kafka_topic), 0), coalesce(octet_length(kafka_key), 0)]"
 """The bytes of a row, of its topic and of its key."""
 PLACE = ", ".join(
-    f"CASE WHEN octet_length({column}) > {most} THEN left({column}::text, {BEGINNING}) ELSE {column}::text END"
+    f"CASE WHEN octet_length({column}) > {most} THEN left({column}::text, {BEGINNING})"
+    f" ELSE {column}::text END"
     for column, most in (("kafka_topic", MAX_TOPIC_BYTES), ("kafka_key", MAX_KEY_BYTES))
 )
 """A row's topic and key, cut where they are too long."""

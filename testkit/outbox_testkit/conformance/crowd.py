@@ -172,12 +172,13 @@ class Insistent(Hand):
         max_bytes: int = UNBOUNDED,
         excluded: Collection[str] = (),
         source: int = 0,
+        topics: Collection[str] = (),
     ) -> list[MarkedRecord]:
         """Marks, each time under a new leader id."""
 
         def act() -> list[MarkedRecord]:
             self.remark()
-            return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded, source)
+            return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded, source, topics)
 
         return self._insist(act)
 
