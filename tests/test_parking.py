@@ -8,6 +8,7 @@ import signal
 import time
 from typing import Any
 
+import psutil
 import pytest
 
 from .harvesters import Fleet, Harvester, Measure, until
@@ -207,10 +208,12 @@ def test_keys_of_many_megabytes_do_not_fill_the_memory(
     shop: Shop, fleet: Fleet, measure: Measure, how: str
 ) -> None:
     delivery = "exactly-once" if how.endswith("once") else "at-least-once"
+    with shop.connect() as connection:
+        connection.execute("ALTER TABLE outbox ALTER kafka_key TYPE text")
     harvester = fleet.start("first", delivery=delivery)
     harvester.wait_for("leader acquired", 60)
     with shop.connect() as connection:
-        for number in range(20):
+        for number in range(10):
             key = "repeat('x', 250) || repeat(%s, 34000000)"
             connection.execute(
                 "INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys,"
@@ -225,10 +228,11 @@ def test_keys_of_many_megabytes_do_not_fill_the_memory(
 
         def all_parked() -> bool:
             nonlocal peak
-            peak = max(peak, *(process.memory_info().rss for process in harvester.family()))
-            return connection.execute(letters).fetchone() == (20,)
+            own = psutil.Process(harvester.pid)
+            peak = max(peak, *(each.memory_info().rss for each in (own, *harvester.family())), 0)
+            return connection.execute(letters).fetchone() == (10,)
 
         until(all_parked, "all are parked", 60)
     until(lambda: "good" in arrived(shop), "the good one arrives", 60)
     measure(f"megabytes of memory, {delivery}", peak // 1_000_000)
-    assert peak < 300_000_000
+    assert 0 < peak < 300_000_000

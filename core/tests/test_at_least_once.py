@@ -291,7 +291,7 @@ def test_many_failing_keys_stop_nobody(fault):
                 mpr.failed([Failure(each, "no such topic", retryable=False) for each in bad])
             elif isinstance(command, Park):
                 parked += len(command.poisons)
-                mpr.park_done(now, len(command.poisons))
+                mpr.park_done(now, Changed(len(command.poisons)))
     assert 50_000 in got
     assert taken < 14_000 or fault, "the topic is held as a whole: its rows stay in the outbox"
     assert parked <= (10_000 if fault else 1000)
@@ -315,7 +315,7 @@ def test_a_held_topic_is_tried_again_and_flows_once_a_record_of_it_is_delivered(
     mpr.delivered(2, [record(200, "other")])
     only(mpr.decide(3), Purge)
     assert mpr.topics.held
-    mpr.purged(3, 1)
+    mpr.purged(3, Changed(1))
     assert not mpr.topics.held
 
 

@@ -417,7 +417,7 @@ def test_too_many_locked_rows_stop_selections(monkeypatch: pytest.MonkeyPatch):
 def test_a_batch_of_large_records_is_full_and_the_next_is_selected_meanwhile():
     line = machine(Limits(max_batch_records=1000, max_lane_bytes=4000))
     assert only(line.decide(0), Advance).max_bytes == 2000
-    advanced(line, 0, [record(n)._replace(value="x" * 330) for n in range(3)])
+    advanced(line, 0, [record(n)._replace(value="x" * 320) for n in range(3)])
     none(line.decide(0), Advance)
     line.published(0)
     only(line.decide(0.1), Advance)

@@ -66,8 +66,8 @@ class Limits:
         send_buffer: Records that a lane may have marked beyond those it may have in flight.
         mark_query_records: Records one mark may return.
         max_batch_records: Records that one batch of exactly-once delivery may have, in each lane.
-        max_lane_bytes: Bytes of keys, values and headers that a lane holds in memory. One mark or batch has
-            half of it at most, and a record that alone has more is parked without being read.
+        max_lane_bytes: Bytes of topics, keys, values and headers that a lane holds in memory. One mark or
+            batch has half of it at most, and a record that alone has more is parked without being read.
         min_metrics_interval: Seconds between two reports of metrics, at least.
         max_poll_interval: Seconds without a poll of the election after which goharvest sends nothing more;
             ``None`` for half the heartbeat timeout. Accepted for its files, without effect: here the lane

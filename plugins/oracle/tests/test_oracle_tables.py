@@ -58,7 +58,7 @@ def test_a_bounded_mark_reads_what_is_large_by_ids_and_what_is_too_large_not_at_
         (3, "t", None, None, None, None, 1.5, 5_000),
     ]
     fake, table = connect(**{
-        r"^SELECT id, kafka_topic, CASE": rows,
+        r"AS row_size": rows,
         "NULL AS kafka_value": [(3, "t", "huge", None, None, None, None)],
         r"^SELECT id, kafka_topic": [(2, "t", None, "x" * 900, None, None, 1.5)],
     })  # fmt: skip

@@ -75,7 +75,7 @@ class Marking:
         """Returns the parameters that all marks have."""
         raw = self._layout.raw
         limits = (wanted.limit, start, self._starts.basis, spelled(wanted.excluded, raw=raw))
-        rest = (wanted.max_bytes, spelled(wanted.topics, raw=raw), 0)
+        rest = (wanted.max_bytes, spelled(wanted.topics, raw=raw), spelled(self._locked.keys, raw=raw))
         held = self._layout.held(fence)
         return (*held, leader_id, *limits, *rest, *self._sources[wanted.source].parameters)
 
@@ -90,7 +90,7 @@ class Marking:
             keys = wanted.excluded | self._locked.keys
             claimant, left_out = (fence.lane, fence.lanes, leader_id), excluding(keys, wanted.topics)
             start = self._starts.next(claimant, keys=left_out, source=wanted.source)
-            parameters = self.claim(fence, leader_id, wanted._replace(excluded=keys), start)
+            parameters = self.claim(fence, leader_id, wanted, start)
             with self._session.translated("mark"):
                 try:
                     return claimed(self._session.execute(mark, parameters), raw=self._layout.raw)

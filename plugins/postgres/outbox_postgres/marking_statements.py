@@ -41,7 +41,7 @@ class MarkingStatements:
         mark: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 leader
             id, $7 limit, $8 the id to start from if the basis that the mark sees is $9 (otherwise it
             starts at the head, or marks nothing if ids begin anew), $10 the keys to leave out, $11 how
-            many bytes, $12 the topics to leave out, $13 nothing, then the parameters of the source.
+            many bytes, $12 the topics to leave out, $13 more keys, then the parameters of the source.
             Returns nothing when the fence is lost; else a row that holds nothing but, in its last column,
             0, the number of rows that were found to mark, and the basis, null when it is $9; and behind
             it the marked rows. Their last column is null, or the bytes of a row that has more than the
@@ -99,7 +99,7 @@ class MarkingStatements:
             *([LANE] * lane),
             f"{TOPIC} <> ALL ($12::text[])",
             # A hashed subplan: the keys to leave out are read once for each mark.
-            f'{KEY} NOT IN ({self._parked} UNION ALL SELECT unnest($10::text[]) COLLATE "C")',
+            f'{KEY} NOT IN ({self._parked} UNION ALL SELECT unnest($10::text[] || $13::text[]) COLLATE "C")',
         ]
         return source.earliest("(SELECT start FROM seen)", wanted, more)
 

@@ -29,8 +29,8 @@ def ask(connection: psycopg.Connection[Any], question: str, *parameters: object)
     return row[0]
 
 
-MARK = "text, int, int, bigint, bigint, uuid, bigint, bigint, bigint, text[], bigint"
-SELECT = "text, int, int, bigint, bigint, bigint[], bigint, bigint, bigint, bigint[], bigint"
+MARK = "text, int, int, bigint, bigint, uuid, bigint, bigint, bigint, text[], bigint, text[], text[]"
+SELECT = "text, int, int, bigint, bigint, bigint[], bigint, bigint, bigint, bigint[], bigint, text[], text[]"
 RUNS = ", bigint[], bigint[], text[]"
 """The types of the parameters of statements, without those of a source."""
 

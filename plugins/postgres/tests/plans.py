@@ -60,7 +60,7 @@ def selection(
     firsts, lasts = _from(finished, start)
     parameters = (
         *batches._layout.held(lane.fence),
-        *(firsts, limit, start, starts.basis, lasts, max_bytes),
+        *(firsts, limit, start, starts.basis, lasts, max_bytes, [], []),
         *batches._sources[source].parameters,
         *(_runs(finished) if finished else ()),
     )
