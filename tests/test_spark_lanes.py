@@ -92,6 +92,8 @@ def test_a_killed_lane_worker_comes_back_and_a_killed_jvm_hands_over(
     shop: Shop, fleet: Fleet, measure: Measure
 ) -> None:
     leader = fleet.start("a", engine="spark", elector=NELI, http={"listen": "127.0.0.1:0"})
+    leader.wait_for("starting Spark on local[", 60)
+    leader.wait_for("Spark has started, after ", START)
     leader.wait_for("leader acquired", START)
     published = Published(leader.wait_for("serving on http://", 60).text.rpartition(" ")[2])
     standby = fleet.start("b", elector=NELI)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from outbox_core.config import configure
 from outbox_core.engines.spark import engine as engines
+from outbox_core.engines.spark import host as hosts
 from outbox_core.engines.spark import watch
 from outbox_core.engines.spark.engine import SparkEngine
 from outbox_core.engines.spark.host import Running, SparkHost
@@ -169,3 +170,19 @@ def test_waiting_for_a_slot_ends_in_time_and_no_other_outbox_hears_of_it(host):
     assert host.started[0].cancelled.wait(60)
     ready.check()
     host.started[0].give_up("the end of the test")
+
+
+def test_a_start_is_told_before_it_begins(monkeypatch, caplog):
+    caplog.set_level("INFO")
+    told: list[str] = []
+
+    def start(*_: object) -> None:
+        told.append(caplog.text)
+        raise OutboxError("no Java")
+
+    monkeypatch.setattr(hosts, "Application", start)
+    settings = configure({"harvest": {"dataSource": "host=db dbname=shop"}}).harvest
+    with pytest.raises(OutboxError, match="no Java"):
+        SparkHost("shop", settings.engine, groups=2).open("shop")
+    assert "starting Spark on local[3] …" in told[0]
+    assert "has started" not in caplog.text

@@ -100,9 +100,11 @@ class SparkEngine:
             looking.join(GONE_SECONDS)
             self.cancel()
             raise OutboxError(f"lanes cannot run on {self._host.master}: no worker is ready in time")
-        if failed:
-            reason = _reason(failed[0]) if isinstance(failed[0], LOST) else application.trouble
-            raise OutboxError(f"lanes cannot run on {self._host.master}: {reason}") from failed[0]
+        for error in failed:
+            if not isinstance(error, (*LOST, Py4JError, OSError)):
+                raise error
+            reason = _reason(error) if isinstance(error, LOST) and application.alive else application.trouble
+            raise OutboxError(f"lanes cannot run on {self._host.master}: {reason}") from error
 
     def start(self, plan: Plan, leadership: Leadership) -> None:
         """Submits a job for each group."""

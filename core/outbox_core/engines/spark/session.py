@@ -171,11 +171,12 @@ class Application:
         return any(stage.numActiveTasks for stage in stages)
 
     def prepare_next_start(self) -> None:
-        """Has an archive of class data made in the background, unless there is one.
+        """Has an archive of class data made in the background, unless there is one, or one is being made.
 
         :meth:`stop` ends that, complete or not.
         """
-        self._training = self._archive.train() if self._archive else None
+        if self._training is None and self._archive is not None:
+            self._training = self._archive.train()
 
     def stop(self, exit_seconds: float | None = None) -> None:
         """Stops the application and ends its JVM, hanging or not, so that a process can start another.
