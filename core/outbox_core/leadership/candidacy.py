@@ -270,7 +270,7 @@ class Candidacy:
         seconds = self._yielding.seconds(now)
         self._yielding.ended(now)
         if rival:
-            log.error("%s: each takes the fence from the other, this one again in %.0f s", rival, seconds)
+            log.error("%s: each takes the fence from the other, this one again in %.3g s", rival, seconds)
         yield Wait(lambda: not self._leads(), seconds - self._timeouts.retry)
 
     def _resign_if_need_be(self, leadership: Leadership) -> Steps[None]:
