@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
+from outbox_sdk.registry import DISTRIBUTIONS, installation
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -58,3 +61,56 @@ def test_the_index_lists_every_decision_with_its_title() -> None:
     assert [(name, f"# {number}. {title}") for number, name, title in rows] == [
         (page.name, title) for page, title in zip(pages, titles, strict=True)
     ]
+
+
+PIP = re.compile(r"pip install ((?:(?!   *#|`|\n| {4}).)+)")
+"""A command, without the comment behind it."""
+DEFAULTS = ("sdk", "core", "plugins/kafka", "plugins/neli_kafka", "plugins/kafka_client")
+
+
+def distribution(folder: Path) -> tuple[str, frozenset[str]]:
+    """Returns the name of a distribution of ours, and those of ours that it needs, with its extra for tests."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = [*project["dependencies"], *project.get("optional-dependencies", {}).get("test", ())]
+    names = (re.split(r"[^\w-]", each)[0] for each in needed)
+    return project["name"], frozenset(name for name in names if name.startswith("outbox-"))
+
+
+def wanting(command: str, page: Path, present: set[str]) -> set[str]:
+    """Returns which of our distributions a command would look for on an index; adds those that it installs."""
+    found: set[str] = set()
+    for word in shlex.split(command):
+        if word.startswith("-"):
+            continue
+        path = re.sub(r"\[.*", "", word)
+        if not path.startswith("."):
+            found |= {word} if word.startswith("outbox") else set()
+            continue
+        bases = (
+            ROOT,
+            page.parent,
+            ROOT / "examples" / "outbox-h2",
+        )  # the example is as the scaffold makes it
+        folder = next((base / path for base in bases if (base / path / "pyproject.toml").is_file()
+                       and (base / path).resolve() != ROOT), None)  # fmt: skip
+        assert folder, f"{word} is no distribution"
+        name, needed = distribution(folder)
+        present.add(name)
+        found |= needed
+    return found - present
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_command_looks_for_our_distributions_on_an_index(page: Path) -> None:
+    """Nothing of ours is published, and somebody else's distribution may have such a name."""
+    present: set[str] = set()
+    for command in PIP.findall(page.read_text("utf-8")):
+        if "dist/outbox" not in command and "adr" not in page.parts:
+            assert wanting(command, page, present) == set(), command
+
+
+@pytest.mark.parametrize("driver", sorted(DISTRIBUTIONS))
+def test_no_cure_looks_for_our_distributions_on_an_index(driver: str) -> None:
+    present = {distribution(ROOT / folder)[0] for folder in DEFAULTS}
+    (command,) = PIP.findall(installation(driver))
+    assert wanting(command, ROOT / "README.md", present) == set()
