@@ -69,7 +69,7 @@ DEFAULTS = ("sdk", "core", "plugins/kafka", "plugins/neli_kafka", "plugins/kafka
 
 
 def distribution(folder: Path) -> tuple[str, frozenset[str]]:
-    """Returns the name of a distribution of ours, and those of ours that it needs, with its extra for tests."""
+    """Returns the name of a distribution of ours, and of those that it needs, with its extra for tests."""
     project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
     needed = [*project["dependencies"], *project.get("optional-dependencies", {}).get("test", ())]
     names = (re.split(r"[^\w-]", each)[0] for each in needed)
@@ -77,7 +77,7 @@ def distribution(folder: Path) -> tuple[str, frozenset[str]]:
 
 
 def wanting(command: str, page: Path, present: set[str]) -> set[str]:
-    """Returns which of our distributions a command would look for on an index; adds those that it installs."""
+    """Returns which distributions of ours a command would look for on an index; adds what it installs."""
     found: set[str] = set()
     for word in shlex.split(command):
         if word.startswith("-"):
@@ -86,15 +86,13 @@ def wanting(command: str, page: Path, present: set[str]) -> set[str]:
         if not path.startswith("."):
             found |= {word} if word.startswith("outbox") else set()
             continue
-        bases = (
-            ROOT,
-            page.parent,
-            ROOT / "examples" / "outbox-h2",
-        )  # the example is as the scaffold makes it
-        folder = next((base / path for base in bases if (base / path / "pyproject.toml").is_file()
-                       and (base / path).resolve() != ROOT), None)  # fmt: skip
-        assert folder, f"{word} is no distribution"
-        name, needed = distribution(folder)
+        bases = (base / path for base in (ROOT, page.parent))
+        folders = [base for base in bases if base.resolve() != ROOT and (base / "pyproject.toml").is_file()]
+        if path == "." and not folders:  # a plugin that a reader has made with the scaffold
+            found |= {"outbox-sdk", "outbox-testkit"}
+            continue
+        assert folders, f"{word} is no distribution"
+        name, needed = distribution(folders[0])
         present.add(name)
         found |= needed
     return found - present

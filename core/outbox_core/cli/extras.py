@@ -37,8 +37,8 @@ def needs(extra: str, why: str) -> Iterator[None]:
             raise
         raise MissingLibrary(
             f"{why}, but {missing} is not installed",
-            f"install outbox-core with the extra '{extra}', "
-            f"in a clone of outbox: pip install './core[{extra}]'",
+            f"install outbox-core with the extra '{extra}': in a clone of outbox, beside what is installed, "
+            f"pip install './core[{extra}]'",
         ) from error
 
 
