@@ -140,7 +140,8 @@ class World:
 
     def draw_kept(self) -> bool:
         """Returns whether a trigger will keep the row of a new record."""
-        kept = self.scenario.kept
+        # Who may park one key only waits for an operator to free it.
+        kept = self.scenario.kept if self.scenario.failures.most_parked_keys > 1 else 0.0
         return bool(kept) and self.applications.busy and self.chance.random() < kept
 
     def draw_size(self) -> int:
