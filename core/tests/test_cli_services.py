@@ -103,7 +103,11 @@ def test_check_knows_what_spark_needs(file: Path, monkeypatch: pytest.MonkeyPatc
         for row in json.loads(outbox(few, "check", "--json").stdout)["findings"]
         if "engine" in row["part"]
     ]
-    assert [(row["subject"], row["level"]) for row in engine] == [("Java", "ok"), ("Spark slots", "error")]
+    assert [(row["subject"], row["level"]) for row in engine] == [
+        ("Java", "ok"),
+        ("Spark slots", "error"),
+        ("Spark security", "ok"),
+    ]
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
     done = outbox(changed(file, engine="spark"), "check", "--json")
     assert done.returncode == 1

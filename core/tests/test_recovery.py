@@ -114,7 +114,7 @@ def test_a_lane_asks_for_one_thing_after_the_other():
         WriteNote(FENCE, TransactionalLane(1, own, HERE)),
         ReadParked(),
     ]
-    assert opened == Opened(FENCE, own, NOBODY_PARKED, recovered=3)
+    assert opened == Opened(FENCE, own, NOBODY_PARKED, recovered=3, purged=[BATCH])
 
 
 def test_locked_rows_stay_in_the_checkpoint_of_a_lane_that_begins():

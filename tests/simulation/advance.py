@@ -6,15 +6,12 @@ from collections.abc import Collection, Sequence
 
 from outbox_sdk import UNBOUNDED, Batch
 
-from .base_statements import Choosing, Common, Marked, names
+from .base_statements import AroundLocked, Choosing, Common, Marked, names
 from .database import LOST, Change
-from .tables import Lock, Row
-
-ROW_SECONDS = 0.3
-"""How long the deletion waits for rows that others have locked, before it goes on without them."""
+from .tables import Row
 
 
-class Advance(Choosing):
+class Advance(AroundLocked, Choosing):
     """Deletes the rows of batches, durably, and selects the earliest rows that are of no batch.
 
     Where nothing is finished it only reads: it compares the fence as its snapshot has it, and locks nothing.
@@ -51,7 +48,6 @@ class Advance(Choosing):
         self._skipped = locked
         self._deleting: list[Row] = []
         self._chosen: list[Row] = []
-        self._waited = False
 
     def run(self) -> None:
         if self.database.at_once or not self.finished:
@@ -93,22 +89,9 @@ class Advance(Choosing):
     # --- locks of others -----------------------------------------------------------------------------
 
     def skips(self, row: Row) -> bool:
-        return self._waited or row.id in self._skipped
+        return super().skips(row) or row.id in self._skipped
 
-    def wait_for(self, lock: Lock | Row) -> None:
-        """Waits for a row only for a while."""
-        if isinstance(lock, Row):
-            self.waiting = True
-            self.database.scheduler.after(ROW_SECONDS, self._unless_over, self._go_on)
-        else:
-            super().wait_for(lock)
-
-    def _go_on(self) -> None:
-        if self.waiting:
-            self._waited = True
-            self.lock_on()
-
-    def left(self) -> list[Batch]:
+    def left_batches(self) -> list[Batch]:
         """Returns the rows that are not deleted as others have locked them, batch by batch."""
         mine = set(map(id, self.locked))
         rows = [row for row in self._deleting if id(row) not in mine and not row.gone]
@@ -127,14 +110,14 @@ class Advance(Choosing):
             database.audit.fenced_write(session, "purge", current=current, key=row.key)
             owned = self.is_of(row, self.finished)
             database.audit.purged(session, row.serial, owned=owned, told=row.id in session.trail.told)
-        self.write([(row, row.leader, True) for row in self.locked])
-        left = self.left()
-        for row in self.locked:
+        left, deleted = self.left_batches(), self.deleted()
+        self.write([(row, row.leader, True) for row in deleted])
+        for row in deleted:
             database.remove(row)
         if self.finished and not database.at_once:
             self._select()
         database.audit.counts["rows that others had locked"] += sum(batch.rows for batch in left)
-        return self.reply(len(self.locked), left)
+        return self.reply(len(deleted), left)
 
     def reply(self, purged: int, left: Sequence[Batch]) -> Marked:
         database, chosen = self.database, self._chosen

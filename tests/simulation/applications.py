@@ -58,6 +58,7 @@ class Stash(Transaction):
         entry = Entry(world.serial(), key, hash_of(key), self.number, world.moment())
         entry.refusals = world.draw_refusals()
         entry.size = world.draw_size()
+        entry.kept = world.draw_kept()
         entry.inserted_at = world.scheduler.now
         world.audit.inserted(entry)
         self._rows.append((number, entry))
@@ -113,7 +114,7 @@ class Touch(Transaction):
 
     def apply(self) -> None:
         if self._deletes:
-            for row in self.locked:
+            for row in [row for row in self.locked if not row.kept]:
                 self._world.tell(None, row.key, "an application deletes record %d", row.serial)
                 self.database.remove(row)
                 self._world.audit.skipped(row.serial)

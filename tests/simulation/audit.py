@@ -92,6 +92,7 @@ class Audit:
             text = f"{session.name} sends {number} while {other} of key {key!r} is in flight"
             raise Violation("I3", text, key, session.lane)
         session.trail.flying[key] = number
+        self._kept_again(session, self.entries[number])
 
     def published(self, session: Session, record: MarkedRecord) -> None:
         """*foreign*: what makes no message is handed to no producer."""
@@ -123,6 +124,7 @@ class Audit:
     def committed_copy(self, session: Session, number: int) -> None:
         """I6 and *foreign*: a transaction is certain to commit a copy."""
         entry = self._known(number)
+        self._kept_again(session, entry)
         if entry.transacted:
             text = f"{session.name} committed {number} of key {entry.key!r} a second time"
             self._again(entry, session, text)
@@ -153,6 +155,12 @@ class Audit:
         if self._furthest[key].reaches_behind(entry):
             self._reappeared(entry, session, self._furthest[key], "a live")
         self._furthest[key].take(entry)
+
+    def _kept_again(self, session: Session, entry: Entry) -> None:
+        """*kept*: a lane publishes no record again of which it knows that its row cannot be deleted."""
+        if entry.vain is session:
+            text = f"{session.name} publishes {entry.serial}, whose row it has deleted in vain"
+            raise Violation("kept", text, entry.key, session.lane)
 
     def _again(self, entry: Entry, session: Session, text: str) -> None:
         if not entry.forgiven:
@@ -207,6 +215,12 @@ class Audit:
         if not told:
             text = f"{session.name} purged {number}, of which it was not told that it was delivered"
             raise Violation("I8", text, entry.key, session.lane)
+
+    def kept(self, session: Session, number: int) -> None:
+        """Takes that a session has deleted a row in vain. Who does not know of that publishes it again."""
+        self.entries[number].vain = session
+        self.entries[number].forgiven = True
+        self.counts["rows deleted in vain"] += 1
 
     def settled(self, session: Session, number: int) -> None:
         """Takes that a purge of a record is durable, whether or not its row was still there."""

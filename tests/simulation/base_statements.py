@@ -11,7 +11,7 @@ from outbox_postgres.settled import FIRST
 from outbox_sdk import UNBOUNDED, Batch, Fence, MarkedRecord
 
 from .database import LOST, Database, Transaction
-from .tables import Row
+from .tables import Lock, Row
 from .trail import FAULTY, Session
 
 Common = tuple[Database, Session, Fence, Any]
@@ -41,6 +41,8 @@ class Marked:
     bytes: int = 0
 
 
+ROW_SECONDS = 0.3
+"""How long a deletion waits for rows that others have locked, before it goes on without them."""
 VALUES: dict[int, str] = {}
 """Size → a value of that many bytes."""
 BUFFERED_BYTES = 1000
@@ -101,6 +103,41 @@ class Fenced(Transaction):
     def still_current(self) -> bool:
         """Whether the fence is the caller's now that the statement takes effect; for the audit."""
         return Fenced.held(self)
+
+
+class AroundLocked(Fenced):
+    """A statement that waits only for a while for rows that others have locked, and then goes on without."""
+
+    waited = False
+
+    def skips(self, row: Row) -> bool:
+        return self.waited
+
+    def wait_for(self, lock: Lock | Row) -> None:
+        """Waits for a row only for a while."""
+        if isinstance(lock, Row):
+            self.waiting = True
+            self.database.scheduler.after(ROW_SECONDS, self._unless_over, self._go_on)
+        else:
+            super().wait_for(lock)
+
+    def _go_on(self) -> None:
+        if self.waiting:
+            self.waited = True
+            self.lock_on()
+
+    def left(self, ids: list[int]) -> list[int]:
+        """Returns those of the rows that others have locked, and that still carry the leader id."""
+        mine = {row.id for row in self.locked}
+        left = [row.id for row in Fenced.rows(self, ids) if row.id not in mine]
+        self.database.audit.counts["rows that others had locked"] += len(left)
+        return left
+
+    def deleted(self) -> list[Row]:
+        """Returns the rows that it deletes: those that it has locked, but for those that a trigger keeps."""
+        for row in [row for row in self.locked if row.kept]:
+            self.database.audit.kept(self.session, row.serial)
+        return [row for row in self.locked if not row.kept]
 
 
 class Choosing(Fenced):

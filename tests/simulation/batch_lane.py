@@ -33,13 +33,15 @@ class BatchLane(LaneRun):
         super().__init__(group, number)
         self.producer = Session(number, self.name)
         self.producer.token = group.token
-        self.executors = batch_executors(DatabaseExecutor(self), PublisherExecutor(self))
+        self._database = DatabaseExecutor(self)
+        self.executors = batch_executors(self._database, PublisherExecutor(self))
         self._driver = Driver(self.world, self.host, group.settings, self.producer)
         self._driver.run(group.recovery.open(number), self.begun)
 
     def begin(self, result: Opened) -> None:
         world, limits = self.world, self.world.scenario.limits_of_a_lane(self.group.lanes)
         self.sender = self._driver.senders[result.sender]
+        self._database.purged(result.purged)
         machine = world.parts.batch_machine(
             limits, world.scenario.failures, world.chance.random, result.locked
         )

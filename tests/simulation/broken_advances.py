@@ -84,7 +84,7 @@ class SelectionBehind(Advance):
 
 
 class SilentLocks(Advance):
-    def left(self) -> list[Batch]:
+    def left_batches(self) -> list[Batch]:
         return []
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.commands import Advance, Mark, Publish, Purge, Refresh, Send
 from outbox_core.delivery.sources import ages
-from outbox_sdk import Advanced, Batch, MarkedRecord
+from outbox_sdk import Advanced, Batch, Changed, MarkedRecord
 
 from .cluster_replica import Replica, Row
 
@@ -121,7 +121,7 @@ class Harvester:
     def _purge(self, leader_id: UUID, ids: list[int]) -> Any:
         marked = [n for n in ids if n in self._replica.rows and self._replica.rows[n].leader == leader_id]
         rows = sum(self._replica.delete(number) for number in marked)
-        return lambda: self._machine.purged(self._world.now, rows)
+        return lambda: self._machine.purged(self._world.now, Changed(rows))
 
     def _advance(self, advance: Advance) -> Any:
         finished = _ids(advance.finished)

@@ -6,11 +6,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.delivery.commands import Advance, Mark, Park, Purge, Reset
+from outbox_core.lanes.kept_rows import KeptRows
 from outbox_postgres.settled import FIRST
-from outbox_sdk import Batch, Fence
+from outbox_sdk import Advanced, Batch, Changed, Fence, MarkedRecord
 
 from . import statements
-from .base_statements import Marked
+from .base_statements import AroundLocked, Marked, names, record_of
 from .database import FAILED, LOST, Transaction
 
 if TYPE_CHECKING:
@@ -20,18 +21,24 @@ Work = Mark | Purge | Reset | Park | Advance
 
 
 class Connection:
-    """One connection to the outbox: carries out commands one by one, and connects anew after errors."""
+    """One connection to the outbox: carries out commands one by one, and connects anew after errors.
+
+    Attributes:
+        kept: Finds rows that were deleted in vain.
+    """
 
     def __init__(self, lane: LaneRun) -> None:
         self._lane = lane
         self._work: deque[Work] = deque()
         self._command: Work | None = None
+        self.kept = KeptRows()
         self._connect()
 
     def _connect(self) -> None:
         self._settled = self._lane.world.parts.settled(self._lane.host.clock)
         self._releases = -1
         self._locked: frozenset[int] = frozenset()
+        self._wary = False
         self._boot: int | None = None  # connects with the first command
 
     def submit(self, command: Work) -> None:
@@ -88,13 +95,24 @@ class Connection:
                     locked=self._locked,
                 )
             case Purge(_, ids):
-                return parts.purge(common, ids)
+                return self._around_locked(parts.purge(common, ids))
             case Park(_, poisons, ids):
                 self._settled.released()
-                return parts.park(common, [poison.id for poison in poisons], ids)
+                return self._around_locked(parts.park(common, [poison.id for poison in poisons], ids))
             case Reset(_, ids):
                 self._settled.released()
-                return parts.reset(common, ids)
+                return self._around_locked(parts.reset(common, ids))
+
+    def _around_locked(self, statement: AroundLocked) -> AroundLocked:
+        """Has a statement not wait for locked rows if the one before has waited in vain."""
+        statement.waited = self._wary
+        return statement
+
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        """Returns the rows of a batch that are there, as of this moment."""
+        database = self._lane.world.database
+        found = (database.rows[number] for number in batch.ids() if number in database.rows)
+        return [record_of(database, row) for row in found if names([batch], row)]
 
     def _answered(self, result: Any) -> None:
         lane, command, self._command = self._lane, self._command, None
@@ -105,6 +123,10 @@ class Connection:
             return
         if result is FAILED:
             self._connect()
+        elif isinstance(result, Changed):
+            self._wary = bool(result.locked)
+            if isinstance(command, Park):
+                self.kept.parked(poison.id for poison in command.poisons)
         elif isinstance(command, Mark | Advance):
             self._take_note(command, result)
         if lane.world.trace is not None:
@@ -115,6 +137,9 @@ class Connection:
 
     def _take_note(self, command: Mark | Advance, reply: Marked) -> None:
         """Does what the dialect does with the reply to a mark or an advance."""
+        if isinstance(command, Advance):
+            advanced = Advanced(reply.purged, reply.records)
+            reply.records = self.kept.checked(self, command.finished, advanced).records
         self._locked = frozenset(number for batch in reply.locked for number in batch.ids())
         if isinstance(command, Advance) and not command.limit:
             self._settled.finished(command.finished)

@@ -7,6 +7,7 @@ out, and what they speak to.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,10 @@ from outbox_core.delivery.commands import (
     Reset,
 )
 from outbox_core.delivery.recovery import Entered, Opened
+from outbox_core.lanes.kept_rows import KeptRows
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.turn import Executors, Reply
-from outbox_sdk import Advanced, DriverError, Fence, LeadershipLost
+from outbox_sdk import Advanced, Batch, Changed, DriverError, Fence, LeadershipLost
 
 from . import fencing
 from .connection import Connection, Work
@@ -177,8 +179,8 @@ class LaneRun(ABC):
             self.reply(Answer(request, error=LeadershipLost("the fence is another's")))
         elif result is FAILED:
             self.reply(Answer(request, error=DriverError("failed", retryable=True)))
-        elif isinstance(result, int):
-            self.reply(Answer(request, rows=result))
+        elif isinstance(result, Changed):
+            self.reply(Answer(request, changed=result))
         elif result is None:
             self.reply(Answer(request))
         elif isinstance(request, Advance):
@@ -194,6 +196,10 @@ class DatabaseExecutor:
     def __init__(self, run: LaneRun) -> None:
         self._run = run
         self._connection = Connection(run)
+
+    def purged(self, batches: Sequence[Batch]) -> None:
+        """Takes that the lane's recovery has purged batches."""
+        self._connection.kept = KeptRows(batches)
 
     def submit(self, request: Request) -> None:
         """See :meth:`outbox_core.lanes.turn.Executor.submit`."""

@@ -49,12 +49,15 @@ class Free(Transaction):
         world.tell(None, self._key, "an operator %s %d", "skips" if self._skip else "retries", head.serial)
         if self._skip:
             for row in self.locked:
+                row.kept = False  # the operator has removed what does
                 database.remove(row)
                 world.audit.skipped(row.serial)
                 database.skipped[row.serial] = self._key
-        elif self._cure:
+        world.audit.entries[head.serial].vain = None
+        if self._cure and not self._skip:
             world.audit.entries[head.serial].refusals = 0
             head.size = 1
+            head.kept = False
         database.logged([], durable=True)
 
     def raise_releases(self, database: Database) -> None:

@@ -14,7 +14,7 @@ from outbox_core.delivery.commands import Purge as PurgeCommand
 from outbox_core.delivery.commands import Request
 from outbox_core.delivery.commands import Reset as ResetCommand
 from outbox_core.lanes.lane import AtLeastOnceLane
-from outbox_sdk import DriverError, Failure, MarkedRecord
+from outbox_sdk import Changed, DriverError, Failure, MarkedRecord
 
 from .mutant import Mutant, mutant
 from .scenario import Mode
@@ -45,7 +45,7 @@ class EarlyRelease(MarkPurgeReset):
         super().delivered(now, records)
         self.scoreboard.release(now, records)
 
-    def purged(self, now: float, rows: int) -> None:
+    def purged(self, now: float, changed: Changed) -> None:
         self._answered(PurgeCommand)
         self.in_flight -= len(self._purging)
         self._purging = []
@@ -58,8 +58,8 @@ class TrustedRepeat(MarkPurgeReset):
         self._unknown = True
         super().finishing_unknown(now)
 
-    def purged(self, now: float, rows: int) -> None:
-        super().purged(now, len(self._purging) if self._unknown else rows)
+    def purged(self, now: float, changed: Changed) -> None:
+        super().purged(now, changed._replace(rows=len(self._purging)) if self._unknown else changed)
         self._unknown = False
 
 

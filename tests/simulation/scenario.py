@@ -134,6 +134,7 @@ class Scenario:
         hot: Which part of all records is of one key.
         front: How many failing keys have a record in front of all others.
         touched: Which part of what applications stash goes with locks of rows that were stashed before.
+        kept: Which part of the rows a trigger keeps, so that nobody can delete them.
         withdrawn: Which part of the rows that are locked so is deleted.
         ids_anew: Whether ids of deleted rows are given out anew.
         at_once: Whether one statement deletes and selects, as of one moment; else one after the other.
@@ -174,6 +175,7 @@ class Scenario:
     front: int = 0
     touched: float = 0.0
     withdrawn: float = 0.0
+    kept: float = 0.0
     ids_anew: bool = False
     at_once: bool = True
     dates: bool = True
@@ -186,7 +188,15 @@ class Scenario:
     @property
     def undisturbed(self) -> bool:
         """Whether nothing fails, and nothing is slow: leaders only hand over."""
-        troubles = (self.lossy, self.slow, self.refused, self.refused_for_good, self.touched, self.torn)
+        troubles = (
+            self.lossy,
+            self.slow,
+            self.refused,
+            self.refused_for_good,
+            self.touched,
+            self.kept,
+            self.torn,
+        )
         return not any(troubles) and self.fault_kinds == ("handovers",) and not self.wall_clocks
 
     @property
@@ -218,9 +228,11 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
     if chance.random() < SIZED_SHARE:
         drawn = replace(drawn, **SIZED, limits=replace(drawn.limits, **SIZED_LIMITS))
     if mode is Mode.AT_LEAST_ONCE:
-        return _crowded(drawn, chance) if chance.random() < CROWDED_SHARE else drawn
+        crowded = chance.random() < CROWDED_SHARE
+        return _crowded(drawn, chance) if crowded else replace(drawn, **_hands_on_rows(chance))
     limits = replace(drawn.limits, max_batch_records=chance.choice((1, 3, 8, 20)))
     drawn = replace(drawn, mode=mode, limits=limits, lane_seconds=chance.choice((2.0, float("inf"))))
+    kept = _hands_on_rows(chance)["kept"]
     touched, withdrawn = chance.choice((0.0, 0.1, 0.5)), chance.choice((0.0, 0.0, 0.3))
     ids_anew = mode is Mode.EXACTLY_ONCE and chance.random() < ANEW_SHARE
     dates = ids_anew or chance.random() < 0.7
@@ -229,8 +241,8 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
     # What is torn is not told by the fate of the checkpoint.
     blind = 0.0 if torn else chance.choice((0.0, 0.5))
     at_once = chance.random() < 0.7
-    drawn = replace(drawn, touched=touched, withdrawn=withdrawn, ids_anew=ids_anew, at_once=at_once,
-                    dates=dates, characters=characters, torn=torn, blind=blind)  # fmt: skip
+    drawn = replace(drawn, touched=touched, withdrawn=withdrawn, kept=kept, ids_anew=ids_anew,
+                    at_once=at_once, dates=dates, characters=characters, torn=torn, blind=blind)  # fmt: skip
     if chance.random() < RECONFIGURED_SHARE:
         tables = chance.choice((drawn.tables, TABLES))
         drawn = replace(drawn, tables=tables, places=PLACES)
@@ -241,6 +253,17 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
         limits = replace(drawn.limits, max_batch_records=20)
         drawn = replace(drawn, **TORN, lanes=lanes, limits=limits)
     return drawn
+
+
+def _hands_on_rows(chance: Random) -> Mapping[str, Any]:
+    """Draws how often applications lock rows and delete them, and triggers keep them."""
+    aside = Random()
+    aside.setstate(chance.getstate())  # all else that a seed stands for stays as it is
+    return {
+        "touched": aside.choice((0.0, 0.1, 0.5)),
+        "withdrawn": aside.choice((0.0, 0.0, 0.3)),
+        "kept": aside.choice((0.0, 0.0, 0.02, 0.1)),
+    }
 
 
 def _crowded(drawn: Scenario, chance: Random) -> Scenario:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from outbox_sdk import UNBOUNDED, Batch
+from outbox_sdk import UNBOUNDED, Batch, Changed
 
-from .base_statements import Choosing, Common, Fenced, Marked, names, record_of
+from .base_statements import AroundLocked, Choosing, Common, Marked, names, record_of
 from .database import Database, Transaction
 from .tables import Row
 
@@ -63,7 +63,7 @@ class Mark(Choosing):
         return Marked(records, self._found, self._seen, bytes=self.bytes_of(self.locked))
 
 
-class Purge(Fenced):
+class Purge(AroundLocked):
     """Deletes rows that still carry the caller's leader id."""
 
     verb = "purge"
@@ -75,19 +75,22 @@ class Purge(Fenced):
     def run(self) -> None:
         self.under_fence(self.rows(self.ids))
 
-    def apply(self) -> int:
+    def apply(self) -> Changed:
         database, session = self.database, self.session
+        left, deleted = self.left(self.ids), self.deleted()
         for row in self.locked:
             told = row.id in session.trail.acked
             database.audit.purged(session, row.serial, owned=row.leader == self.leader_id, told=told)
+        for row in deleted:
             database.remove(row)
         for number in self.ids:
-            database.audit.settled(session, number)
-        database.logged([(row, row.leader, True) for row in self.locked], durable=self.durable)
-        return len(self.locked)
+            if number not in left:
+                database.audit.settled(session, number)
+        database.logged([(row, row.leader, True) for row in deleted], durable=self.durable)
+        return Changed(len(deleted), left, [row.id for row in self.locked if row.kept])
 
 
-class Reset(Fenced):
+class Reset(AroundLocked):
     """Clears the leader id of rows that still carry the caller's."""
 
     verb = "reset"
@@ -99,12 +102,13 @@ class Reset(Fenced):
     def run(self) -> None:
         self.under_fence(self.rows(self.ids))
 
-    def apply(self) -> int:
+    def apply(self) -> Changed:
+        left = self.left(self.ids)
         for row in self.locked:
             self.database.audit.reset(self.session, row.serial, owned=row.leader == self.leader_id)
             row.leader = None
         self.database.logged([], durable=True)
-        return len(self.locked)
+        return Changed(len(self.locked), left)
 
 
 class Park(Reset):
@@ -130,8 +134,8 @@ class Park(Reset):
     def keeps(self, row: Row) -> bool:
         return self.leader_id is None or super().keeps(row)
 
-    def apply(self) -> int:
-        database = self.database
+    def apply(self) -> Changed:
+        database, left = self.database, self.left(self.ids)
         heads = [row for row in self.locked if row.id in self.heads]
         current = self.still_current()
         for row in heads:
@@ -142,7 +146,7 @@ class Park(Reset):
             database.logged([], durable=True)
         else:
             super().apply()
-        return len(heads)
+        return Changed(len(heads), left)
 
 
 class Listing(Transaction):

@@ -24,9 +24,10 @@ class Row:
         leader: The leader id in it, or ``None``.
         lock: The transaction that has changed it and not ended.
         gone: Whether it was deleted.
+        kept: Whether a trigger keeps it, so that nobody can delete it.
     """
 
-    __slots__ = ("bucket", "created", "gone", "id", "key", "leader", "lock", "serial", "size")
+    __slots__ = ("bucket", "created", "gone", "id", "kept", "key", "leader", "lock", "serial", "size")
 
     def __init__(self, number: int, entry: Entry) -> None:
         self.id = number
@@ -38,6 +39,7 @@ class Row:
         self.leader: Any = None
         self.lock: Transaction | None = None
         self.gone = False
+        self.kept = entry.kept
 
 
 class Lock:

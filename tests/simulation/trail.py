@@ -85,6 +85,8 @@ class Entry:
         forgiven: Whether an operator has taken it for unpublished, whatever the log holds.
         refusals: How often the broker will still refuse it for good.
         size: The bytes of its value.
+        kept: Whether a trigger keeps its row, until an operator removes it.
+        vain: Who has deleted its row last, in vain; ``None`` if an operator has it tried again.
         inserted_at: The true time of its insert, in seconds.
         since: The true time of its commit, in seconds.
     """
@@ -105,6 +107,8 @@ class Entry:
     size: int = 1
     inserted_at: float = 0.0
     since: float = 0.0
+    kept: bool = False
+    vain: Session | None = None
 
     def precedes(self, other: Entry) -> bool:
         """Tells whether this record comes causally before another of its key."""

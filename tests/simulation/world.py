@@ -144,6 +144,12 @@ class World:
             return FAULTY if scenario.transacts and self.chance.random() < 0.5 else FOR_GOOD
         return self.chance.randint(1, 2) if drawn < scenario.refused_for_good + scenario.refused else 0
 
+    def draw_kept(self) -> bool:
+        """Returns whether a trigger will keep the row of a new record."""
+        # Who may park one key only waits for an operator to free it.
+        kept = self.scenario.kept if self.scenario.failures.most_parked_keys > 1 else 0.0
+        return bool(kept) and self.applications.busy and self.chance.random() < kept
+
     def draw_size(self) -> int:
         """Returns how many bytes a new record's value has."""
         return self.chance.choice(self.scenario.sizes)
@@ -240,6 +246,7 @@ class World:
         for row in self.database.rows.values():
             self.audit.entries[row.serial].refusals = 0
             row.size = 1  # an operator permits more bytes
+            row.kept = False
 
     def _stuck(self) -> None:
         rows = [row for row in self.database.rows.values() if row.key not in self.database.parked]

@@ -119,6 +119,7 @@ class Opened(NamedTuple):
         recovered: How many rows were in the log already, and were purged.
         locked: Batches that are in the log, and of which others have locked rows.
         doubt: What the log told of the last attempt; ``None`` if nothing of it was in the outbox.
+        purged: The batches whose rows were purged.
     """
 
     fence: Fence
@@ -127,6 +128,7 @@ class Opened(NamedTuple):
     recovered: int
     locked: Sequence[Batch] = ()
     doubt: Doubt | None = None
+    purged: Sequence[Batch] = ()
 
 
 class Recovered(NamedTuple):
@@ -196,7 +198,7 @@ class Recovery:
             raise _locked_rows(lane)
         yield WriteCheckpoint(name, checkpoint)
         yield from self._note(fence, noted, TransactionalLane(fence.lanes, name, location))
-        return Opened(fence, name, (yield ReadParked()), purged.purged, locked, doubt)
+        return Opened(fence, name, (yield ReadParked()), purged.purged, locked, doubt, batches)
 
     def recover(self, noted: Mapping[int, TransactionalLane]) -> Steps[dict[int, Recovered]]:
         """Recovers former lanes whose published records the lanes of this leadership would not find.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from outbox_sdk import Advanced, Batch, OutboxTable
+from outbox_sdk import Advanced, Batch, MarkedRecord
 
 from outbox_core.delivery.left_rows import kept
 
@@ -13,19 +14,32 @@ MAX_RUNS = 10_000
 """How many runs of ids are remembered."""
 
 
+class Rows(Protocol):
+    """What knows which rows are there; an :class:`outbox_sdk.OutboxTable` does."""
+
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        """See :meth:`outbox_sdk.OutboxTable.rows`."""
+        ...
+
+
 class KeptRows:
     """Compares what is selected with what was deleted lately.
 
     Nobody counts what the deletion of a batch deletes, since that would cost half as much as the deletion. A
     row that a trigger or row security keeps comes back with one of the next selections.
+
+    Args:
+        deleted: Batches that were deleted before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, deleted: Sequence[Batch] = ()) -> None:
         self._deleted: deque[Batch] = deque()
         self._runs = 0
         self._known: set[int] = set()
+        self._parked: set[int] = set()
+        self._remember(deleted)
 
-    def checked(self, table: OutboxTable, finished: Sequence[Batch], advanced: Advanced) -> Advanced:
+    def checked(self, table: Rows, finished: Sequence[Batch], advanced: Advanced) -> Advanced:
         """Returns the result of an advance, in which rows that were deleted before carry a fault.
 
         Args:
@@ -40,7 +54,7 @@ class KeptRows:
         ids = [record.id for record in advanced.records]
         suspects = [batch for batch in self._deleted if ids and _shares(batch, ids)]
         # A row that has the id of a deleted one is younger, and is not returned.
-        back = {row.id for batch in suspects for row in table.rows(batch)}.intersection(ids)
+        back = {row.id for batch in suspects for row in table.rows(batch)}.intersection(ids) - self._parked
         if not back:
             return advanced
         records = [kept(record) if record.id in back else record for record in advanced.records]
@@ -48,7 +62,13 @@ class KeptRows:
         self._known |= back
         return advanced._replace(purged=purged, records=records)
 
+    def parked(self, ids: Iterable[int]) -> None:
+        """Takes that rows are the heads of parked keys. If one comes back, an operator has it tried again."""
+        self._parked.update(ids)
+
     def _remember(self, batches: Sequence[Batch]) -> None:
+        if self._parked:
+            self._parked.difference_update(number for batch in batches for number in batch.ids())
         self._deleted.extend(batch for batch in batches if batch.runs)
         self._runs += sum(len(batch.runs) for batch in batches)
         while self._runs > MAX_RUNS and len(self._deleted) > 1:

@@ -15,7 +15,7 @@ from queue import Empty
 from time import monotonic
 from uuid import UUID, uuid4
 
-from outbox_sdk import Condition, Dialect
+from outbox_sdk import Batch, Condition, Dialect
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
@@ -137,7 +137,8 @@ class LaneLoop:
         with ExitStack() as stack:
             broker = Worker(f"publisher-{name}", publish, sender.close, self._replies)
             stack.enter_context(closing(broker))
-            marker = stack.enter_context(closing(self._database(f"marker-{name}", lane, eligible)))
+            database = self._database(f"marker-{name}", lane, eligible, opened.purged)
+            marker = stack.enter_context(closing(database))
             yield lane, batch_executors(marker, broker)
 
     def _eligible(self) -> Sequence[Condition]:
@@ -156,7 +157,9 @@ class LaneLoop:
     def _leading(self) -> bool:
         return self._clock() < self._control.lease_until
 
-    def _database(self, name: str, lane: Lane, eligible: Sequence[Condition] = ()) -> Worker:
+    def _database(
+        self, name: str, lane: Lane, eligible: Sequence[Condition] = (), purged: Sequence[Batch] = ()
+    ) -> Worker:
         """Starts a thread with its own connection. ``eligible`` matters to marks only."""
         plan = self._plan
         database = Database(
@@ -167,6 +170,7 @@ class LaneLoop:
             token=plan.token,
             about=plan.about,
             topics=plan.topics,
+            purged=purged,
             keep_skipped=plan.failures.keep_skipped,
         )
         return Worker(name, database.execute, database.close, self._replies, rest=database.close)

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import assert_never
 
 from outbox_sdk import (
+    Batch,
     Condition,
     Deliveries,
     Dialect,
@@ -119,6 +120,7 @@ class Database:
         token: The fence token of the leadership.
         about: What heartbeats say besides the lane's metrics.
         topics: To which topics records may be published.
+        purged: The batches that the lane's recovery has purged.
         keep_skipped: For how many seconds skipped dead letters are kept; ``None`` for ever.
     """
 
@@ -132,10 +134,11 @@ class Database:
         token: int,
         about: Mapping[str, object],
         topics: PermittedTopics,
+        purged: Sequence[Batch] = (),
         keep_skipped: float | None = None,
     ) -> None:
         self._skipped = SkippedLetters(fence().lane, keep_skipped, monotonic())
-        self._kept = KeptRows()
+        self._kept = KeptRows(purged)
         self._dialect = dialect
         self._eligible = eligible
         self._fence = fence
@@ -178,6 +181,7 @@ class Database:
                 answer = Answer(request, changed=table.reset(fence, leader_id, ids))
             case Park(leader_id, poisons, ids):
                 answer = Answer(request, changed=table.park(fence, leader_id, poisons, ids))
+                self._kept.parked(poison.id for poison in poisons)
             case Advance(finished, pending, limit, max_bytes, source, keys, topics):
                 advanced = table.advance(fence, finished, pending, limit, max_bytes, source, keys, topics)
                 advanced = self._kept.checked(table, finished, advanced)

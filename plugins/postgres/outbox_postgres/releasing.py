@@ -116,7 +116,7 @@ class Releasing:
             self._wary_until = self._clock() + WARY_SECONDS
         if self._locked and not before:
             log.warning(
-                "%s: others have locked %s, which are marked; their keys wait, and every other goes on; "
+                "%s: others have locked %s after a mark; their keys wait, and every other goes on; "
                 "locked by %s",
                 *(self._layout.name, named(locked), blockers(self._session, self._layout.outbox, locked)),
             )

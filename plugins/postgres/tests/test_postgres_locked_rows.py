@@ -196,3 +196,34 @@ def test_a_row_that_is_locked_meanwhile_is_left_out_as_well(
     assert hand.ids(3) == [1, 4, 7]
     other.rollback()
     assert hand.ids() == [5, 8, 9, 10, 11, 12]
+
+
+def test_a_row_that_a_trigger_keeps_is_told_of_and_not_counted(box: Outbox) -> None:
+    hand = box.lead()
+    marked = hand.ids()
+    box.admin.execute(
+        "CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN IF OLD.id IN (2, 5) THEN RETURN NULL; END IF; RETURN OLD; END$$"
+    )
+    box.admin.execute("CREATE TRIGGER keeps BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION keeps()")
+    assert hand.purge(*marked) == len(marked) - 2
+    assert list(hand.changed.kept) == [2, 5]
+    assert not hand.changed.locked
+    assert box.ids() == [2, 5]
+
+
+def test_what_a_lane_has_marked_and_others_have_locked_is_said_once_with_who_has(
+    box: Outbox, somebody: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    hand = box.lead()
+    marked = hand.ids()
+    somebody.execute("SELECT FROM outbox WHERE id = 4 FOR SHARE")
+    with caplog.at_level(logging.INFO, "outbox.postgres"):
+        for ids in (marked[:5], [4], marked[5:], [4]):
+            assert hand.purge(*ids) == len([number for number in ids if number != 4])
+        assert "public.outbox: others have locked row 4 after a mark" in caplog.text
+        assert f"server process {somebody.info.backend_pid} (report, user " in caplog.text
+        assert len(said(caplog)) == 1
+        somebody.rollback()
+        assert hand.purge(4) == 1
+        assert "no marked row is locked any more" in caplog.text
