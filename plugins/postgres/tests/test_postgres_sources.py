@@ -68,7 +68,7 @@ def test_a_bound_on_bytes_and_an_age_hold_both(box: Outbox) -> None:
     for number in range(1, 5):
         write(box, number, age=90 if number < 4 else 10)
     row = ask(
-        box.admin, "SELECT octet_length(kafka_key) + octet_length(kafka_value) FROM outbox WHERE id = 1"
+        box.admin, "SELECT octet_length(kafka_topic || kafka_key || kafka_value) FROM outbox WHERE id = 1"
     )
     one = row + ask(box.admin, "SELECT 2 * pg_column_size(kafka_header_keys) FROM outbox WHERE id = 1")
     ids = marked(box)
