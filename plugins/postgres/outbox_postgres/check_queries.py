@@ -213,10 +213,25 @@ TABLE_PROBES = (
                 CROSS JOIN aclexplode(c.relacl || a.attacl) AS acl
                 LEFT JOIN pg_roles AS r ON r.oid = acl.grantee
                 WHERE c.oid = $1 AND acl.privilege_type = 'INSERT' AND acl.grantee <> c.relowner
-            ) AS wide""",
+            ) AS wide
+            UNION ALL
+            SELECT format('%s may change keys: a record whose key changes while it is published can be '
+                          'published again by another lane, also with exactly-once delivery',
+                          coalesce(name, 'everybody')),
+                   format('REVOKE UPDATE ON %s FROM %s', oid::regclass, coalesce(quote_ident(name), 'PUBLIC'))
+            FROM (
+                SELECT DISTINCT c.oid, r.rolname::text AS name
+                FROM pg_class AS c
+                LEFT JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'kafka_key'
+                CROSS JOIN aclexplode(c.relacl || a.attacl) AS acl
+                LEFT JOIN pg_roles AS r ON r.oid = acl.grantee
+                WHERE c.oid = $1 AND acl.privilege_type = 'UPDATE' AND acl.grantee <> c.relowner
+                  -- Who may delete rows is no application.
+                  AND NOT coalesce(has_table_privilege(nullif(acl.grantee, 0), c.oid, 'DELETE'), false)
+            ) AS rewriting""",
         level=Level.WARNING,
         cure="",
-        well="nobody but the owner may choose ids",
+        well="nobody but the owner may choose ids or change keys",
     ),
     Probe(
         subject="row security",

@@ -210,6 +210,14 @@ def test_an_application_chooses_no_id_and_marks_no_row(roles: Roles, column: str
     stash(roles.box("application").dialect)
 
 
+@pytest.mark.parametrize("grant", ["UPDATE", "UPDATE (kafka_key)"])
+def test_who_may_change_keys_is_told(roles: Roles, grant: str) -> None:
+    roles.owner.admin.execute(f"GRANT {grant} ON app.outbox TO {roles.name('application')}".encode())
+    (told,) = [f for f in roles.owner.dialect.check() if f.subject == "grants"]
+    assert told.level == Level.WARNING
+    assert "may change keys" in told.message
+
+
 def test_an_operator_rewrites_no_entry_of_the_journal(roles: Roles) -> None:
     admin = roles.box("operator").admin
     for change in (
