@@ -61,6 +61,9 @@ class Inspector:
         faults = list(self.faults(layout, eligible))
         for table in auxiliary_tables(layout.fence, layout.dead_letters):
             faults += self.auxiliary_faults(layout, table)
+        if not self._read_only:
+            # Such rows would be published again and again.
+            faults += [Fault(keeper, cure) for keeper, cure in self._catalogue.keepers(layout.oid)]
         purpose = "watched" if self._read_only else "harvested"
         _refuse_if(faults, f"outbox {layout.outbox} in database '{layout.database}' cannot be {purpose}")
 
