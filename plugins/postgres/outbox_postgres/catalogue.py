@@ -50,6 +50,17 @@ WHERE a.attrelid = {} AND a.attname = 'id'
 
 With another increment an application usually gives out the ids of each step itself, to any transaction.
 """
+_KEEPERS = r"""
+SELECT format('trigger %I may keep rows from being deleted, as its function can return NULL', t.tgname),
+       'DROP TRIGGER ' || quote_ident(t.tgname) || ' ON ' || $1::oid::regclass
+FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
+WHERE t.tgrelid = $1::oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
+  AND t.tgtype & 1 <> 0 AND t.tgtype & 2 <> 0 AND t.tgtype & 8 <> 0 AND p.prosrc ~* '\mreturn\s+null\M'
+UNION ALL
+SELECT 'row security may hide rows from this user, or keep them from being deleted',
+       'ALTER ROLE ... BYPASSRLS, or ALTER TABLE ' || $1::oid::regclass || ' DISABLE ROW LEVEL SECURITY'
+WHERE row_security_active($1::oid)
+"""
 _REPLICATED = "SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1::oid)"
 _INDEXED = """
 SELECT a.attname
@@ -125,6 +136,10 @@ class Catalogue:
     def missing_privileges(self, oid: int, wanted: Sequence[str]) -> list[str]:
         """Returns those of the wanted privileges that the user lacks on a table."""
         return [row[0] for row in self._rows(_PRIVILEGES, oid, list(wanted))]
+
+    def keepers(self, oid: int) -> list[tuple[str, str]]:
+        """Returns what may keep rows of a table from being deleted without an error, each with its cure."""
+        return [(row[0], row[1]) for row in self._rows(_KEEPERS, oid)]
 
     def sequence_of_ids(self, oid: int) -> int | None:
         """Returns the sequence that generates all ids of a table that are given out here, in order."""

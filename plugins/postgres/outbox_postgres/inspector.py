@@ -61,9 +61,12 @@ class Inspector:
         faults = list(self.faults(layout, eligible))
         for table in auxiliary_tables(layout.fence, layout.dead_letters):
             faults += self.auxiliary_faults(layout, table)
-        columns, origin = self._catalogue.columns(layout.oid), self._options.origin
-        if origin and origin.column in columns and origin.is_of_another(constant(columns[origin.column])):
-            faults += [] if self._read_only else [default_fault(layout.outbox, origin, columns)]
+        if not self._read_only:
+            # Such rows would be published again and again.
+            faults += [Fault(keeper, cure) for keeper, cure in self._catalogue.keepers(layout.oid)]
+            columns, origin = self._catalogue.columns(layout.oid), self._options.origin
+            if origin and origin.column in columns and origin.is_of_another(constant(columns[origin.column])):
+                faults.append(default_fault(layout.outbox, origin, columns))
         purpose = "watched" if self._read_only else "harvested"
         _refuse_if(faults, f"outbox {layout.outbox} in database '{layout.database}' cannot be {purpose}")
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from outbox_postgres import locked_rows
 from outbox_postgres.locked_rows import LOOK_INTERVAL, LockedRows
-from outbox_sdk import LeadershipLost
+from outbox_sdk import DriverError, LeadershipLost
 
 from .outbox_hands import BatchHand, MakeOutbox, Outbox, said, until, waits
 from .test_postgres_settled import Clock
@@ -227,3 +227,16 @@ def test_what_a_lane_has_marked_and_others_have_locked_is_said_once_with_who_has
         somebody.rollback()
         assert hand.purge(4) == 1
         assert "no marked row is locked any more" in caplog.text
+
+
+@pytest.mark.parametrize("result", ["NULL", "OLD"])
+def test_an_outbox_whose_rows_a_trigger_keeps_is_not_harvested(box: Outbox, result: str) -> None:
+    box.admin.execute(
+        f"CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN {result}; END$$"
+    )
+    box.admin.execute("CREATE TRIGGER keeps BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION keeps()")
+    if result == "OLD":
+        box.lead()
+        return
+    with pytest.raises(DriverError, match="trigger keeps may keep rows from being deleted"):
+        box.lead()
