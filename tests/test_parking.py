@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import time
+from functools import partial
 from typing import Any
 
 import psutil
@@ -42,6 +43,10 @@ def arrived(shop: Shop) -> dict[str, list[str]]:
         if of_key[-1:] != [value]:
             of_key.append(value)
     return values
+
+
+def has_arrived(shop: Shop, key: str) -> bool:
+    return key in arrived(shop)
 
 
 def left(shop: Shop) -> list[str]:
@@ -197,7 +202,7 @@ def test_more_failing_keys_than_may_be_parked_hold_up_no_other(
     for number in range(10):
         stash(shop, (f"later{number}", "x"))
         begun = time.monotonic()
-        until(lambda number=number: f"later{number}" in arrived(shop), "a later one arrives", 60)
+        until(partial(has_arrived, shop, f"later{number}"), "a later one arrives", 60)
         silences.append(time.monotonic() - begun)
     measure(f"the same, later, {delivery}", max(silences))
 
