@@ -363,7 +363,7 @@ CLUSTER_CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
     (BeginsATakeoverAnew, "test_takeovers_begin_and_end_once", {}),
     (TellsOfKnownClustersOnly, "test_the_backlog_of_each_cluster_is_counted", {}),
 ]
-SIMULATION: tuple[str, dict[str, object]] = ("test_the_table_is_what_the_model_says", {"seed": 0})
+SIMULATION: tuple[str, dict[str, object]] = ("test_the_table_is_what_the_model_says", {"seed": 1})
 CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
     (MarksUnderAnOldFence, "test_who_holds_an_old_one_touches_nothing", {"how": "attempt"}),
     (MarksUnderAnOldFence, *SIMULATION),
