@@ -30,7 +30,7 @@ def test_a_row_that_comes_back_is_faulty_until_its_key_is_parked() -> None:
     assert faults(rows, table, [Batch.of([1, 2, 3])], 4, 5) == []
     assert faults(rows, table, [], 2, 6) == [2]
     assert faults(rows, table, [], 2, 6) == [2], "an abandoned batch is selected again"
-    rows.parked([2])
+    rows.parked([2], 1)
     assert faults(rows, table, [], 2) == [], "an operator has it tried again"
     assert faults(rows, table, [Batch.of([2])], 2) == [2]
 

@@ -207,7 +207,8 @@ def test_a_search_that_fails_drops_no_outbox(
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     found = [configured(tmp_path, x="box_*").templates[0].settings_for("box_1")]
-    searches = iter([found, DriverError("gone", retryable=True), [], found, []])
+    gone = DriverError("gone", retryable=True)
+    searches: Iterator[list[HarvestSettings] | DriverError] = iter([found, gone, [], found, []])
     ended = Flag()
 
     def search(_: object) -> list[HarvestSettings]:

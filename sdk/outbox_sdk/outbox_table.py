@@ -141,6 +141,9 @@ class OutboxTable(OutboxView, Protocol):
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
         """Deletes rows that still carry ``leader_id`` (docs/algorithm.md, B1), durably before it returns.
 
+        Where several clusters harvest copies of the table and replication brings their marks, rows may be
+        deleted by their ids, whatever they carry: the fence says that they are the caller's.
+
         Idempotent: a row that is gone does not count. If others have locked some of the rows, it deletes the
         rest after a wait, and returns these; for a while the connection then waits for no locked row. A
         dialect that cannot skip locked rows waits, and raises a retryable ``DriverError``.

@@ -126,7 +126,7 @@ class Connection:
         elif isinstance(result, Changed):
             self._wary = bool(result.locked)
             if isinstance(command, Park):
-                self.kept.parked(poison.id for poison in command.poisons)
+                self.kept.parked([poison.id for poison in command.poisons], result.rows)
         elif isinstance(command, Mark | Advance):
             self._take_note(command, result)
         if lane.world.trace is not None:

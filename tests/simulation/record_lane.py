@@ -33,6 +33,9 @@ class RecordLane(LaneRun):
         self.producer = world.parts.producer(world.broker, self.host, number, self.name, self)
         self.producer.token = group.token
         self._sender = SenderExecutor(self)
+        self._aside = (
+            0  # most keys that waited for locked rows, of each of which a record may be ready at once
+        )
         self.executors = record_executors(MarkExecutor(self), DatabaseExecutor(self), self._sender)
         self.enter(self.begun)
 
@@ -58,7 +61,8 @@ class RecordLane(LaneRun):
         known = machine.in_flight + board.waiting - board.crowded
         if machine.in_flight > limits.max_in_flight_records:
             raise Violation("I10", f"{machine.in_flight} records are in flight", lane=self.number)
-        if known > limits.max_in_flight_records + limits.send_buffer:
+        self._aside = max(self._aside, board.aside)
+        if known > limits.max_in_flight_records + limits.send_buffer + self._aside:
             raise Violation("I10", f"{known} records are known", lane=self.number)
         if board.crowded + board.held > world.scenario.most_keys * (known_of_a_key(limits)):
             raise Violation(

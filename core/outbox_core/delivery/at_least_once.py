@@ -118,6 +118,7 @@ class MarkPurgeReset:
         self._remark = False
         self._draining = False
         sizes = (limits.mark_backoff, limits.max_mark_backoff, limits.mark_query_records)
+        self._clustered = bool(ages)
         self._sources = Sources(ages, lambda: BatchSize(*sizes))
         self._database = Backoff(limits.io_error_backoff, chance)
         self._next_retry = self._next_purge = self._next_scan = 0.0
@@ -280,15 +281,18 @@ class MarkPurgeReset:
         if mark is None:
             raise TypeError("a mark was answered, but none is out")
         self._database.answered()
-        size = 0
+        size, number = 0, len(records)
         if not self._remark and not self._draining:  # otherwise ignored: the next leader id marks them again
+            if self._clustered:
+                # A mark of another cluster has come in the place of ours: the row is marked again.
+                records = self.scoreboard.unknown(records)
             if self._kept:
                 records = [kept(record) if record.id in self._kept else record for record in records]
             size = self.scoreboard.admit(now, records)
-        full = len(records) >= mark.limit or size > self._mark_bytes // 2
+        full = number >= mark.limit or size > self._mark_bytes // 2
         passed = bool(mark.excluded_keys or mark.excluded_topics) and not full
         # It may have passed rows up to the end of the table.
-        self._sources.found(now, full=full, empty=not records, passed=passed)
+        self._sources.found(now, full=full, empty=not number, passed=passed)
 
     def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
         """Handles records that the broker has acknowledged; they are purged soon (B1)."""

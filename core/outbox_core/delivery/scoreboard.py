@@ -81,6 +81,11 @@ class Scoreboard:
         return len(self._ready)
 
     @property
+    def aside(self) -> int:
+        """How many keys wait for delivered rows that others have locked."""
+        return len(self._aside)
+
+    @property
     def excludes(self) -> bool:
         """Whether any key is excluded from marks."""
         return bool(self._full or self._aside or self._tailed)
@@ -100,6 +105,10 @@ class Scoreboard:
                 break
             keys.append(key)
         return tuple(keys)
+
+    def unknown(self, records: Sequence[MarkedRecord]) -> list[MarkedRecord]:
+        """Returns those records that are neither waiting nor in flight."""
+        return [record for record in records if record.id not in self._sizes]
 
     def admit(self, now: float, records: Sequence[MarkedRecord]) -> int:
         """Adds marked records, ordered by id: each is ready, waits for its key, or is held with it.

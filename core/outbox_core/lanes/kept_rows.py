@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from outbox_sdk import Advanced, Batch, MarkedRecord
 
 from outbox_core.delivery.left_rows import kept
 
-MAX_RUNS = 10_000
-"""How many runs of ids are remembered."""
+MAX_BATCHES = 16
+"""How many of the batches that were deleted last are remembered: what is kept is selected next."""
 
 
 class Rows(Protocol):
@@ -33,8 +33,7 @@ class KeptRows:
     """
 
     def __init__(self, deleted: Sequence[Batch] = ()) -> None:
-        self._deleted: deque[Batch] = deque()
-        self._runs = 0
+        self._deleted: deque[Batch] = deque(maxlen=MAX_BATCHES)
         self._known: set[int] = set()
         self._parked: set[int] = set()
         self._remember(deleted)
@@ -54,7 +53,8 @@ class KeptRows:
         ids = [record.id for record in advanced.records]
         suspects = [batch for batch in self._deleted if ids and _shares(batch, ids)]
         # A row that has the id of a deleted one is younger, and is not returned.
-        back = {row.id for batch in suspects for row in table.rows(batch)}.intersection(ids) - self._parked
+        there = {row.id for batch in suspects for row in table.rows(batch)} | self._known
+        back = there.intersection(ids) - self._parked
         if not back:
             return advanced
         records = [kept(record) if record.id in back else record for record in advanced.records]
@@ -62,17 +62,18 @@ class KeptRows:
         self._known |= back
         return advanced._replace(purged=purged, records=records)
 
-    def parked(self, ids: Iterable[int]) -> None:
-        """Takes that rows are the heads of parked keys. If one comes back, an operator has it tried again."""
-        self._parked.update(ids)
+    def parked(self, heads: Sequence[int], keys: int) -> None:
+        """Takes that ``keys`` of the keys that begin with these rows were parked.
+
+        If one of their heads comes back, an operator has it tried again.
+        """
+        if keys == len(heads):
+            self._parked.update(heads)
 
     def _remember(self, batches: Sequence[Batch]) -> None:
         if self._parked:
             self._parked.difference_update(number for batch in batches for number in batch.ids())
         self._deleted.extend(batch for batch in batches if batch.runs)
-        self._runs += sum(len(batch.runs) for batch in batches)
-        while self._runs > MAX_RUNS and len(self._deleted) > 1:
-            self._runs -= len(self._deleted.popleft().runs)
 
 
 def _shares(batch: Batch, ids: Sequence[int]) -> bool:

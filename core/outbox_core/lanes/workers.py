@@ -180,8 +180,9 @@ class Database:
             case Reset(leader_id, ids):
                 answer = Answer(request, changed=table.reset(fence, leader_id, ids))
             case Park(leader_id, poisons, ids):
-                answer = Answer(request, changed=table.park(fence, leader_id, poisons, ids))
-                self._kept.parked(poison.id for poison in poisons)
+                changed = table.park(fence, leader_id, poisons, ids)
+                self._kept.parked([poison.id for poison in poisons], changed.rows)
+                answer = Answer(request, changed=changed)
             case Advance(finished, pending, limit, max_bytes, source, keys, topics):
                 advanced = table.advance(fence, finished, pending, limit, max_bytes, source, keys, topics)
                 advanced = self._kept.checked(table, finished, advanced)

@@ -128,6 +128,23 @@ def test_without_the_index_rows_are_read_by_their_ids(
     assert "cluster index" not in faults(dialect)
 
 
+def test_what_is_acknowledged_is_purged_whatever_mark_has_come_from_another_cluster(
+    under: OutboxUnderTest,
+) -> None:
+    dialect = a_dialect(under)
+    with closing(dialect.stash_connection()) as application:
+        Stasher(dialect.options.table, "mysql").stash_many(
+            application, [Record("orders", f"k{n}", "v") for n in range(3)]
+        )
+        application.commit()
+    with closing(dialect.connect(OWN)) as table:
+        fence, leader = table.enter(0, 1, table.bump(1, "test")), uuid4()
+        marked = [record.id for record in table.mark(fence, leader, 10)]
+        execute(dialect, f"UPDATE {dialect.options.table} SET leader_id = '{uuid4()}'")
+        assert table.purge(fence, leader, marked).rows == 3
+        assert table.backlog().records == 0
+
+
 def test_a_default_of_another_cluster_is_made_right_by_create(under: OutboxUnderTest) -> None:
     a_dialect(under, replace(ORIGIN, own=1))
     moved = MySqlDialect(MySqlOptions(**under.options, origin=ORIGIN))

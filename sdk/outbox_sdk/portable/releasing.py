@@ -67,7 +67,7 @@ class Releasing:
         Args:
             change: The statement.
             ids: The rows.
-            leader: The leader id that they must still carry.
+            leader: The leader id that they must still carry, if the statement asks for it.
             waits: Whether to wait for those that others have locked.
         """
         free = ids if waits else self.free(ids)
@@ -75,7 +75,10 @@ class Releasing:
         if rows >= len(ids):
             self.tell(ids, ())
             return Changed(rows)
-        left = [int(row[0]) for row in self._session.fetch_by_ids(self._sql.carried, ids, leader=leader)]
+        query, marked = (
+            (self._sql.carried, {"leader": leader}) if change.condition else (self._sql.present, {})
+        )
+        left = [int(row[0]) for row in self._session.fetch_by_ids(query, ids, **marked)]
         kept = set(free).intersection(left)
         locked = sorted(set(left).difference(kept))
         self.tell(ids, locked)

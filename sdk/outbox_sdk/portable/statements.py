@@ -63,6 +63,7 @@ class Statements:
         self.outbox, self.fence, self.letters = (quoted(idiom, table) for table in (outbox, fence, letters))
         self.idiom = idiom
         self._extras = EXTRAS if extras else ()
+        self._eligible = bool(eligible)
         age = idiom.age_seconds("create_time")
         self._marked = ", ".join((*COLUMNS, f"{age} AS age", *self._extras))
         self._sampled_age = f"CASE WHEN {idiom.remainder('id', '{every}')} = 0 THEN {age} END AS age"
@@ -93,7 +94,8 @@ class Statements:
         self.keys = SelectByIds("id, kafka_key", outbox)
         carried = "leader_id = {leader}"
         self.claim = ChangeByIds(outbox, carried, index=idiom.id_index)
-        self.purge = ChangeByIds(outbox, condition=carried, index=idiom.id_index)
+        # Where clusters replicate the table, a mark of another one may have taken the place of the lane's.
+        self.purge = ChangeByIds(outbox, condition="" if self._eligible else carried, index=idiom.id_index)
         self.reset = ChangeByIds(outbox, "leader_id = NULL", carried, index=idiom.id_index)
         self.remove = ChangeByIds(outbox, index=idiom.id_index)
         self.carried = SelectByIds("id", outbox, carried)
