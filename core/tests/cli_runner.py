@@ -45,14 +45,17 @@ def configure(folder: Path, dsn: str, bootstrap: str, **settings: object) -> Pat
 
 
 def outbox(
-    file: Path | None, *arguments: str, stdout: TextIO | None = None
+    file: Path | None,
+    *arguments: str,
+    stdout: TextIO | None = None,
+    stream: Callable[[], io.StringIO] = io.StringIO,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command in this process: to start another one takes longer than most commands.
 
-    Not for ``outbox run``, which handles signals; see ``program``.
+    Not for ``outbox run``, which handles signals; see ``program``. ``stream`` makes stdout and stderr.
     """
     command = [*arguments, *(["-f", str(file)] if file else [])]
-    out, err = io.StringIO(), io.StringIO()
+    out, err = stream(), stream()
     with redirect_stdout(stdout or out), redirect_stderr(err), _own_logging():
         try:
             main(command)

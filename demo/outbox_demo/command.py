@@ -9,7 +9,6 @@ from typing import Literal
 import typer
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.terminal import output, print_message
-from rich.markup import escape
 
 from outbox_demo.display import open_display, print_outcome
 from outbox_demo.environment import Environment
@@ -62,7 +61,7 @@ def _serve(environment: Environment) -> None:
     alive = next(name for name, each in environment.harvesters.items() if not each.killed)
     console = output()
     console.print("\nStill running, until Ctrl-C:")
-    console.print(f"  PostgreSQL  {escape(environment.dsn)}", soft_wrap=True)
+    console.print(f"  PostgreSQL  {environment.dsn}", soft_wrap=True)
     console.print(f"  Kafka       {environment.bootstrap}", soft_wrap=True)
     console.print(
         f"  to look     outbox status --watch -f {environment.settings_file(alive)}", soft_wrap=True

@@ -17,8 +17,9 @@ from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox
 from outbox_core.cli.progress import progress
-from outbox_core.cli.terminal import output, print_json, printable
+from outbox_core.cli.terminal import output, print_json
 from outbox_core.config import HarvestSettings
+from outbox_core.printable import printable
 
 
 def audit(  # noqa: PLR0917 - typer makes each parameter an option
@@ -128,9 +129,8 @@ def _rows(result: Result) -> Sequence[tuple[str, int, str]]:
 
 
 def _as_table(comparison: Comparison, *, exactly_once: bool) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, title=Text(", ".join(comparison.topics)), title_justify="left"
-    )
+    title = Text(", ".join(map(printable, comparison.topics)))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     table.add_column("")
     table.add_column("records", justify="right")
     table.add_column("")

@@ -26,6 +26,7 @@ from outbox_core.cli.terminal import messages, output, print_json
 from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import check_settings
 from outbox_core.config.election import election_of, needs_group, with_group_of
+from outbox_core.printable import printable
 from outbox_core.rivals import CURE, leading_lane, rival
 from outbox_core.snapshot import longest_silence, silence
 
@@ -199,7 +200,8 @@ def _table(rows: Sequence[Row]) -> Table:
         text = Text(finding.message)
         if finding.cure:
             text.append(f"\n→ {finding.cure}", "cyan")
-        table.add_row(Text(str(finding.level), _STYLES[finding.level]), row.part, Text(finding.subject), text)
+        level = Text(str(finding.level), _STYLES[finding.level])
+        table.add_row(level, printable(row.part), printable(finding.subject), text)
     return table
 
 

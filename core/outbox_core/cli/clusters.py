@@ -6,9 +6,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.cli.terminal import printable
 from outbox_core.clusters import ClusterState, Role
 from outbox_core.config.duration import format_duration
+from outbox_core.printable import printable
 
 _HEADINGS = ("cluster", "", "backlog", "oldest", "taken over", "last taken", "takeover")
 _NUMBERS = frozenset({"cluster", "backlog", "oldest", "taken over", "last taken"})

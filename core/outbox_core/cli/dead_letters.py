@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.cli.terminal import printable
 from outbox_core.config import KeyNames
 from outbox_core.config.duration import format_duration
+from outbox_core.printable import printable
 
 MAX_VALUE_SHOWN = 1000
 """Characters or bytes of a value that are shown to people."""

@@ -17,11 +17,12 @@ from outbox_core.cli.confirmation import YesOption, confirm
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
 from outbox_core.cli.reason import ReasonOption, operator, tell_unnoted
-from outbox_core.cli.terminal import output, print_json, print_message, printable
+from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
 from outbox_core.operations import Forgotten, Verb, effect
 from outbox_core.operations.fence import held_by, held_token, lane_list
+from outbox_core.printable import printable
 
 _Notes = Mapping[int, TransactionalLane]
 """Lane → its note in the fence."""
@@ -88,7 +89,7 @@ def bump(  # noqa: PLR0917 - typer makes each parameter an option
         held = _Holders.of(settings).held
         seen = held_token(held)
         holder = printable(held_by(held)) or "nobody yet"
-        about = Text(f"outbox {settings.outbox} is held by {holder}.\n{effect(Verb.RAISE_FENCE)}")
+        about = Text(f"outbox {printable(settings.outbox)} is held by {holder}.\n{effect(Verb.RAISE_FENCE)}")
         confirm(about, "Raise the token?", yes=yes)
     raised = operations.raise_fence(settings, operator(reason, yes=yes), seen)
     tell_unnoted(raised.unnoted)
@@ -97,7 +98,7 @@ def bump(  # noqa: PLR0917 - typer makes each parameter an option
         print_json({"outbox": settings.outbox, **told})
         return
     said = f"the token is {raised.token} now, raised by {raised.holder}"
-    output().print(said, markup=False, soft_wrap=True)
+    output().print(said, soft_wrap=True)
     if raised.fenced:
         fenced = printable(raised.fenced)
         print_message(f"fenced: {fenced}. The process that the election names acquires again by itself.")
@@ -132,7 +133,8 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
     settings = operated_outbox(context, file, outbox)
     done = Forgotten(notes=_Holders.of(settings).noted)
     if done.notes and not dry_run:
-        about = f"outbox {settings.outbox}: the fence notes transactions of {lane_list(done.notes)}."
+        noted = f"the fence notes transactions of {lane_list(done.notes)}."
+        about = f"outbox {printable(settings.outbox)}: {noted}"
         confirm(Text(f"{about}\n{effect(Verb.FORGET)}"), "Forget what they may have published?", yes=yes)
         done = operations.forget(settings, operator(reason, yes=yes))
         tell_unnoted(done.unnoted)

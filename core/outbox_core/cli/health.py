@@ -12,8 +12,9 @@ from outbox_core.cli.durations import seconds
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
-from outbox_core.cli.terminal import output, printable
+from outbox_core.cli.terminal import output
 from outbox_core.health import Health, Thresholds, examine
+from outbox_core.printable import printable
 
 
 def health(  # noqa: PLR0917 - typer makes each parameter an option
@@ -91,7 +92,7 @@ def _as_lines(found: Sequence[tuple[str, Health | OutboxError]]) -> Text:
     sick = [(title, health) for title, health in healths if not health.healthy]
     told = [(title, health) for title, health in healths if health.problems or health.remarks]
     lines = [
-        Text.assemble((f"{title}: ", "bold"), line)
+        Text.assemble((f"{printable(title)}: ", "bold"), line)
         for title, health in told
         for line in _as_text(health).split("\n")
     ]

@@ -10,9 +10,10 @@ from outbox_sdk.errors import DriverError
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.outboxes import OutboxOption, outboxes
-from outbox_core.cli.terminal import output, print_json, print_message, script, terminated
+from outbox_core.cli.terminal import output, print_json, print_message, print_script, script, terminated
 from outbox_core.config import HarvestSettings
 from outbox_core.config.election import needs_group
+from outbox_core.printable import printable
 
 _PARTITIONS = 6
 
@@ -46,9 +47,10 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
         if json:
             print_json({"ddl": ddl, "topics": wanted, "partitions": partitions})
             return
-        output().print(script(ddl), markup=False, soft_wrap=True)
+        print_script(script(ddl))
         for topic in wanted:
-            print_message(f"would create topic {topic} with {partitions} partitions, unless it exists")
+            what = f"topic {printable(topic)} with {partitions} partitions"
+            print_message(f"would create {what}, unless it exists")
         return
     tables = [table for settings in chosen for table in _create(settings)]
     made: list[str] = []
@@ -58,9 +60,9 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
         print_json({"tables_created": tables, "topics_created": made})
         return
     for table in tables:
-        output().print(f"created table {table}", markup=False, soft_wrap=True)
+        output().print(f"created table {printable(table)}", soft_wrap=True)
     for topic in made:
-        output().print(f"created topic {topic} with {partitions} partitions", markup=False, soft_wrap=True)
+        output().print(f"created topic {printable(topic)} with {partitions} partitions", soft_wrap=True)
     if not tables and not made:
         output().print("all tables and topics exist already")
 
@@ -69,7 +71,7 @@ def _create(settings: HarvestSettings) -> Sequence[str]:
     dialect = settings.dialect.create()
     created = dialect.create()
     if dialect.migrations():
-        print_message(f"an earlier version made tables of {settings.outbox}: run 'outbox migrate'")
+        print_message(f"an earlier version made tables of {printable(settings.outbox)}: run 'outbox migrate'")
     elif needs_group(settings.elector):
         with suppress(DriverError), closing(dialect.connect()) as table:  # 'outbox check' tells what is wrong
             table.identity()  # names the group of the election, which 'outbox check' does not create

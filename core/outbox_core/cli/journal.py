@@ -14,8 +14,8 @@ from outbox_core import operations
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
-from outbox_core.cli.terminal import printable
 from outbox_core.config import HarvestSettings
+from outbox_core.printable import printable
 
 
 def journal(

@@ -14,9 +14,10 @@ from outbox_core.cli.confirmation import confirm
 from outbox_core.cli.dead_letters import as_data, as_table
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.reason import operator, tell_unnoted
-from outbox_core.cli.terminal import output, print_json, print_message, printable
+from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings
 from outbox_core.operations import Changed, Operator, Verb, effect
+from outbox_core.printable import printable
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from outbox_core.cli.json_lines import JsonLines
 from outbox_core.cli.terminal import messages
 from outbox_core.config import LogFormat, LogLevel
 from outbox_core.log_context import HarvesterFilter
+from outbox_core.printable import printable
 from outbox_core.repetitions import RepetitionFilter
 
 TRACE = 5
@@ -35,17 +36,23 @@ _URL = re.compile(r"(\b\w++://[^\s:/@]*:)\S{1,1000}@")
 
 
 class Redacting(logging.Formatter):
-    """Removes passwords from log lines; a safeguard, since no code should log one."""
+    """Writes a record as one line, whatever it says, and below it, indented, the traceback if there is one.
+
+    So no text of others can look like another line of the log. Removes passwords; a safeguard, since no code
+    should log one.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line, and the traceback if there is one."""
-        return redact(super().format(record))
+        line, _, traceback = super().format(record).partition("\n")
+        below = redact(traceback).split("\n") if traceback else []
+        return "\n".join([line, *(f"    {printable(each)}" for each in below)])
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as in the base class
         """Returns the line, and how many like it were left out before it."""
         left_out = getattr(record, "left_out", 0)
         more = f" ({left_out:,} more such lines were left out)" if left_out else ""
-        return super().formatMessage(record) + more
+        return printable(redact(super().formatMessage(record))) + more
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002 - as in the base class
         """Returns the time as ISO 8601 in UTC with milliseconds."""

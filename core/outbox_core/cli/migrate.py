@@ -12,8 +12,9 @@ from rich.text import Text
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
-from outbox_core.cli.terminal import output, printable, script
+from outbox_core.cli.terminal import print_script, script
 from outbox_core.config import HarvestSettings
+from outbox_core.printable import printable
 
 
 class _Migrated(NamedTuple):
@@ -35,14 +36,15 @@ class _Migrated(NamedTuple):
         }
 
     def as_text(self) -> RenderableType:
+        outbox = printable(self.outbox)
         if not self.statements:
-            return Text(f"nothing to migrate: the tables of {self.outbox} have version {SCHEMA}")
+            return Text(f"nothing to migrate: the tables of {outbox} have version {SCHEMA}")
         if self.former == SCHEMA:
             made = _counted(self.statements)
-            return Text(f"made with {made} what {self.outbox} lacked, whose tables have version {SCHEMA}")
+            return Text(f"made with {made} what {outbox} lacked, whose tables have version {SCHEMA}")
         former = "before versions were noted" if self.former is None else f"of version {self.former}"
         changes = _counted(self.statements)
-        return Text(f"migrated {self.outbox}, whose tables were {former}, to version {SCHEMA} with {changes}")
+        return Text(f"migrated {outbox}, whose tables were {former}, to version {SCHEMA} with {changes}")
 
 
 def _counted(statements: Sequence[str]) -> str:
@@ -73,7 +75,7 @@ def migrate(
 
     found = chosen.look(act)
     if dry_run and not json:
-        output().print(Text(_as_script(found)), soft_wrap=True)
+        print_script(_as_script(found))
         chosen.tell_errors(found, json=json)
     else:
         chosen.show(found, _Migrated.as_data, _Migrated.as_text, json=json, soft_wrap=True)

@@ -41,4 +41,4 @@ def create(seam: Seam, name: str, directory: Path, *, testing: str, json: bool) 
         return
     steps = (f"cd {folder}", "pip install -e '.[test]'", testing)
     lines = [*(f"wrote {path}" for path in written), "", "now:", *(f"  {step}" for step in steps)]
-    output().print("\n".join(lines), markup=False, soft_wrap=True)
+    output().print("\n".join(lines), soft_wrap=True)

@@ -15,6 +15,7 @@ from outbox_core.cli.exits import exit_code
 from outbox_core.cli.invocation import Invocation, log_warnings_only
 from outbox_core.cli.terminal import output, print_error, print_json, print_message
 from outbox_core.config import HarvestSettings, Settings
+from outbox_core.printable import printable
 from outbox_core.several.templates import outboxes_of
 
 Result = TypeVar("Result")
@@ -57,7 +58,7 @@ def outboxes(settings: Settings, wanted: str | None) -> Sequence[HarvestSettings
     if not named and failed:
         raise failed[0][1]
     if not named:
-        raise ConfigError(f"there is no outbox '{wanted}': {_named(found)}")
+        raise ConfigError(f"there is no outbox '{printable(wanted)}': {_named(found)}")
     return named
 
 
@@ -158,7 +159,7 @@ class Chosen:
             print_json(self.as_data(found, as_data))
         else:
             for title, result in results:
-                output().print(Text(title, "bold"))
+                output().print(Text(printable(title), "bold"))
                 output().print(as_text(result), soft_wrap=soft_wrap)
         self.tell_errors(found, json=json)
 
@@ -184,7 +185,7 @@ class Chosen:
         """
         errors = [(title, error) for title, error in found if isinstance(error, OutboxError)]
         for title, error in errors if not json else ():
-            print_error(f"{title}: {error}")
+            print_error(f"{printable(title)}: {error}")
         if errors:
             raise typer.Exit(exit_code(errors[0][1]))
 
@@ -205,6 +206,6 @@ def _all(settings: Settings) -> tuple[list[HarvestSettings], list[tuple[str, Out
 
 
 def _named(found: Sequence[HarvestSettings]) -> str:
-    titles = [outbox.title for outbox in found]
+    titles = [printable(outbox.title) for outbox in found]
     more = [f"and {len(titles) - _MAX_NAMED} more"] if len(titles) > _MAX_NAMED else []
     return ", ".join([*titles[:_MAX_NAMED], *more]) or "the configuration names none"

@@ -8,9 +8,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.cli.terminal import printable
 from outbox_core.clusters import taken_over_from
 from outbox_core.config.duration import format_duration
+from outbox_core.printable import printable
 from outbox_core.snapshot import Snapshot
 
 _HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elector")
@@ -32,10 +32,10 @@ def overview(found: Sequence[tuple[str, Snapshot | OutboxError]]) -> RenderableT
         table.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
     for title, state in found:
         if isinstance(state, OutboxError):
-            table.add_row(Text(title, "bold"), *"----", Text("not known, see below", "yellow"))
+            table.add_row(Text(printable(title), "bold"), *"----", Text("not known, see below", "yellow"))
         else:
             cells = [*_cells(state), _taken_over(state)] if apart else _cells(state)
-            table.add_row(Text(title, "bold"), *cells)
+            table.add_row(Text(printable(title), "bold"), *cells)
     return table
 
 

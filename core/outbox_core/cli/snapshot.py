@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_core.cli.clusters import clusters_as_text
-from outbox_core.cli.terminal import printable
 from outbox_core.config.duration import format_duration
 from outbox_core.dead_rows import dead_rows, is_old, kept
 from outbox_core.health import Thresholds
+from outbox_core.printable import printable
 from outbox_core.snapshot import LANE_COLUMNS, TRANSACTION_COLUMNS, Snapshot, longest_blocked
 
 
@@ -36,7 +36,7 @@ def _summary(snapshot: Snapshot) -> Table:
     backlog = snapshot.backlog
     about = "" if backlog.exact else "about "
     oldest = "" if backlog.oldest is None else f", the oldest {format_duration(max(0.0, backlog.oldest))} old"
-    summary.add_row(Text("outbox", "dim"), Text(snapshot.outbox, "bold"))
+    summary.add_row(Text("outbox", "dim"), Text(printable(snapshot.outbox), "bold"))
     summary.add_row(Text("backlog", "dim"), Text(f"{about}{backlog.records:,} records{oldest}"))
     summary.add_row(Text("parked", "dim"), _parked(snapshot.parked))
     if snapshot.upkeep.dead is not None:

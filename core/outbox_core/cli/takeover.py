@@ -17,10 +17,11 @@ from outbox_core.cli.confirmation import YesOption, confirm
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.outboxes import Chosen, OutboxOption, one_outbox
 from outbox_core.cli.reason import ReasonOption, operator, tell_unnoted
-from outbox_core.cli.terminal import output, print_json, print_message, printable
+from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings, Settings
 from outbox_core.operations import TakeoverChanged, UnknownCluster, Verb, effect
 from outbox_core.operations.takeovers import origin_of
+from outbox_core.printable import printable
 
 
 def takeover(  # noqa: PLR0917 - typer makes each parameter an option
@@ -124,7 +125,7 @@ def _tell(done: TakeoverChanged) -> None:
         said = f"the takeover of cluster {done.cluster} has ended"
     else:
         said = f"there was no takeover of cluster {done.cluster}"
-    output().print(said, markup=False, soft_wrap=True)
+    output().print(said, soft_wrap=True)
     if done.token is not None:
         print_message(f"The token is {done.token} now. The leader starts its lanes anew by itself.")
 
@@ -139,7 +140,7 @@ def _ask(settings: HarvestSettings, verb: Verb, cluster: int, question: str, *, 
         operations.check_cluster(settings, verb, cluster)
     except UnknownCluster as error:
         raise typer.BadParameter(str(error)) from error
-    confirm(Text(f"outbox {settings.outbox}: {effect(verb, cluster=cluster)}"), question, yes=yes)
+    confirm(Text(f"outbox {printable(settings.outbox)}: {effect(verb, cluster=cluster)}"), question, yes=yes)
 
 
 COMMAND = Command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from outbox_sdk.errors import OutboxError
+
+from outbox_core.printable import printable_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,38 +72,53 @@ class _Results:
 
 def output() -> Console:
     """Returns the console for results (stdout)."""
-    from rich.console import Console  # noqa: PLC0415 - rich is imported when something is printed with it
+    from outbox_core.cli.console import PlainConsole  # noqa: PLC0415 - rich is imported when it prints something
 
-    return Console(width=None if sys.stdout.isatty() else _DEFAULT_WIDTH, highlight=False)
+    return PlainConsole(width=None if sys.stdout.isatty() else _DEFAULT_WIDTH)
 
 
 def messages() -> Console:
     """Returns the console for messages (stderr)."""
-    from rich.console import Console  # noqa: PLC0415 - see output()
+    from outbox_core.cli.console import PlainConsole  # noqa: PLC0415 - see output()
 
-    return Console(stderr=True, width=None if sys.stderr.isatty() else _DEFAULT_WIDTH, highlight=False)
+    return PlainConsole(stderr=True, width=None if sys.stderr.isatty() else _DEFAULT_WIDTH)
 
 
 def print_json(data: Any, *, in_one_line: bool = False) -> None:
-    """Writes data as one JSON document to stdout, indented on a terminal unless it is to be one line."""
+    """Writes data as one JSON document to stdout, indented on a terminal unless it is to be one line.
+
+    What does not print is escaped, as JSON does it.
+    """
     indent = 2 if sys.stdout.isatty() and not in_one_line else None
     unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")  # else escapes must be those of JSON
-    sys.stdout.write(json.dumps(data, indent=indent, ensure_ascii=not unicode) + "\n")
+    sys.stdout.write(printable_json(data, indent=indent, ascii_only=not unicode) + "\n")
     sys.stdout.flush()
 
 
 def print_error(message: str) -> None:
-    """Writes an error message to stderr; keeps its line breaks."""
+    """Writes an error message to stderr; lines behind its first are indented."""
     from rich.text import Text  # noqa: PLC0415 - see output()
 
-    messages().print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+    messages().print(Text.assemble(("error: ", "bold red"), _one(message)), soft_wrap=True)
 
 
 def print_message(message: str) -> None:
-    """Writes a message to stderr."""
-    from rich.text import Text  # noqa: PLC0415 - see output()
+    """Writes a message to stderr; lines behind its first are indented."""
+    messages().print(_one(message), soft_wrap=True)
 
-    messages().print(Text(message), soft_wrap=True)
+
+def _one(message: str) -> str:
+    """Returns a message of which no line can be taken for the beginning of another one."""
+    return message.replace("\n", "\n    ")
+
+
+def print_script(statements: str) -> None:
+    """Writes SQL to stdout: as it is, for a database's client; on a terminal what does not print is escaped."""
+    if sys.stdout.isatty():
+        output().print(statements, soft_wrap=True)
+    else:
+        sys.stdout.write(statements + "\n")
+        sys.stdout.flush()
 
 
 def terminated(statement: str) -> str:
@@ -113,8 +129,3 @@ def terminated(statement: str) -> str:
 def script(statements: Iterable[str]) -> str:
     """Returns SQL statements as a script that a database's own client can run."""
     return "\n\n".join(terminated(statement) for statement in statements)
-
-
-def printable(text: str) -> str:
-    """Escapes characters that do not print, so that data from the database cannot control the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

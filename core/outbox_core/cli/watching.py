@@ -18,8 +18,9 @@ from outbox_core.cli.outboxes import Chosen
 from outbox_core.cli.overview import in_brief, overview
 from outbox_core.cli.screen import Screen
 from outbox_core.cli.snapshot import as_text
-from outbox_core.cli.terminal import output, print_json, print_message, printable
+from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.history import Happening, History
+from outbox_core.printable import printable
 from outbox_core.snapshot import Snapshot, Watches, as_data
 
 Found = Sequence[tuple[str, Snapshot | OutboxError]]
@@ -101,7 +102,7 @@ def _as_lines(chosen: Chosen, at: datetime, found: Found, happened: Happened) ->
     said += [(title, in_brief(state)) for title, state in found if isinstance(state, Snapshot)]
     stamp = at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     for title, text in said:
-        about = "" if chosen.single else f"{title}: "
+        about = "" if chosen.single else f"{printable(title)}: "
         output().print(Text(f"{stamp} {about}{text}"), soft_wrap=True)
 
 
@@ -141,7 +142,7 @@ class _Window:
         )
 
     def _line(self, title: str, happening: Happening) -> tuple[str, str]:
-        about = "" if self._chosen.single else f"{title}: "
+        about = "" if self._chosen.single else f"{printable(title)}: "
         return _time_of_day(happening.at), f"{about}{printable(happening.text)}"
 
 

@@ -11,7 +11,8 @@ from outbox_sdk.journal import Entry
 from outbox_sdk.parking import LONGEST_KEY, DeadLetter, is_cut
 
 from outbox_core.config import KeyNames
-from outbox_core.http.view.texts import LONGEST, duration, printable, short
+from outbox_core.http.view.texts import LONGEST, duration, short
+from outbox_core.printable import printable
 
 MOST_SHOWN = 4096
 """Characters or bytes of a value that are shown."""

@@ -14,8 +14,9 @@ from outbox_core.clusters import ClusterState, taken_over_from
 from outbox_core.config.duration import format_duration
 from outbox_core.dead_rows import dead_rows, is_old, kept
 from outbox_core.health import Thresholds
-from outbox_core.http.view.texts import duration, printable
+from outbox_core.http.view.texts import duration
 from outbox_core.http.view.verdict import Known, State, Verdict, verdict
+from outbox_core.printable import printable
 from outbox_core.snapshot import (
     LANE_COLUMNS,
     SILENT_HEARTBEATS,

@@ -5,15 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from outbox_core.config.duration import format_duration
+from outbox_core.printable import printable
 
 LONGEST = 500
 """Characters of a key, a topic or a reason that are shown."""
 _MINUTE = 60.0
-
-
-def printable(text: str) -> str:
-    """Escapes what does not print: it could hide, or turn round, what stands beside it."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def short(text: str) -> str:

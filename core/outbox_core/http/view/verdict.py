@@ -7,7 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from outbox_core.health import REMARKS, Code, HealthProblem, problems
-from outbox_core.http.view.texts import clock, printable
+from outbox_core.http.view.texts import clock
+from outbox_core.printable import printable
 from outbox_core.snapshot import Snapshot
 
 
