@@ -1,6 +1,8 @@
 """The JSON side on a real PostgreSQL: what it returns is what it describes, and what it does is noted."""
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -177,7 +179,7 @@ def test_a_deed_goes_on_if_its_database_takes_too_long(
         # All places are taken: nobody waits for one that is free much later, and the server answers.
         busy = api.post("retry", 503, ids=ids)["error"]
         assert "nothing was done" in busy
-        api.get("/api/journal", code=503)
+        assert api.get("/api/journal")["entries"], "who only looks is not held up"
     assert api.site.get("/livez").code == 200
     blocker.rollback()
     until(lambda: api.site.get("/api/journal", Authorization=f"Bearer {VIEWER}").code == 200)
@@ -210,6 +212,17 @@ async def test_a_machine_without_threads(monkeypatch: pytest.MonkeyPatch):
             with pytest.raises(RefusedError, match="nothing was done: this machine"):
                 await work.deed(lambda: 1)
     assert await work.read(lambda: 1) == 1
+
+
+async def test_who_reads_takes_no_place_of_a_verb():
+    work, ended = work_module.Work(), threading.Event()
+    reading = [
+        asyncio.create_task(work.read(lambda: ended.wait(60))) for _ in range(work_module.MOST_AT_ONCE)
+    ]
+    await asyncio.sleep(0.1)
+    assert await work.deed(lambda: 1) == 1
+    ended.set()
+    assert await asyncio.gather(*reading) == [True] * work_module.MOST_AT_ONCE
 
 
 def test_a_defect_tells_nothing_of_it(

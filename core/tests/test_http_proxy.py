@@ -49,6 +49,8 @@ def test_users_of_a_proxy(proxied: Site):
     assert ask("carol, dave") == (200, 403)
     assert ask("") == ask("  ") == (401, 401)
     assert ask("c" * 101) == (403, 403)
+    assert ask("carol\u00a0") == ask("\u00a0carol") == (403, 403), "no blank of HTTP: another name"
+    assert ask("dave", "on-call\u00a0") == (200, 403)
     assert "dave may only read" in verb(proxied, (USER, "dave"), SAME, peer=TRUSTED).text
 
 
@@ -126,6 +128,8 @@ CROSS = [
     [("Origin", "https://outbox.example.evil.example")],
     [("Origin", "https://outbox.example@evil.example")],
     [("Origin", "https://outbox.example:444")],
+    [("Origin", "http://outbox.example")],
+    [("Origin", "http://outbox.example:443")],
     [("Origin", "outbox.example")],
     [("Referer", f"{ORIGIN}/")],
 ]

@@ -150,8 +150,21 @@ def test_a_session_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.Monke
         assert site.ask("GET", READ, cookie).code == 401
 
 
+def test_a_session_ends_in_any_case_and_nobody_ends_those_of_others(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sessions_module, "MOST_OF_A_TOKEN", 2)
+    now = 0.0
+    sessions = Sessions(lambda: now)
+    operators = sessions.begin(digest(ALICE))
+    for _ in range(5):
+        sessions.begin(digest(VIEWER))
+    while now < sessions_module.LONGEST_SECONDS:
+        assert sessions.token(operators) == digest(ALICE)
+        now += sessions_module.IDLE_SECONDS / 2
+    assert sessions.token(operators) is None
+
+
 def test_sessions_end_and_are_few(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sessions_module, "MOST_SESSIONS", 2)
+    monkeypatch.setattr(sessions_module, "MOST_OF_A_TOKEN", 2)
     now, token = 0.0, digest(ALICE)
     sessions = Sessions(lambda: now)
     first, second = sessions.begin(token), sessions.begin(token)

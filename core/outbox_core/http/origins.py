@@ -27,8 +27,9 @@ def is_same_origin(headers: Mapping[str, str], own: str | None) -> bool:
     origin = _split(headers.get("origin", ""))
     if origin is None or not origin.scheme:
         return False
-    if own is not None and _place(origin) == _place(urlsplit(own)):
-        return True
+    if own is not None and origin.hostname == (here := urlsplit(own)).hostname:
+        # A page in clear text of this name may be anybody's who is on the way.
+        return (origin.scheme, _place(origin)) == (here.scheme, _place(here))
     host = _split(f"{origin.scheme}://{headers.get('host', '')}")
     return host is not None and bool(host.hostname) and _place(host) == _place(origin)
 

@@ -15,6 +15,9 @@ from outbox_core.http.refusals import RefusedError
 
 log = logging.getLogger(__name__)
 
+_BLANKS = " \t"
+"""What HTTP permits around a value. Another blank beside a name makes it that of another user."""
+
 
 class TrustedProxy:
     """Believes a proxy's headers, and nobody else's.
@@ -43,7 +46,7 @@ class TrustedProxy:
         if doubt := self.doubt(request):
             log.warning("from %s: %s", _peer(request), doubt)
             return None
-        user = _text(request, self._settings.user_header).strip()
+        user = _text(request, self._settings.user_header)
         if not user:
             return None
         if not is_own_host(request.headers.get("host", ""), self._origin):
@@ -67,7 +70,7 @@ class TrustedProxy:
     def silence(self, request: Request) -> str:
         """Returns that the proxy has named no user; empty if it has, or if the proxy does not ask."""
         header = self._settings.user_header
-        if _text(request, header).strip() or not self._trusts(_peer(request)):
+        if _text(request, header) or not self._trusts(_peer(request)):
             return ""
         return f"the proxy has named no user in the header {header} (http.proxy.userHeader)"
 
@@ -82,7 +85,7 @@ class TrustedProxy:
     def _groups(self, request: Request) -> Collection[str]:
         header = self._settings.groups_header
         groups = "" if header is None else _text(request, header)
-        return {group.strip() for group in groups.split(",")} - {""}
+        return {group.strip(_BLANKS) for group in groups.split(",")} - {""}
 
 
 def role_of(settings: ProxySettings, user: str, groups: Collection[str]) -> Role | None:
@@ -93,8 +96,8 @@ def role_of(settings: ProxySettings, user: str, groups: Collection[str]) -> Role
 
 
 def _text(request: Request, header: str) -> str:
-    """Returns a header's text, in which a proxy may send UTF-8."""
-    return request.headers.get(header, "").encode("latin-1").decode("utf-8", "replace")
+    """Returns a header's text, in which a proxy may send UTF-8, without the blanks of HTTP around it."""
+    return request.headers.get(header, "").encode("latin-1").decode("utf-8", "replace").strip(_BLANKS)
 
 
 def _peer(request: Request) -> str:

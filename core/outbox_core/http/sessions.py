@@ -10,13 +10,16 @@ from time import monotonic
 
 IDLE_SECONDS = 12 * 3600.0
 """After so long without a request a session is over."""
-MOST_SESSIONS = 1000
-"""With more, the one that has been idle for longest ends."""
+LONGEST_SECONDS = 24 * 3600.0
+"""After so long a session is over in any case."""
+MOST_OF_A_TOKEN = 100
+"""With more sessions of one token, the one of them that has been idle for longest ends."""
 
 
 @dataclass(slots=True)
 class _Session:
     token: bytes
+    begun_at: float
     used_at: float
 
 
@@ -39,17 +42,22 @@ class Sessions:
         Args:
             token: The digest of the token.
         """
-        identity = secrets.token_urlsafe(32)
-        self._sessions[_key(identity)] = _Session(token, self._clock())
-        if len(self._sessions) > MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+        identity, now = secrets.token_urlsafe(32), self._clock()
+        self._sessions[_key(identity)] = _Session(token, now, now)
+        of_token = [key for key, session in self._sessions.items() if session.token == token]
+        if len(of_token) > MOST_OF_A_TOKEN:
+            del self._sessions[of_token[0]]
         return identity
 
     def token(self, identity: str) -> bytes | None:
         """Returns the digest of a session's token, and has it go on; ``None`` if there is no such session."""
         session = self._sessions.pop(_key(identity), None)
         now = self._clock()
-        if session is None or now - session.used_at >= IDLE_SECONDS:
+        if (
+            session is None
+            or now - session.used_at >= IDLE_SECONDS
+            or now - session.begun_at >= LONGEST_SECONDS
+        ):
             return None
         session.used_at = now
         self._sessions[_key(identity)] = session

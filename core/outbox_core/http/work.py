@@ -19,7 +19,10 @@ from outbox_core.operations import UNCERTAIN
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 4
-"""Threads, each with a connection to a database."""
+"""Threads that read, and as many that change something, each with a connection to a database.
+
+Who may only look can take no place of a verb.
+"""
 PATIENCE = 10.0
 """Seconds for which a client waits, for a thread and for the database together."""
 
@@ -34,7 +37,8 @@ class Work:
     """
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+        self._reads = asyncio.Semaphore(MOST_AT_ONCE)
+        self._deeds = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def read(self, do: Callable[[], Result]) -> Result:
         """Returns what ``do`` returns, which must not change anything.
@@ -42,7 +46,7 @@ class Work:
         Raises:
             RefusedError: It failed, or took too long; the sentence says why.
         """
-        return await self._run(do, "")
+        return await self._run(do, self._reads, "")
 
     async def deed(self, do: Callable[[], Result]) -> Result:
         """Returns what ``do`` returns, which changes something, and goes on if it takes too long.
@@ -50,18 +54,18 @@ class Work:
         Raises:
             RefusedError: It failed, or took too long; the sentence says where to find out whether it is done.
         """
-        return await self._run(do, f"; {UNCERTAIN}")
+        return await self._run(do, self._deeds, f"; {UNCERTAIN}")
 
-    async def _run(self, do: Callable[[], Result], unknown: str) -> Result:
+    async def _run(self, do: Callable[[], Result], places: asyncio.Semaphore, unknown: str) -> Result:
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE
         try:
             async with asyncio.timeout_at(end):
-                await self._places.acquire()
+                await places.acquire()
         except TimeoutError:
             busy = f"nothing was done: {MOST_AT_ONCE} others wait for databases; try again later"
             raise RefusedError(503, busy, {"Retry-After": "10"}) from None
-        done = asyncio.wrap_future(self._start(do, loop))
+        done = asyncio.wrap_future(self._start(do, places, loop))
         await asyncio.wait([done], timeout=end - loop.time())
         if not done.done():
             done.cancel()
@@ -76,7 +80,9 @@ class Work:
             log.exception("a request over HTTP has failed")
             raise RefusedError(500, f"this has failed; the harvester's log says why{unknown}") from error
 
-    def _start(self, do: Callable[[], Result], loop: asyncio.AbstractEventLoop) -> Future[Result]:
+    def _start(
+        self, do: Callable[[], Result], places: asyncio.Semaphore, loop: asyncio.AbstractEventLoop
+    ) -> Future[Result]:
         future = Future[Result]()
         future.set_running_or_notify_cancel()  # who stops waiting does not stop it
 
@@ -88,12 +94,12 @@ class Work:
             else:
                 future.set_result(result)
             with suppress(RuntimeError):  # the server has ended
-                loop.call_soon_threadsafe(self._places.release)
+                loop.call_soon_threadsafe(places.release)
 
         try:
             ContextThread(target=run, name="http-work", daemon=True).start()
         except RuntimeError:  # the system has no more threads
-            self._places.release()
+            places.release()
             raise RefusedError(503, "nothing was done: this machine has no thread for it") from None
         return future
 
