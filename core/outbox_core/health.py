@@ -200,14 +200,14 @@ def _leader(lanes: Sequence[LaneStatus], speaking: Sequence[LaneStatus]) -> list
         return [HealthProblem(Code.NO_LEADER, "nobody has ever led: no harvester has been started")]
     if not speaking:
         least = min(silence(lane) for lane in lanes)
-        said = f"no lane has written a reading for {format_duration(least)}: nobody leads"
+        said = f"no lane has sent a heartbeat for {format_duration(least)}: nobody leads"
         return [HealthProblem(Code.NO_LEADER, f"{said}; the last who did was {lanes[0].holder}", least)]
     silent = [lane for lane in lanes if lane not in speaking]
     if not silent:
         return []
     most = max(silence(lane) for lane in silent)
     which = ", ".join(str(lane.fence.lane) for lane in silent)
-    said = f"{len(silent)} of {len(lanes)} lanes ({which}) have written no reading for up to"
+    said = f"{len(silent)} of {len(lanes)} lanes ({which}) have sent no heartbeat for up to"
     return [HealthProblem(Code.SILENT_LANE, f"{said} {format_duration(most)}", most)]
 
 

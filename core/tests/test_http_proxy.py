@@ -49,8 +49,9 @@ def test_users_of_a_proxy(proxied: Site):
     assert ask("carol, dave") == (200, 403)
     assert ask("") == ask("  ") == (401, 401)
     assert ask("c" * 101) == (403, 403)
-    assert ask("carol\u00a0") == ask("\u00a0carol") == (403, 403), "no blank of HTTP: another name"
-    assert ask("dave", "on-call\u00a0") == (200, 403)
+    blank = "\u00a0".encode().decode("latin-1")  # as a proxy sends it
+    assert ask(f"carol{blank}") == ask(f"{blank}carol") == (403, 403), "no blank of HTTP: another name"
+    assert ask("dave", f"on-call{blank}") == (200, 403)
     assert "dave may only read" in verb(proxied, (USER, "dave"), SAME, peer=TRUSTED).text
 
 

@@ -18,7 +18,7 @@ from outbox_core.http.page.rendering import Templates
 from outbox_core.http.refusals import RefusedError
 from outbox_core.http.tokens import digest
 
-_WRONG = "This token is none of those that may."
+_WRONG = "Invalid token."
 _ENDED = (
     "The session of this browser is not known to this harvester: it has ended, or it is one of another "
     "harvester. If you have signed in just now, a proxy has this browser talk to several harvesters in turn. "
