@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -10,8 +10,8 @@ from outbox_sdk import Advanced, Batch, MarkedRecord
 
 from outbox_core.delivery.left_rows import kept
 
-MAX_BATCHES = 16
-"""How many of the batches that were deleted last are remembered: what is kept is selected next."""
+MAX_RUNS = 10_000
+"""How many runs of ids are remembered."""
 
 
 class Rows(Protocol):
@@ -33,7 +33,10 @@ class KeptRows:
     """
 
     def __init__(self, deleted: Sequence[Batch] = ()) -> None:
-        self._deleted: deque[Batch] = deque(maxlen=MAX_BATCHES)
+        self._deleted: dict[
+            int, tuple[int, Batch]
+        ] = {}  # first id of a run → last id, and the batch; the oldest first
+        self._firsts: list[int] = []  # their first ids, ascending
         self._known: set[int] = set()
         self._parked: set[int] = set()
         self._remember(deleted)
@@ -51,16 +54,20 @@ class KeptRows:
         """
         self._remember(finished)
         ids = [record.id for record in advanced.records]
-        suspects = [batch for batch in self._deleted if ids and _shares(batch, ids)]
+        top = self._deleted[self._firsts[-1]][0] if self._firsts else 0
+        usual = bisect_right(ids, top)  # all rows from here on are newer than any that was deleted
+        suspects = dict.fromkeys(batch for number in ids[:usual] if (batch := self._deleted_with(number)))
+        if not suspects and not self._known:
+            return advanced
         # A row that has the id of a deleted one is younger, and is not returned.
-        there = {row.id for batch in suspects for row in table.rows(batch)} | self._known
-        back = there.intersection(ids) - self._parked
+        there = {row.id for batch in suspects for row in table.rows(batch)}
+        back = (there | self._known).intersection(ids) - self._parked
+        new = len(back - self._known)
+        self._known |= there  # also those of keys that are parked meanwhile: they come back later
         if not back:
             return advanced
         records = [kept(record) if record.id in back else record for record in advanced.records]
-        purged = max(0, advanced.purged - len(back - self._known))
-        self._known |= back
-        return advanced._replace(purged=purged, records=records)
+        return advanced._replace(purged=max(0, advanced.purged - new), records=records)
 
     def parked(self, heads: Sequence[int], keys: int) -> None:
         """Takes that ``keys`` of the keys that begin with these rows were parked.
@@ -73,11 +80,20 @@ class KeptRows:
     def _remember(self, batches: Sequence[Batch]) -> None:
         if self._parked:
             self._parked.difference_update(number for batch in batches for number in batch.ids())
-        self._deleted.extend(batch for batch in batches if batch.runs)
+        for batch in batches:
+            for first, last in batch.runs:
+                if self._deleted.pop(first, None) is None:
+                    insort(self._firsts, first)
+                self._deleted[first] = (last, batch)
+        while len(self._deleted) > MAX_RUNS:
+            first = next(iter(self._deleted))
+            del self._deleted[first]
+            del self._firsts[bisect_left(self._firsts, first)]
 
-
-def _shares(batch: Batch, ids: Sequence[int]) -> bool:
-    """Returns whether a batch has one of some ids, which ascend."""
-    if batch.runs[0][0] > ids[-1] or batch.runs[-1][1] < ids[0]:
-        return False
-    return not set(ids).isdisjoint(batch.ids())
+    def _deleted_with(self, number: int) -> Batch | None:
+        """Returns the batch that was deleted with a row; ``None`` for the usual one, which no batch had."""
+        at = bisect_right(self._firsts, number) - 1
+        if at < 0:
+            return None
+        last, batch = self._deleted[self._firsts[at]]
+        return batch if number <= last else None

@@ -72,17 +72,14 @@ class PostgresTable(PostgresView):
 
     def identity(self) -> str:
         """Returns the outbox's identity; the first call creates it."""
-        while (known := self.known_identity()) is None:
-            if former := self._session.fetch(self._sql.noted, (), "look at the fence"):
-                layout, names = self._layout, [row[0] for row in former]
-                raise perhaps_renamed(layout.name, names, layout.fence, layout.dead_letters)
+        while (known := self._known()) is None:
             with self._session.translated("draw the outbox's identity"):
                 self._session.execute(self._sql.identify, (self._layout.name,))
         return known
 
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
-        self.identity()
+        self._known()
         with self._session.translated("raise the fence's token"):
             try:
                 return self._raise(lanes, holder, expected)
@@ -90,6 +87,14 @@ class PostgresTable(PostgresView):
                 if not self._end_stalled():
                     raise
             return self._raise(lanes, holder, expected)
+
+    def _known(self) -> str | None:
+        """Returns the outbox's identity, if there is one. Without, it may have been renamed: then it raises."""
+        known = self.known_identity()
+        if known is None and (former := self._session.fetch(self._sql.noted, (), "look at the fence")):
+            layout, names = self._layout, [row[0] for row in former]
+            raise perhaps_renamed(layout.name, names, layout.fence, layout.dead_letters)
+        return known
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
         """Starts a lane: raises its epoch."""

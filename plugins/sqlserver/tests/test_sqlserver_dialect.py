@@ -121,7 +121,7 @@ def test_what_the_stasher_binds() -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [Record("t", "k" * 2001), Record("t", "🌍" * 1001), Record("🌍" * 125, "k")]
+    "record", [Record("t", "k" * 2001), Record("t", "🌍" * 1001)]
 )
 def test_what_the_table_cannot_hold_is_refused(record: Record) -> None:
     fake = FakeSqlServer()

@@ -231,6 +231,9 @@ class World:
     def _release(self, *, purge: bool) -> None:
         lane = self._lane()
         ids = self._some(lane.hand.leader)
+        if purge and len(self._clusters) > 1:
+            # Where marks of other clusters come by replication, a purge may go by the ids alone.
+            ids = [row.id for row in self._model.claimed(lane.hand.leader) if row.id in ids]
         if lane.in_batches or not ids:
             return
         hand, verb = lane.hand, "purge" if purge else "reset"
