@@ -110,8 +110,8 @@ def test_ids_go_in_arrays_of_ten_thousand_and_rows_are_counted(verb: str) -> Non
         return int(binds["row_id"] % 2)
 
     fake, table = connect(**{r"WHERE id IN \(:row_id\)": gone})
-    assert getattr(table, verb)(FENCE, uuid4(), range(25_000)) == 12_500
-    changes = fake.log[1:-1]
+    assert getattr(table, verb)(FENCE, uuid4(), range(25_000)).rows == 12_500
+    changes = fake.log[1:4]  # behind them it looks whether rows are still there
     assert [len(rows) for _, rows in changes] == [10_000, 10_000, 5_000]
     assert len({sql for sql, _ in changes}) == 1
     assert fake.verbs[-1] == "commit"
@@ -229,7 +229,11 @@ def test_a_bump_makes_new_lanes_under_the_guard() -> None:
 def test_whoever_makes_the_guard_first_is_welcome() -> None:
     taken = database_error(1, "unique constraint (SHOP.SYS_C1) violated")
     fake, table = connect(
-        **{r"AND lane = -1$": [], r"^INSERT": taken, r"^SELECT lane, token": [(-1, 0), (0, 0)]}
+        **{
+            r"AND lane = -1$|UNION SELECT name": [],
+            r"^INSERT": taken,
+            r"^SELECT lane, token": [(-1, 0), (0, 0)],
+        }
     )
     assert table.bump(1, "somebody") > 0
     assert "rollback" in fake.verbs

@@ -120,9 +120,7 @@ def test_what_the_stasher_binds() -> None:
     assert insert.bind(Record("t", "k", None))["kafka_value"] is None
 
 
-@pytest.mark.parametrize(
-    "record", [Record("t", "k" * 2001), Record("t", "🌍" * 1001)]
-)
+@pytest.mark.parametrize("record", [Record("t", "k" * 2001), Record("t", "🌍" * 1001)])
 def test_what_the_table_cannot_hold_is_refused(record: Record) -> None:
     fake = FakeSqlServer()
     with pytest.raises(RecordError, match="is longer than"):
