@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import sqlite3
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,8 +16,18 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from outbox_core.cli.console import PlainConsole
+from outbox_core.cli.logs import configure_logging
+from outbox_core.config import LogFormat, LogLevel
+from outbox_core.printable import printable, printable_json
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from .cli_runner import outbox, told
+from .cli_runner import OUTBOX, outbox, told
+from .terminals import Terminal
 
 HOSTILE = "a[/]:smile:[bold]\n2026-01-01 ERROR forged\r\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\u2028\u2066\x7fz"
 TABLES = (f"ob_{HOSTILE}", "ob_[/]")
