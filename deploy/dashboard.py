@@ -158,6 +158,13 @@ def _failures() -> list[Shown]:
     panels = [
         Panel("Parked keys", "Healthy: 0.", "short", [most(names.PARKED_KEYS)], f"{OPERATIONS}parked-keys"),
         Panel("Blocked keys, by lane", "Healthy: 0.", "short", [total(names.BLOCKED_KEYS, lane, LANE)]),
+        Panel(
+            "Held topics, by lane",
+            "Healthy: 0.",
+            "short",
+            [total(names.HELD_TOPICS, lane, LANE)],
+            f"{OPERATIONS}parked-keys",
+        ),
         Panel("Blocked and parked for", "Healthy: 0.", "s", ages, f"{OPERATIONS}parked-keys"),
         Panel("Failed deliveries", "Records, or batches, per second. Healthy: 0.", "cps", attempts),
         Panel("Failed messages, by topic", "Per second. Healthy: none.", "cps", [wrong]),

@@ -113,7 +113,7 @@ def _one(message: str) -> str:
 
 
 def print_script(statements: str) -> None:
-    """Writes SQL to stdout: as it is, for a database's client; on a terminal in printable form."""
+    """Writes SQL to stdout as it is; for a terminal, what does not print is escaped."""
     if sys.stdout.isatty():
         output().print(statements, soft_wrap=True)
     else:

@@ -89,7 +89,7 @@ class PostgresTable(PostgresView):
             return self._raise(lanes, holder, expected)
 
     def _known(self) -> str | None:
-        """Returns the outbox's identity, if there is one. Without, it may have been renamed: then it raises."""
+        """Returns the outbox's identity, if there is one; raises if it may have been renamed."""
         known = self.known_identity()
         if known is None and (former := self._session.fetch(self._sql.noted, (), "look at the fence")):
             layout, names = self._layout, [row[0] for row in former]
