@@ -133,8 +133,8 @@ class Statements:
             "lane", fence, f"name = {{name}} AND lane >= {GUARD}", idiom.exclusive_lock
         )
         self.noted = (
-            f"SELECT name FROM {fence} WHERE transacting > 0"
-            f" UNION SELECT name FROM {self.letters} WHERE fate = 'parked'"
+            f"SELECT DISTINCT name FROM {fence} WHERE transacting > 0"
+            f" OR name IN (SELECT name FROM {self.letters} WHERE fate = 'parked')"
         )
         self.guard = f"SELECT {identity} FROM {fence} WHERE {guard}"
         self.tokens = f"SELECT lane, token FROM {fence} WHERE name = {{name}} AND lane >= {GUARD}"
