@@ -202,6 +202,9 @@ class FakeJournal:
         self.ends_with: list[DriverError] = []
         self.closed = False
 
+    def user(self) -> str:
+        return ""
+
     def begin(self, deed: Deed) -> UUID:
         if self.begins_with:
             raise self.begins_with

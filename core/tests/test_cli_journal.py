@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
@@ -10,6 +13,7 @@ from io import BytesIO, TextIOWrapper
 import pytest
 from outbox_core.cli import main
 from outbox_core.cli.invocation import Invocation
+from outbox_core.cli.reason import operator
 from outbox_core.config import parse
 from outbox_core.operations import Verb, effect
 from outbox_sdk import AccessDenied, DeadLetter, DeadLetterStatus, Deed, MarkedRecord, Seam, TransactionalLane
@@ -54,6 +58,27 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     assert isinstance(caught.value.code, int)
     out, err = capsys.readouterr()
     return caught.value.code, out, " ".join(err.split())
+
+
+def test_whose_deed_it_was_does_not_depend_on_the_environment(
+    journal: FakeJournal, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "bob")
+    monkeypatch.setattr(FakeJournal, "user", lambda _: "outbox_operator")
+    assert call(capsys, "parked", "retry", "a", "--reason", "why")[0] == 0
+    (entry,) = journal.entries()
+    own = pwd.getpwuid(os.getuid()).pw_name
+    host = socket.gethostname()
+    assert entry.deed.operator == f"{own} at {host}, database user outbox_operator"
+
+
+def test_who_has_become_root_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    monkeypatch.setenv("SUDO_USER", "carol")
+    assert operator("why").name.startswith("root (sudo by carol) at ")
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
+    assert operator("why").name.startswith("uid 4000000 at ")
 
 
 def noted(journal: FakeJournal) -> Sequence[tuple[str, str]]:

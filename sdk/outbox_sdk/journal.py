@@ -16,7 +16,8 @@ class Deed:
     """What an operator is about to do.
 
     Attributes:
-        operator: Who: a user at a machine, or the name that an authenticating proxy or a token stands for.
+        operator: Who: a user at a machine and of the database, or the name that an authenticating proxy or a token
+            stands for.
         via: By which way: ``cli`` or ``http``.
         verb: What, such as ``retry``; at most 40 characters.
         subject: To what, such as the keys, for people; empty where the verb concerns the whole outbox.
@@ -57,6 +58,10 @@ class Journal(Protocol):
 
     Every method raises ``DriverError`` if the database refuses or cannot be reached.
     """
+
+    def user(self) -> str:
+        """Returns the user as whom this process has signed in; empty if the database knows no users."""
+        ...
 
     def begin(self, deed: Deed) -> UUID:
         """Notes what is about to be done, durably; returns the id of the entry."""

@@ -82,7 +82,7 @@ def journalled(
     Raises:
         DriverError: The deed cannot be noted; the block is not executed.
     """
-    journal, entry = _begin(settings, Deed(operator.name, operator.via, verb, subject, operator.reason))
+    journal, entry = _begin(settings, operator, verb, subject)
     outcome = Outcome()
     with closing(journal):
         try:
@@ -107,11 +107,14 @@ def entries(settings: HarvestSettings, limit: int = 100) -> Sequence[Entry]:
         return journal.entries(limit)
 
 
-def _begin(settings: HarvestSettings, deed: Deed) -> tuple[Journal, UUID]:
+def _begin(settings: HarvestSettings, operator: Operator, verb: Verb, subject: str) -> tuple[Journal, UUID]:
     try:
         journal = settings.dialect.create().journal()
         try:
-            return journal, journal.begin(deed)
+            # Over HTTP it is the harvester's user, whoever asks.
+            user = journal.user() if operator.via == "cli" else ""
+            who = f"{operator.name}, database user {user}" if user else operator.name
+            return journal, journal.begin(Deed(who, operator.via, verb, subject, operator.reason))
         except BaseException:
             journal.close()
             raise

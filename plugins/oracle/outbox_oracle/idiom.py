@@ -37,6 +37,7 @@ class OracleIdiom(Idiom):
 
     style: ClassVar[Style] = Style.NAMED
     begin_watching: ClassVar[str] = "SET TRANSACTION READ ONLY"
+    user: ClassVar[str] = "SYS_CONTEXT('USERENV', 'SESSION_USER') FROM SYS.dual"
     brief_locks: ClassVar[str] = "ALTER SESSION SET DDL_LOCK_TIMEOUT = 1"
     catalogue: ClassVar[str] = """
         SELECT t.owner AS schema_name, t.table_name AS table_name, c.column_name AS column_name

@@ -48,6 +48,11 @@ class PostgresJournal:
             " WHERE name = $1 ORDER BY begun DESC, id DESC LIMIT $2"
         )
 
+    def user(self) -> str:
+        """Returns the user as whom the session was opened."""
+        with translated(self._source, "ask for the user"):
+            return str(self._connection.execute("SELECT session_user").fetchall()[0][0])
+
     def begin(self, deed: Deed) -> UUID:
         """Notes what is about to be done, durably."""
         entry = new_entry_id()

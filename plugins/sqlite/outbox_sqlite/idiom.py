@@ -41,6 +41,7 @@ class SqliteIdiom(Idiom):
         FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'"""
     current_schema: ClassVar[str] = "''"
     moment_type: ClassVar[str] = "TEXT"
+    user: ClassVar[str] = ""
     # An index ends with the row's number, which is the id, whether its columns name it or not.
     indexes: ClassVar[str] = (
         "SELECT l.name, c.name FROM pragma_index_list({table}) l JOIN pragma_index_info(l.name) c"

@@ -35,6 +35,7 @@ class SqlServerIdiom(Idiom):
 
     style: ClassVar[Style] = Style.PYFORMAT
     current_schema: ClassVar[str] = "SCHEMA_NAME()"
+    user: ClassVar[str] = "SUSER_SNAME()"
     short_text_type: ClassVar[str] = "NVARCHAR(4000)"
     moment_type: ClassVar[str] = "DATETIME2(6)"
     indexes: ClassVar[str] = (

@@ -131,6 +131,13 @@ class PortableJournal:
         self._name = str(outbox)
         self._sql = JournalStatements(session.idiom, journal)
 
+    def user(self) -> str:
+        """Returns the user as whom the session was opened."""
+        if not (expression := self._idiom.user):
+            return ""
+        [(user,)] = self._session.query("ask for the user", f"SELECT {expression}")
+        return str(user)
+
     def begin(self, deed: Deed) -> UUID:
         """Notes what is about to be done, durably."""
         entry = new_entry_id()

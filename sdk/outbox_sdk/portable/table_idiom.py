@@ -25,6 +25,7 @@ class TableIdiom:
         defaults: A query that returns name and default, as text, of each column of a table; likewise.
         upkeep: Queries for what ``Upkeep`` holds, see :mod:`outbox_sdk.portable.upkeep`; ``None`` if the
             database does not tell.
+        user: The user of the session, and what may have to follow it in a query; empty if there are no users.
         present: The query for the present time, if it is another than ``SELECT`` and ``now``.
         short_text_type: The type of a column for a text of up to 4,000 characters.
         moment_type: The type of a column for a time.
@@ -48,6 +49,7 @@ class TableIdiom:
         WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}"""
     upkeep: ClassVar[UpkeepQueries | None] = None
     present: ClassVar[str] = ""
+    user: ClassVar[str] = "CURRENT_USER"
     short_text_type: ClassVar[str] = "VARCHAR(4000)"
     moment_type: ClassVar[str] = "TIMESTAMP WITH TIME ZONE"
     table_end: ClassVar[str] = ""

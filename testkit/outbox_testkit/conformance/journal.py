@@ -45,6 +45,11 @@ class JournalConformance(NotedConformance):
             (ended,) = self.journal(box, stack, read_only=read_only).entries()
             assert ended == Entry(number, begun.at, DEED, "2 keys are free")
 
+    def test_it_knows_the_user_of_the_database(self, box: Box, stack: ExitStack) -> None:
+        user = self.journal(box, stack).user()
+        assert user == self.journal(box, stack, read_only=True).user()
+        assert user.isprintable()
+
     def test_a_deed_that_was_interrupted_has_no_outcome(self, box: Box, stack: ExitStack) -> None:
         journal = self.journal(box, stack)
         first, second, third = (journal.begin(Deed("a", "cli", verb)) for verb in ("one", "two", "three"))
