@@ -16,8 +16,8 @@ class Deed:
     """What an operator is about to do.
 
     Attributes:
-        operator: Who: a user at a machine and of the database, or the name that an authenticating proxy or a token
-            stands for.
+        operator: Who: a user at a machine and of the database, or the name that an authenticating proxy or a
+            token stands for.
         via: By which way: ``cli`` or ``http``.
         verb: What, such as ``retry``; at most 40 characters.
         subject: To what, such as the keys, for people; empty where the verb concerns the whole outbox.
