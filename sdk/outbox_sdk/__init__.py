@@ -13,6 +13,7 @@ from outbox_sdk.errors import (
     PluginError,
     RecordError,
     RolledBack,
+    ServerFull,
 )
 from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane
 from outbox_sdk.file_text import FileText, present_text
@@ -105,6 +106,7 @@ __all__ = [
     "Schema",
     "Seam",
     "Sender",
+    "ServerFull",
     "Stasher",
     "Taken",
     "Takeover",

@@ -38,6 +38,13 @@ class RolledBack(DriverError):  # noqa: N818 - reads as what happened, like its 
     """
 
 
+class ServerFull(DriverError):  # noqa: N818 - as above
+    """A server has no connection left, or this process waits since it had none."""
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message, retryable=retryable)
+
+
 class AccessDenied(DriverError):  # noqa: N818 - reads as what happened, like its siblings in the tree
     """A database, broker or coordinator knows who we are, or not, and does not let us."""
 

@@ -12,7 +12,7 @@ _TRANSIENT: Final = frozenset(
         # From the client: no connection, or a lost one; 0 is PyMySQL's number for a closed one.
         0, 2002, 2003, 2006, 2013, 2055,
         # The server has no room or time: connections, memory, disk, locks.
-        1021, 1026, 1030, 1037, 1038, 1040, 1041, 1114, 1135, 1203, 1206, 1213, 1226, 1637, 3572,
+        1021, 1026, 1030, 1037, 1038, 1041, 1114, 1135, 1206, 1213, 1637, 3572,
         # The server shuts down, starts, or has ended the session.
         1043, 1053, 1077, 1078, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3032, 3168, 3169, 4031,
         # A proxy, ProxySQL, finds no server behind it.
@@ -34,6 +34,7 @@ _ACCESS_DENIED: Final = frozenset(
      1873, 2049, 2054, 2058, 2059, 2061, 3118, 3159, 3955, 4151}
 )  # fmt: skip
 _LOCK_TIMEOUT: Final = frozenset({1205})
+_FULL: Final = frozenset({1040, 1203, 1226})
 _NO_TABLE: Final = frozenset({1146})
 _EXISTS: Final = frozenset({1050, 1062})
 
@@ -74,6 +75,7 @@ def error_kind(error: Exception) -> ErrorKind:
         (_TRANSIENT, ErrorKind.TRANSIENT),
         (_ACCESS_DENIED, ErrorKind.ACCESS_DENIED),
         (_LOCK_TIMEOUT, ErrorKind.LOCK_TIMEOUT),
+        (_FULL, ErrorKind.FULL),
         (_NO_TABLE, ErrorKind.NO_TABLE),
         (_EXISTS, ErrorKind.EXISTS),
     ):

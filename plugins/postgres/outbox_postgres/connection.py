@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 from outbox_sdk import Condition
+from outbox_sdk.full_server import pace_of
 from psycopg.conninfo import make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper
 
@@ -40,7 +41,7 @@ def connect(source: DataSource) -> Connection:
     Raises:
         DriverError: Unreachable (retryable) or refused (not).
     """
-    with translated(source, "connect"):
+    with pace_of(str(source)).connecting(), translated(source, "connect"):
         connection = Connection.connect(
             make_conninfo(**source.parameters), autocommit=True, cursor_factory=psycopg.RawCursor
         )

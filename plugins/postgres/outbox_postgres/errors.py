@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-from outbox_sdk import AccessDenied, DriverError, RolledBack
+from outbox_sdk import AccessDenied, DriverError, RolledBack, ServerFull
 from outbox_sdk.password import login_refused
 
 from outbox_postgres.data_source import DataSource
@@ -37,6 +37,8 @@ _LOGIN_DENIED = (
     "is not permitted to log in",
     "permission denied",
 )
+_FULL = ("too many clients", "too many connections for", "remaining connection slots")
+"""What PostgreSQL says to whoever connects while it has no connection left."""
 _REFUSALS = (*_LOGIN_DENIED, "does not support SSL", "certificate", "invalid ")
 _CURES = {
     "26000": "a pooler lost the prepared statement: connect directly, or set prepare: false",
@@ -81,6 +83,8 @@ def translated(source: DataSource, doing: str, but: type[psycopg.Error] | tuple[
             raise login_refused(message, source.files) from cause
         if refused(error):
             raise AccessDenied(message) from cause
+        if any(words in text for words in _FULL):
+            raise ServerFull(f"{message}; end other sessions, or raise max_connections") from cause
         kind = RolledBack if error.sqlstate in ROLLED_BACK_STATES else DriverError
         raise kind(message, retryable=retryable(error)) from cause
 

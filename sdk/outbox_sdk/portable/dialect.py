@@ -11,6 +11,7 @@ from outbox_sdk.affinity import ColumnIs, Condition
 from outbox_sdk.dialect import Capability
 from outbox_sdk.errors import AccessDenied, ConfigError, DriverError
 from outbox_sdk.finding import Finding
+from outbox_sdk.full_server import pace_of
 from outbox_sdk.password import files_of, login_refused
 from outbox_sdk.portable.check import check
 from outbox_sdk.portable.columns import EXTRAS
@@ -225,7 +226,7 @@ class PortableDialect(ABC):
         Raises:
             DriverError: Unreachable (retryable), or not permitted.
         """
-        with self._connecting():
+        with pace_of(self.address).connecting(), self._connecting():
             connection = self.open_to_watch() if watches else self.open()
             return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
 

@@ -27,6 +27,7 @@ class ErrorKind(Enum):
     LOCK_TIMEOUT = "another transaction has locked a row for longer than the session waits"
     PERMANENT = "the call fails until somebody changes something"
     ACCESS_DENIED = "the user may not do this, or may not log in"
+    FULL = "the server has no connection left"
     NO_TABLE = "a table does not exist"
     EXISTS = "a table, or a row with this key, exists already"
 

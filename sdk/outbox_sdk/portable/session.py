@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
-from outbox_sdk.errors import AccessDenied, DriverError, RolledBack
+from outbox_sdk.errors import AccessDenied, DriverError, RolledBack, ServerFull
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_sdk.portable.idiom import ErrorKind, Idiom
 from outbox_sdk.statement import Statement, Style
@@ -182,9 +182,10 @@ def translated(
     kinds: dict[ErrorKind, Callable[..., DriverError]] = {
         ErrorKind.NO_TABLE: TableMissing,
         ErrorKind.EXISTS: AlreadyExists,
+        ErrorKind.FULL: ServerFull,
         ErrorKind.LOCK_TIMEOUT: LockTimeout,
     }
-    retryable = error_kind in (ErrorKind.TRANSIENT, ErrorKind.LOCK_TIMEOUT)
+    retryable = error_kind in (ErrorKind.TRANSIENT, ErrorKind.LOCK_TIMEOUT, ErrorKind.FULL)
     return kinds.get(error_kind, DriverError)(message, retryable=retryable)
 
 

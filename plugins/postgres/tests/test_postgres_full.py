@@ -1,0 +1,45 @@
+"""A server without a free connection: all of a process wait together, and go on once there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from outbox_postgres import PostgresDialect, PostgresOptions
+from outbox_sdk import ServerFull
+from outbox_servers.services import PostgresServer
+
+from .outbox_hands import until
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[PostgresServer]:
+    with PostgresServer(settings={"max_connections": "10", "reserved_connections": "0"}) as server:
+        yield server
+
+
+def test_whoever_finds_it_full_waits_and_connects_once_there_is_room(small: PostgresServer) -> None:
+    dialect = PostgresDialect(PostgresOptions(data_source=small.create_database("full")))
+    dialect.create()
+    with ExitStack() as held:
+
+        def fill() -> None:
+            for _ in range(20):
+                held.callback(dialect.connect().close)
+
+        with pytest.raises(ServerFull, match="raise max_connections") as caught:
+            fill()
+        assert caught.value.retryable
+        with pytest.raises(ServerFull, match="this process tries again in"):
+            dialect.connect()
+
+    def connects() -> bool:
+        try:
+            dialect.connect().close()
+        except ServerFull:
+            return False
+        return True
+
+    until(connects)
+    assert all(connects() for _ in range(5))
