@@ -21,8 +21,8 @@ class Pace:
     """When this process connects to one server.
 
     As long as the server has room, at any time. Once it is full, all wait for a pause that grows and varies
-    at random, so that several processes do not ask at the same moment. After the pause one attempt is made at a
-    time; each that succeeds halves the pause, until there is none.
+    at random, so that several processes do not ask at the same moment. After the pause one attempt is made
+    at a time; each that succeeds halves the pause, until there is none.
 
     Safe to use from any thread.
 
