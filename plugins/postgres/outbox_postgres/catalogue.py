@@ -28,7 +28,7 @@ ORDER BY candidate.place LIMIT 1
 """
 _PRIVILEGES = """
 SELECT wanted FROM unnest($2::text[]) AS wanted
-WHERE NOT CASE WHEN wanted IN ('INSERT', 'UPDATE') THEN has_any_column_privilege($1::oid, wanted)
+WHERE NOT CASE WHEN wanted IN ('SELECT', 'INSERT', 'UPDATE') THEN has_any_column_privilege($1::oid, wanted)
                ELSE has_table_privilege($1::oid, wanted) END
 """
 SEQUENCE_OF = """
