@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+from outbox_sdk.errors import AccessDenied
 from outbox_sdk.fence import IDENTITY_DIGITS, perhaps_renamed
 from outbox_sdk.portable.columns import GUARD
-from outbox_sdk.portable.outboxes import find_outboxes
+from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.session import AlreadyExists, Session
 from outbox_sdk.portable.statements import Statements
 
@@ -31,13 +32,15 @@ def make_guard(session: Session, sql: Statements, name: str) -> None:
 def _without_table(session: Session, sql: Statements) -> set[str]:
     """Returns the names of which more is noted than can be made anew, and of which there is no table."""
     noted = {str(row[0]) for row in session.query("look at the fence", sql.noted)}
-    if not noted:
-        return noted
-    tables = session.query(
-        "look for the tables that the fence knows", find_outboxes(session.idiom, everywhere=True)
-    )
-    names = {name.casefold() for schema, table in tables for name in (f"{schema}.{table}", str(table))}
-    return {name for name in noted if name.casefold() not in names}
+    return {name for name in noted if _is_missing(session, name)}
+
+
+def _is_missing(session: Session, name: str) -> bool:
+    schema, _, table = name.rpartition(".")
+    try:
+        return session.columns(session.idiom.quote_table(TableName(schema, table))) is None
+    except AccessDenied:  # it may be there, and be none of this user's
+        return False
 
 
 def new_lane(name: str, lane: int, holder: str) -> dict[str, object]:

@@ -22,7 +22,7 @@ MOST_OF_HEADER = 1024
 """Characters or bytes of the value of a header that are shown."""
 MOST_LETTERS = 200
 """Dead letters that a list shows."""
-LONG = 80
+LONG = 200
 """Characters from which on a text of the journal is folded."""
 
 
