@@ -180,7 +180,7 @@ class PortableDialect(ABC):
 
     def stash_connection(self) -> Any:
         """Opens a connection with transactions on, as an application would."""
-        with self._connecting():
+        with _reading_files(), self._connecting():
             return self.open_as_application()
 
     def ddl(self) -> Sequence[str]:
@@ -226,7 +226,7 @@ class PortableDialect(ABC):
         Raises:
             DriverError: Unreachable (retryable), or not permitted.
         """
-        with pace_of(self.address).connecting(), self._connecting():
+        with _reading_files(), pace_of(self.address).connecting(), self._connecting():
             connection = self.open_to_watch() if watches else self.open()
             return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
 
@@ -265,18 +265,15 @@ class PortableDialect(ABC):
 
     @contextmanager
     def _connecting(self) -> Iterator[None]:
+        secrets = self.secrets
         try:
-            secrets = self.secrets
-            try:
-                yield
-            except self.idiom.errors as error:
-                failure = translated(error, self.idiom, "connect", self.address, secrets)
-                if isinstance(failure, AccessDenied):
-                    credentials = (getattr(self.options, name, None) for name in ("data_source", "password"))
-                    failure = login_refused(str(failure), files_of(*credentials))
-                raise failure from None
-        except ConfigError as error:  # a file, which was right at the start, and may be again
-            raise DriverError(f"cannot connect: {error}", retryable=True) from None
+            yield
+        except self.idiom.errors as error:
+            failure = translated(error, self.idiom, "connect", self.address, secrets)
+            if isinstance(failure, AccessDenied):
+                credentials = (getattr(self.options, name, None) for name in ("data_source", "password"))
+                failure = login_refused(str(failure), files_of(*credentials))
+            raise failure from None
 
     def intake(self, session: Session, *, extras: bool) -> PortableIntake:
         """Returns what takes in rows of the table that the options name; part of no transaction.
@@ -294,3 +291,11 @@ class PortableDialect(ABC):
         columns |= {origin.column} if origin else set()
         found = {column: find_index(session, self.options.outbox, (column, "id")) for column in columns}
         return {column: name for column, name in found.items() if name}
+
+
+@contextmanager
+def _reading_files() -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:  # a file, which was right at the start, and may be again
+        raise DriverError(f"cannot connect: {error}", retryable=True) from None
