@@ -69,9 +69,9 @@ def test_from_failure_to_failure_it_becomes_a_dialect(written: Path, tmp_path: P
         assert step[1] == str(len(asked)), "the steps are asked for in order"
         setattr(idiom if step[2] == "Idiom" else dialect, step[3], donated(step[3]))
     assert asked == [
+        "address",
         "errors",
         "open",
-        "address",
         "create_statements",
         "error_kind",
         "open_as_application",
@@ -85,7 +85,7 @@ def test_its_suite_runs_at_once_and_says_what_to_write_first(written: Path) -> N
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", str(written / "tests")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=written, timeout=240, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "step 1 of 8: write MyDbIdiom.errors." in done.stdout
+    assert "step 1 of 8: write MyDbDialect.address." in done.stdout
     assert re.search("=+ 1 (failed|error) in", done.stdout), "the rest waits for it"
 
 
