@@ -36,6 +36,12 @@ from .http_client import served, site_of
 ALICE, BOB = (Operator(name, "cli", "a test") for name in ("alice", "bob"))
 CARL = Operator("Čarli 🌍 \0" * 1_000, "http", "half \udc80" * 160)
 KEYS = ("a", "b", "c")
+NOTED_USERS = {
+    "postgres": ", database user postgres",
+    "mysql": ", database user root@%",
+    "mariadb": ", database user root@%",
+    "sqlite": "",
+}
 SOURCES = {
     "postgres": ("postgres", "postgres_dsn", ""),
     "mysql": ("mysql", "mysql_dsn", "?ssl-mode=DISABLED"),
@@ -175,15 +181,16 @@ def test_whatever_operators_do_is_noted(database: str, configure: Configure):
         assert list(forgotten.notes) == [0]
         assert table.transactional_lanes() == {}
     found = noted(file)
+    alice, bob = (name + NOTED_USERS[database] for name in ("alice", "bob"))
     assert found[:2] == [
-        ("bob", "forget", f"token {forgotten.token}"),
-        ("alice", "raise-fence", f"token {raised.token}"),
+        (bob, "forget", f"token {forgotten.token}"),
+        (alice, "raise-fence", f"token {raised.token}"),
     ]
-    assert {each[:2] for each in found[2:4]} == {("alice", "retry"), ("bob", "retry")}
+    assert {each[:2] for each in found[2:4]} == {(alice, "retry"), (bob, "retry")}
     assert found[4:] == [
-        ("alice", "redrive", "1 changed, 1 gone"),
-        ("alice", "skip", "1 changed"),
-        ("alice", "reveal", "1 shown"),
+        (alice, "redrive", "1 changed, 1 gone"),
+        (alice, "skip", "1 changed"),
+        (alice, "reveal", "1 shown"),
     ]
     assert operations.entries(box, 1)[0].deed.reason == "a test"
 
