@@ -52,21 +52,22 @@ class Pace:
         Raises:
             ServerFull: The server is full, or was so lately.
         """
-        self._enter()
+        alone = self._enter()
         try:
             yield
         except ServerFull:
-            self._full()
+            self._full(alone=alone)
             raise
         except BaseException:
             self._change(self._pause)
             raise
         self._change(self._pause / 2)
 
-    def _enter(self) -> None:
+    def _enter(self) -> bool:
+        """Returns whether this is the one attempt after a pause."""
         with self._lock:
             if not self._pause:
-                return
+                return False
             now = self._clock()
             if now < self._next:
                 raise ServerFull(
@@ -74,14 +75,14 @@ class Pace:
                     f"{self._next - now:.1f} s"
                 )
             self._next = now + _OVERDUE_SECONDS  # the others wait for what becomes of this attempt
+            return True
 
-    def _full(self) -> None:
+    def _full(self, *, alone: bool) -> None:
         with self._lock:
-            now = self._clock()
-            if now < self._next and self._next - now <= self._pause * 1.5 and self._pause:
-                return  # others that began at the same time have found it full, too
+            if self._pause and not alone:
+                return  # it began before the pause, which another that found the server full has caused
             self._pause = min(2 * self._pause or FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-            self._next = now + self._vary(0.5, 1.5) * self._pause
+            self._next = self._clock() + self._vary(0.5, 1.5) * self._pause
 
     def _change(self, pause: float) -> None:
         with self._lock:

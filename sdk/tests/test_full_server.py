@@ -12,11 +12,11 @@ from outbox_sdk.full_server import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, P
 class Server:
     """A server and its pace, on a clock that a test moves."""
 
-    def __init__(self) -> None:
+    def __init__(self, vary: float = 1.0) -> None:
         self.now = 0.0
         self.full = False
         self.asked = 0
-        self.pace = Pace("the server", lambda: self.now, lambda least, most: 1.0)
+        self.pace = Pace("the server", lambda: self.now, lambda least, most: vary)
 
     def connect(self) -> bool:
         with suppress(ServerFull), self.pace.connecting():
@@ -64,4 +64,25 @@ def test_another_error_is_no_reason_to_wait() -> None:
     for _ in range(2):
         with pytest.raises(DriverError, match="refused"), server.pace.connecting():
             raise DriverError("refused", retryable=True)
+    assert server.connect()
+
+
+@pytest.mark.parametrize("vary", [0.5, 1.5])
+def test_the_longest_pause_varies_as_every_other_does(vary: float) -> None:
+    server = Server(vary)
+    server.full = True
+    for asked in range(1, 11):
+        assert not server.connect()
+        assert server.asked == asked
+        server.now += vary * min(2 ** (asked - 1) * FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+
+
+def test_whoever_finds_it_full_at_the_same_time_makes_the_pause_no_longer() -> None:
+    server = Server()
+    attempts = [server.pace.connecting() for _ in range(5)]
+    for attempt in attempts:
+        attempt.__enter__()
+    for attempt in attempts:
+        attempt.__exit__(ServerFull, ServerFull("too many clients"), None)
+    server.now += FIRST_PAUSE_SECONDS
     assert server.connect()
