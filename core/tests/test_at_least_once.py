@@ -319,6 +319,28 @@ def test_a_held_topic_is_tried_again_and_flows_once_a_record_of_it_is_delivered(
     assert not mpr.topics.held
 
 
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_held_topic_is_forgotten_once_its_rows_are_gone_and_not_before(deleted):
+    mpr = machine(Limits(), Failures(first_backoff=1, longest_backoff=8))
+    rows = [record(number, f"k{number}") for number in range(101)]
+    told: list[str] = []
+    for now in range(300):
+        for command in mpr.decide(now):
+            if isinstance(command, Mark):
+                leaves_out = command.excluded_topics or (deleted and now > 0)
+                rows, marked = (rows, []) if leaves_out else ([], rows)
+                mpr.marked(now, marked)
+            elif isinstance(command, Send):
+                mpr.failed([Failure(each, "no such topic", retryable=False) for each in command.records])
+            elif isinstance(command, Reset):
+                rows += [record(number, f"k{number}") for number in command.ids]
+                mpr.reset_done(now)
+            elif isinstance(command, ReportFailures):
+                told += command.held_topics
+    assert told == ["topic"], "it is held once"
+    assert ("topic" in mpr.topics.held) is not deleted
+
+
 def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id_once_all_has_settled():
     mpr = machine()
     first = mpr.leader_id

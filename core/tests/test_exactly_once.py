@@ -211,6 +211,22 @@ def test_what_cannot_be_parked_any_more_is_not_tried_without_end():
     assert only(line.decide(5), Advance).excluded_keys == ()
 
 
+def test_a_held_key_that_is_parked_once_there_is_room_is_left_out_no_longer():
+    line = machine(failures=Failures(first_backoff=0.1, park_after=1, most_parked_keys=1))
+    line.policy.counted(1, done_before=0)
+    abort(line, 0.0, record(1, "bad"))
+    assert only(line.decide(0.05), Advance).excluded_keys == ("bad",)
+    advanced(line, 0.05, [])
+    line.policy.counted(0, done_before=0)
+    assert only(line.decide(5), Advance).excluded_keys == (), "its pause is over"
+    advanced(line, 5, [record(1, "bad")])
+    only(line.decide(5), Publish)
+    line.aborted(5, [Failure(record(1, "bad"), "too large", retryable=False)])
+    only(line.decide(5), Park)
+    line.parked(5, 1)
+    assert only(line.decide(5), Advance).excluded_keys == (), "the letters leave it out, until it is retried"
+
+
 def test_the_life_of_each_batch_is_told():
     line = machine()
     line.decide(0)

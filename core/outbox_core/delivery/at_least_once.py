@@ -110,9 +110,8 @@ class MarkPurgeReset:
         self._purging: list[MarkedRecord] = []
         self._left = LeftRows()
         self._purging_left = False  # whether those of the purge that is out had been locked before
-        self._kept: set[int] = (
-            set()
-        )  # rows that were deleted and are still there; their keys are to be parked
+        # Rows that were deleted and are still there; their keys are to be parked.
+        self._kept: set[int] = set()
         self._unholding: list[str] = []  # keys of the reset or park that is out
         self._repeat = False
         self._remark = False
@@ -147,8 +146,7 @@ class MarkPurgeReset:
             commands.append(Send(records))
         if self._failed:
             failed = self._hold_failed(now)
-            topics, self.topics.news = self.topics.news, []
-            commands.append(ReportFailures(failed, topics))
+            commands.append(ReportFailures(failed, self.topics.take_news()))
         if finishing := self._next_to_finish(now):
             commands.append(finishing)
         if mark := self._next_mark_command(now):
@@ -198,8 +196,8 @@ class MarkPurgeReset:
         if self.scoreboard.hold(now, failed):
             self._retried_most = max(MIN_RETRIED_ROWS, self._retried_most // 2)
         holds = self.scoreboard.holds
-        kept = [each for each in failed if not (each.retryable or holds[each.record.key].parking)]
-        self.topics.failed(now, kept)
+        blocking = [each for each in failed if not (each.retryable or holds[each.record.key].parking)]
+        self.topics.failed(now, blocking)
         return failed
 
     def _next_to_finish(self, now: float) -> Purge | Reset | Park | None:
@@ -290,8 +288,8 @@ class MarkPurgeReset:
                 records = [kept(record) if record.id in self._kept else record for record in records]
             size = self.scoreboard.admit(now, records)
         full = number >= mark.limit or size > self._mark_bytes // 2
+        # Without the keys and topics that it left out, it may have read up to the end of the table.
         passed = bool(mark.excluded_keys or mark.excluded_topics) and not full
-        # It may have passed rows up to the end of the table.
         self._sources.found(now, full=full, empty=not number, passed=passed)
 
     def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:

@@ -127,8 +127,7 @@ class SelectPublishPurge:
         if publish := self._next_to_publish(now):
             commands.append(publish)
         if self._unreported:
-            topics, self.failed.topics.news = self.failed.topics.news, []
-            commands.append(ReportFailures(self._unreported, topics))
+            commands.append(ReportFailures(self._unreported, self.failed.topics.take_news()))
             self._unreported = []
         if command := self._next_for_database(now):
             commands.append(command)

@@ -17,12 +17,15 @@ MAX_EXCLUDED_BYTES = 1 << 20
 """How many characters these keys have together, as each mark and selection names them."""
 TRIED = 10
 """How many held keys or topics one look takes in to try them again: others share its transaction."""
+FORGET_SECONDS = 60.0
+"""What has not failed for this long after its pause is held no longer: its rows were deleted or changed."""
 
 
 @dataclass(slots=True)
 class _Held:
     tries: int
     until: float
+    forget_at: float
 
 
 class Held:
@@ -46,12 +49,16 @@ class Held:
         return name in self._names
 
     def add(self, now: float, name: str) -> bool:
-        """Holds a name, or leaves it held; returns whether there was room for it."""
-        if name not in self._names:
-            if len(self._names) >= self._most or self._size + len(name) > MAX_EXCLUDED_BYTES:
-                return False
-            self._size += len(name)
-            self._names[name] = _Held(1, now + self._pause(1))
+        """Holds a name that has failed, or leaves it held; returns whether there was room for it."""
+        held = self._names.get(name)
+        if held is not None:
+            held.forget_at = now + self._pause(held.tries) + FORGET_SECONDS
+            return True
+        if len(self._names) >= self._most or self._size + len(name) > MAX_EXCLUDED_BYTES:
+            return False
+        self._size += len(name)
+        until = now + self._pause(1)
+        self._names[name] = _Held(1, until, until + FORGET_SECONDS)
         return True
 
     def discard(self, name: str) -> None:
@@ -62,7 +69,8 @@ class Held:
     def next_look(self, now: float) -> tuple[str, ...]:
         """Returns the names that the next look leaves out: all but a few whose pause is over.
 
-        These are held again after that look, for longer, and come last next time.
+        These are held again after that look, for longer, and come last next time; but for those that have
+        not failed for long.
         """
         if not self._names:
             return ()
@@ -70,8 +78,11 @@ class Held:
         tried = {name: self._names.pop(name) for name in due}
         left_out = tuple(self._names)
         for name, each in tried.items():
-            tries = each.tries + 1
-            self._names[name] = _Held(tries, now + self._pause(tries))
+            if now < each.forget_at:
+                tries = each.tries + 1
+                self._names[name] = _Held(tries, now + self._pause(tries), each.forget_at)
+            else:
+                self._size -= len(name)
         return left_out
 
 
@@ -79,19 +90,19 @@ class HeldTopics:
     """The topics that fail as a whole: missing, not permitted, or without the right to write.
 
     A topic is held when ``FAILING_KEYS`` of its keys failed and no record of it was delivered meanwhile. The
-    next delivery ends that. It takes few rows of such a topic to know, however many wait.
+    next delivery ends that, or a minute without a failure. It takes few rows of such a topic to know,
+    however many wait.
 
     Args:
         pause: As for :class:`Held`.
 
     Attributes:
         held: The held topics.
-        news: Those that are held since somebody has last emptied this list.
     """
 
     def __init__(self, pause: Callable[[int], float]) -> None:
         self.held = Held(COUNTED_TOPICS, pause)
-        self.news: list[str] = []
+        self._news: list[str] = []
         self._failing: dict[str, set[str]] = {}
 
     def failed(self, now: float, failures: Iterable[Failure]) -> None:
@@ -99,6 +110,7 @@ class HeldTopics:
         for failure in failures:
             record = failure.record
             if record.topic in self.held:
+                self.held.add(now, record.topic)
                 continue
             if record.topic not in self._failing and len(self._failing) >= COUNTED_TOPICS:
                 del self._failing[next(iter(self._failing))]
@@ -106,7 +118,12 @@ class HeldTopics:
             keys.add(record.key)
             if len(keys) >= FAILING_KEYS and self.held.add(now, record.topic):
                 del self._failing[record.topic]
-                self.news.append(record.topic)
+                self._news.append(record.topic)
+
+    def take_news(self) -> list[str]:
+        """Returns the topics that are held since the last call."""
+        news, self._news = self._news, []
+        return news
 
     def delivered(self, records: Iterable[MarkedRecord]) -> None:
         """Handles delivered records: their topics do not fail as a whole."""

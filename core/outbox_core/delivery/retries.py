@@ -172,7 +172,7 @@ class FailedKeys:
                 parking.add(failure.record.key)
             elif failure.retryable or not self._hold(now, failure):
                 pause = max(pause, self.policy.pause(attempts))
-        return pause, [self.attempts.pop((source, key)).poison() for key in parking]
+        return pause, [self._forget(source, key).poison() for key in parking]
 
     def delivered(self, records: Sequence[MarkedRecord], source: int = 0) -> None:
         """Forgets the keys of delivered records, unless the record that failed is a later one.
@@ -187,8 +187,7 @@ class FailedKeys:
         for record in records:
             attempts = self.attempts.get((source, record.key))
             if attempts is not None and attempts.head <= record.id:
-                del self.attempts[source, record.key]
-                self.held.discard(record.key)
+                self._forget(source, record.key)
 
     @property
     def excludes(self) -> bool:
@@ -202,6 +201,10 @@ class FailedKeys:
     def blocked(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
         return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
+
+    def _forget(self, source: int, key: str) -> Attempts:
+        self.held.discard(key)
+        return self.attempts.pop((source, key))
 
     def _hold(self, now: float, failure: Failure) -> bool:
         """Returns whether the lane may go on at once: the record fails too rarely yet, or is left out."""

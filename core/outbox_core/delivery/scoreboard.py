@@ -16,12 +16,9 @@ from itertools import chain, islice
 
 from outbox_sdk import Failure, MarkedRecord, Poison
 
-from outbox_core.delivery.held import MAX_EXCLUDED_BYTES, MAX_EXCLUDED_KEYS
+from outbox_core.delivery.held import FORGET_SECONDS, MAX_EXCLUDED_BYTES, MAX_EXCLUDED_KEYS
 from outbox_core.delivery.retries import Hold, RetryPolicy
 from outbox_core.delivery.size import size_of
-
-FORGET_SECONDS = 60.0
-"""A formerly held key of which no row is marked for this long is forgotten: its rows were deleted."""
 
 
 @dataclass(slots=True)
@@ -51,7 +48,7 @@ class Scoreboard:
     Attributes:
         waiting: Records marked and not yet taken for sending.
         crowded: How many of these are of full keys. They do not count against the lane's capacity.
-        bytes: Bytes (or characters) of values and headers of all records admitted and not yet released.
+        bytes: Bytes (or characters) of records admitted and not yet released, with topics, keys and headers.
         held: Marked rows of held keys.
         held_bytes: Bytes (or characters) of held keys.
         holds: The keys that failed and have not been delivered since, whether held now or not.
