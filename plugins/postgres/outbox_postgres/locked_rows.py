@@ -16,19 +16,6 @@ from outbox_postgres.session import Session
 LOOK_INTERVAL = 1.0
 """Seconds between two looks at rows that were locked."""
 
-WARY_SECONDS = 60.0
-"""For how long a connection that has waited for a marked row in vain purges and resets without a wait."""
-
-MAX_NAMED = 5
-"""How many locked rows a message names."""
-
-
-def named(ids: Iterable[int]) -> str:
-    """Names rows in a message."""
-    listed = sorted(ids)
-    more = f" and {len(listed) - MAX_NAMED:,} more" if len(listed) > MAX_NAMED else ""
-    return f"row{'s' * (len(listed) > 1)} {', '.join(map(str, listed[:MAX_NAMED]))}{more}"
-
 
 def blockers(session: Session, outbox: TableName, ids: Iterable[int]) -> str:
     """Returns who has locked rows, in words: process, application, user, and since when."""

@@ -9,9 +9,10 @@ from uuid import UUID
 
 import psycopg
 from outbox_sdk import UNBOUNDED, Fence
+from outbox_sdk.portable.lock_waits import named
 
 from outbox_postgres.layout import Layout
-from outbox_postgres.locked_rows import LockedRows, blockers, named
+from outbox_postgres.locked_rows import LockedRows, blockers
 from outbox_postgres.marking_statements import MarkingStatements
 from outbox_postgres.rows import Claimed, claimed
 from outbox_postgres.session import Session

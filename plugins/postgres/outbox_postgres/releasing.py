@@ -10,9 +10,10 @@ from uuid import UUID
 
 import psycopg
 from outbox_sdk import Changed, Fence
+from outbox_sdk.portable.lock_waits import LockWaits
 
 from outbox_postgres.layout import Layout
-from outbox_postgres.locked_rows import WARY_SECONDS, blockers, named
+from outbox_postgres.locked_rows import blockers
 from outbox_postgres.session import Session, array
 from outbox_postgres.statements import Statements
 
@@ -22,8 +23,8 @@ log = logging.getLogger("outbox.postgres")
 class Releasing:
     """Takes marked rows out of a leader id's hands.
 
-    A statement waits for a locked row until the lock time-out. It is repeated without such rows; and for
-    ``WARY_SECONDS`` after it has met one, the connection waits for none.
+    A statement waits for a locked row until the lock time-out. It is repeated without such rows; and for a
+    while after it has met one, the connection waits for none (:class:`.LockWaits`).
 
     Args:
         session: The connection.
@@ -38,9 +39,9 @@ class Releasing:
         self._session = session
         self._layout = layout
         self._sql = sql
-        self._clock = clock
-        self._wary_until = 0.0
-        self._locked: frozenset[int] = frozenset()  # those that this connection has met and not passed since
+        self._waits = LockWaits(
+            layout.name, log, clock, lambda locked: blockers(session, layout.outbox, locked)
+        )
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
         """Deletes rows; see :meth:`outbox_sdk.OutboxTable.purge`."""
@@ -78,16 +79,16 @@ class Releasing:
         """
         waits, skips = sql
         parameters = (*self._layout.held(fence), leader_id, array(ids), *more)
-        changed = None if self._clock() < self._wary_until else self._waiting(waits, parameters, fence, doing)
+        changed = self._waiting(waits, parameters, fence, doing) if self._waits.permitted else None
         if changed is not None:
-            self._tell(ids, ())
+            self._waits.met(ids, ())
             return changed
         with self._session.translated(doing):
             rows, *kept = self._execute(skips, parameters, fence)
         left = set(self._carried(leader_id, ids, doing)) if rows < len(ids) else set()
         kept = kept[0] if kept else []
         locked = sorted(left.difference(kept))
-        self._tell(ids, locked)
+        self._waits.met(ids, locked)
         return Changed(rows, locked, sorted(left.intersection(kept)))
 
     def _waiting(
@@ -98,7 +99,7 @@ class Releasing:
             with self._session.translated(doing, but=psycopg.errors.LockNotAvailable):
                 return Changed(self._execute(statement, parameters, fence)[0])
         except psycopg.errors.LockNotAvailable:
-            self._wary_until = self._clock() + WARY_SECONDS
+            self._waits.timed_out()
             return None
 
     def _execute(self, statement: str, parameters: tuple[object, ...], fence: Fence) -> tuple[Any, ...]:
@@ -109,16 +110,3 @@ class Releasing:
 
     def _carried(self, leader_id: UUID, ids: Sequence[int], doing: str) -> list[int]:
         return [row[0] for row in self._session.fetch(self._sql.carried, (leader_id, array(ids)), doing)]
-
-    def _tell(self, ids: Sequence[int], locked: Sequence[int]) -> None:
-        before, self._locked = self._locked, self._locked.difference(ids).union(locked)
-        if locked:
-            self._wary_until = self._clock() + WARY_SECONDS
-        if self._locked and not before:
-            log.warning(
-                "%s: others have locked %s after a mark; their keys wait, and every other goes on; "
-                "locked by %s",
-                *(self._layout.name, named(locked), blockers(self._session, self._layout.outbox, locked)),
-            )
-        elif before and not self._locked:
-            log.info("%s: no marked row is locked any more", self._layout.name)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from math import inf
 from time import monotonic
 from typing import TypeVar
 
 from outbox_sdk.outbox_table import Changed
 from outbox_sdk.portable.by_ids import ChangeByIds
+from outbox_sdk.portable.lock_waits import LockWaits
 from outbox_sdk.portable.session import LockTimeout, Session
 from outbox_sdk.portable.statements import Statements
 
 log = logging.getLogger("outbox.portable")
-
-WARY_SECONDS = 60.0
-"""For how long a connection that has waited for a marked row in vain purges and resets without a wait."""
 
 Result = TypeVar("Result")
 
@@ -36,10 +33,7 @@ class Releasing:
     ) -> None:
         self._session = session
         self._sql = sql
-        self._name = name
-        self._clock = clock
-        self._wary_until = -inf
-        self._locked: frozenset[int] = frozenset()  # those that this connection has met and not passed since
+        self._waits = LockWaits(name, log, clock)
 
     def around_locked(self, transaction: Callable[[bool], Result]) -> Result:
         """Runs a transaction; once more without a wait for locked rows, if it waited for one in vain.
@@ -47,13 +41,13 @@ class Releasing:
         Args:
             transaction: Is given whether to wait.
         """
-        if self._clock() >= self._wary_until:
+        if self._waits.permitted:
             try:
                 return transaction(True)
             except LockTimeout:
                 if not self._sql.free:
                     raise
-                self._wary_until = self._clock() + WARY_SECONDS
+                self._waits.timed_out()
         return transaction(False)
 
     def free(self, ids: Sequence[int]) -> list[int]:
@@ -73,7 +67,7 @@ class Releasing:
         free = ids if waits else self.free(ids)
         rows = self._session.execute_by_ids(change, free, leader=leader)
         if rows >= len(ids):
-            self.tell(ids, ())
+            self._waits.met(ids, ())
             return Changed(rows)
         query, marked = (
             (self._sql.carried, {"leader": leader}) if change.condition else (self._sql.present, {})
@@ -81,26 +75,12 @@ class Releasing:
         left = [int(row[0]) for row in self._session.fetch_by_ids(query, ids, **marked)]
         kept = set(free).intersection(left)
         locked = sorted(set(left).difference(kept))
-        self.tell(ids, locked)
+        self._waits.met(ids, locked)
         return Changed(rows, locked, sorted(kept))
 
     def locked(self, ids: Sequence[int], free: Sequence[int], leader: object) -> list[int]:
         """Returns those of the rows that carry a leader id and are not free."""
         rest = sorted(set(ids).difference(free))
         locked = [int(row[0]) for row in self._session.fetch_by_ids(self._sql.carried, rest, leader=leader)]
-        self.tell(ids, locked)
+        self._waits.met(ids, locked)
         return locked
-
-    def tell(self, ids: Sequence[int], locked: Sequence[int]) -> None:
-        """Logs when the first of some rows is locked, and when none is any more."""
-        before, self._locked = self._locked, self._locked.difference(ids).union(locked)
-        if locked:
-            self._wary_until = self._clock() + WARY_SECONDS
-        if self._locked and not before:
-            log.warning(
-                "%s: others have locked %d rows that a lane has marked, the first has the id %d; their keys "
-                "wait, and every other goes on",
-                *(self._name, len(locked), min(locked)),
-            )
-        elif before and not self._locked:
-            log.info("%s: no marked row is locked any more", self._name)
