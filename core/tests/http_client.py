@@ -24,6 +24,23 @@ class Answered(NamedTuple):
     headers: Mapping[str, str]
 
 
+class _Connection(http.client.HTTPConnection):
+    """Sends the head and the body of a request together.
+
+    A server that refuses the head closes the connection. A body that came after that would have the client's
+    system drop the answer.
+    """
+
+    _request = b""
+
+    def send(self, data: Any) -> None:
+        self._request += data
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        super().send(self._request)
+        return super().getresponse()
+
+
 class Site:
     """One server."""
 
@@ -53,7 +70,7 @@ class Site:
 
         A body has its length; ``peer`` is the address to ask from.
         """
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, 30, (peer, 0))) as connection:
+        with closing(_Connection("127.0.0.1", self.port, 30, (peer, 0))) as connection:
             named = {name.lower() for name, _ in headers}
             connection.putrequest(method, path, skip_host="host" in named, skip_accept_encoding=True)
             content = body.encode() if isinstance(body, str) else body

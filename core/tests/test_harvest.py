@@ -186,6 +186,12 @@ def until(condition, timeout=30.0):
         time.sleep(0.005)
 
 
+def lead(elector, engine, terms=1):
+    """Elects the harvest, and waits until its lanes have started; ``terms`` times in all."""
+    elector.acquire()
+    until(lambda: len(engine.terms) >= terms)
+
+
 def kinds(events):
     return [type(event) for event in events]
 
@@ -343,8 +349,7 @@ def test_what_ends_an_elector_ends_the_harvest(world):
 
 def test_a_leader_without_lanes_gives_up_its_office_and_stands_by_anew(world, quick):
     _, _, elector, engine, events = world
-    elector.acquire()
-    until(lambda: engine.terms)
+    lead(elector, engine)
     leadership = engine.terms[0]
     leadership.expect([0, 1])
     leadership.exchange(Report(leadership.token, 0, "run", {}))
@@ -353,14 +358,12 @@ def test_a_leader_without_lanes_gives_up_its_office_and_stands_by_anew(world, qu
     until(lambda: elector.started == 2)
     assert engine.warmed == 2, "whatever its lanes were lost by, its engine is a new one"
     assert len(engine.terms) == 1, "it does not take back what it has just given up"
-    elector.acquire()
-    until(lambda: len(engine.terms) == 2)
+    lead(elector, engine, 2)
 
 
 def test_a_leader_whose_lanes_are_heard_keeps_its_office(world, heard):
     _, _, elector, engine, _ = world
-    elector.acquire()
-    until(lambda: engine.terms)
+    lead(elector, engine)
     leadership = engine.terms[0]
     leadership.expect([0])
     heard_until = time.monotonic() + heard["silent"] + 0.5
@@ -376,12 +379,15 @@ def report(leadership, seconds, purged=0):
     leadership.exchange(Report(leadership.token, 0, "run", metrics, unacknowledged_seconds=seconds))
 
 
-def test_a_leader_of_which_nothing_is_acknowledged_stands_aside_until_the_broker_answers(world, hasty):
-    harvest, _, elector, engine, events = world
-    elector.acquire()
-    until(lambda: engine.terms)
+def lead_without_a_broker(harvest, elector, engine):
+    lead(elector, engine)
     harvest._publisher.away = DriverError("no broker answers", retryable=True)
     report(engine.terms[0], 0.5)
+
+
+def test_a_leader_of_which_nothing_is_acknowledged_stands_aside_until_the_broker_answers(world, hasty):
+    harvest, _, elector, engine, events = world
+    lead_without_a_broker(harvest, elector, engine)
     until(lambda: elector.stopped)
     assert kinds(events) == [LeaderAcquired, LeaderRevoked]
     asked = harvest._publisher.asked
@@ -391,16 +397,12 @@ def test_a_leader_of_which_nothing_is_acknowledged_stands_aside_until_the_broker
     harvest._publisher.away = None
     until(lambda: elector.started == 2)
     assert harvest.takes_part
-    elector.acquire()
-    until(lambda: len(engine.terms) == 2)
+    lead(elector, engine, 2)
 
 
 def test_a_harvest_that_is_told_to_stop_while_no_broker_answers_ends(world, hasty):
     harvest, _, elector, engine, _ = world
-    elector.acquire()
-    until(lambda: engine.terms)
-    harvest._publisher.away = DriverError("no broker answers", retryable=True)
-    report(engine.terms[0], 0.5)
+    lead_without_a_broker(harvest, elector, engine)
     asked = harvest._publisher.asked
     until(lambda: harvest._publisher.asked > asked + 1)
     harvest.stop()
@@ -415,8 +417,7 @@ def test_a_leader_that_cannot_begin_lets_another_try(world, hasty):
     until(lambda: elector.started == 2)
     assert not engine.terms
     dialect.errors.clear()
-    elector.acquire()
-    until(lambda: engine.terms)
+    lead(elector, engine)
 
 
 @pytest.fixture
@@ -446,34 +447,29 @@ def test_a_leader_of_another_election_is_named_and_let_lead_for_longer_each_time
 
 def test_who_is_not_named_any_more_waits_for_nothing(world):
     harvest, _, elector, engine, _ = world
-    elector.acquire()
-    until(lambda: engine.terms)
+    lead(elector, engine)
     elector.leads = False
     harvest.fenced()
-    elector.acquire()
-    until(lambda: len(engine.terms) == 2)
+    lead(elector, engine, 2)
 
 
 def test_lanes_that_cannot_be_ended_keep_nobody_from_leading(world, quick):
     harvest, _, elector, engine, _ = world
-    elector.acquire()
-    until(lambda: engine.terms)
+    lead(elector, engine)
     engine.hangs = True
     elector.leads = False
     harvest.fenced()
     assert engine.cancelled.wait(30)
     until(lambda: elector.started == 2)
     assert engine.warmed == 2
-    elector.acquire()
-    until(lambda: len(engine.terms) == 2)
+    lead(elector, engine, 2)
     assert engine.terms[1].token == 2
 
 
 def test_an_engine_that_cannot_be_had_again_is_tried_until_it_can(world, quick):
     _, _, elector, engine, _ = world
     engine.cold = [OutboxError("2 lane groups need as many task slots")] * 3
-    elector.acquire()
-    until(lambda: engine.terms)
+    lead(elector, engine)
     engine.terms[0].expect([0])
     until(lambda: elector.started == 2)
     assert engine.cold == []
@@ -482,8 +478,7 @@ def test_an_engine_that_cannot_be_had_again_is_tried_until_it_can(world, quick):
 def test_a_harvest_that_is_told_to_stop_while_it_stands_by_anew_joins_no_election(world, quick):
     harvest, _, elector, engine, _ = world
     engine.cold = [OutboxError("no slots")] * 10_000
-    elector.acquire()
-    until(lambda: engine.terms)
+    lead(elector, engine)
     engine.terms[0].expect([0])
     until(lambda: len(engine.cold) < 10_000)
     harvest.stop()
@@ -493,8 +488,7 @@ def test_a_harvest_that_is_told_to_stop_while_it_stands_by_anew_joins_no_electio
 
 def test_an_engine_that_dies_during_a_term_ends_the_harvest(world):
     harvest, _, elector, engine, _ = world
-    elector.acquire()
-    until(lambda: engine.terms)
+    lead(elector, engine)
     engine.dead = OutboxError("Spark's JVM has died")
     with pytest.raises(OutboxError, match="JVM"):
         until(lambda: harvest.wait(0.01))
@@ -508,20 +502,17 @@ def test_a_standby_whose_engine_is_lost_gets_a_new_one_and_stands_by_anew(world,
     until(lambda: elector.started == 2)
     assert engine.warmed == 2
     assert not events
-    elector.acquire()
-    until(lambda: engine.terms)
+    lead(elector, engine)
     assert not harvest.wait(0)
 
 
 def test_a_leader_whose_engine_is_lost_leaves_the_election_and_gets_a_new_one(world, quick):
     harvest, _, elector, engine, events = world
-    elector.acquire()
-    until(lambda: engine.terms)
+    lead(elector, engine)
     engine.lost = EngineLost("it does not answer")
     until(lambda: elector.started == 2)
     assert engine.terms[0].stopped
     assert engine.warmed == 2
     assert kinds(events) == [LeaderAcquired, LeaderRevoked]
-    elector.acquire()
-    until(lambda: len(engine.terms) == 2)
+    lead(elector, engine, 2)
     assert not harvest.wait(0)

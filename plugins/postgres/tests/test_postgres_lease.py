@@ -85,19 +85,26 @@ def test_who_does_not_get_the_lease_writes_nothing_and_waits_for_no_lock(
     assert column(outbox, next_transaction) == before, "a standby has used a transaction id"
 
 
+def take_during_a_renewal(
+    outbox: Outbox, pool: ThreadPoolExecutor, lease: PostgresLease, seconds: float
+) -> int | None:
+    """Returns what a process gets that asks for a lease while another one renews it for a minute."""
+    renewal = outbox.session()
+    renewal.execute(f"SELECT FROM outbox_fence WHERE {ROW} FOR NO KEY UPDATE")
+    taken = pool.submit(lease.take, "standby", seconds)
+    until(lambda: column(outbox, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
+    renewal.execute(FOR_A_MINUTE)
+    renewal.commit()
+    return taken.result(60)
+
+
 def test_a_lease_that_is_renewed_while_another_process_waits_for_it_is_not_taken(
     outbox: Outbox, open_lease: Open, pool: ThreadPoolExecutor
 ) -> None:
     leader, standby = open_lease(), open_lease()
     number = leader.take("leader", 0.001)
     time.sleep(0.01)
-    renewal = outbox.session()
-    renewal.execute(f"SELECT FROM outbox_fence WHERE {ROW} FOR NO KEY UPDATE")
-    taken = pool.submit(standby.take, "standby", 60)
-    until(lambda: column(outbox, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
-    renewal.execute(FOR_A_MINUTE)
-    renewal.commit()
-    assert taken.result(60) is None
+    assert take_during_a_renewal(outbox, pool, standby, 60) is None
     assert leader.take("leader", 60) == number
 
 
@@ -109,13 +116,7 @@ def test_a_lease_that_is_renewed_while_a_process_that_saw_no_renewal_waits_for_i
     outbox.admin.execute(FOR_A_MINUTE)
     assert standby.take("standby", 0.5) is None
     time.sleep(0.6)
-    renewal = outbox.session()
-    renewal.execute(f"SELECT FROM outbox_fence WHERE {ROW} FOR NO KEY UPDATE")
-    taken = pool.submit(standby.take, "standby", 0.5)
-    until(lambda: column(outbox, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
-    renewal.execute(FOR_A_MINUTE)
-    renewal.commit()
-    assert taken.result(60) is None
+    assert take_during_a_renewal(outbox, pool, standby, 0.5) is None
     assert leader.take("leader", 60) == number
 
 

@@ -46,10 +46,12 @@ def wait_until(settled: Callable[[int], bool], pids: Iterable[int], timeout: flo
 def _states(pid: int) -> set[str]:
     """Returns the states of a process's living threads; on other systems than Linux, that of the process."""
     if Path("/proc/self/task").is_dir():
-        states = set()
-        for each in Path(f"/proc/{pid}/task").glob("*/stat"):
+        states, threads = set[str](), list[Path]()
+        with contextlib.suppress(OSError):  # the process has ended, perhaps just now
+            threads += Path(f"/proc/{pid}/task").iterdir()
+        for each in threads:
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                states.add(each.read_text(errors="replace").rpartition(") ")[2][:1])
+                states.add((each / "stat").read_text(errors="replace").rpartition(") ")[2][:1])
     else:
         command = ["ps", "-o", "state=", "-p", str(pid)]
         told = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - POSIX puts ps on every PATH
