@@ -33,10 +33,9 @@ class KeptRows:
     """
 
     def __init__(self, deleted: Sequence[Batch] = ()) -> None:
-        self._deleted: dict[
-            int, tuple[int, Batch]
-        ] = {}  # first id of a run → last id, and the batch; the oldest first
-        self._firsts: list[int] = []  # their first ids, ascending
+        # First id of a run → last id, and the batch; the oldest first.
+        self._deleted: dict[int, tuple[int, Batch]] = {}
+        self._firsts: list[int] = []  # ascending
         self._known: set[int] = set()
         self._parked: set[int] = set()
         self._remember(deleted)

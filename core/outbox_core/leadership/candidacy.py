@@ -167,9 +167,8 @@ class Candidacy:
         while not self.ending:
             try:
                 yield CheckEngine()  # a standby whose engine has died could not lead
-                if (
-                    yield Wait(lambda: self.elected or self.ending, self._timeouts.check)
-                ) and not self.ending:
+                yield Wait(lambda: self.elected or self.ending, self._timeouts.check)
+                if self._leads():
                     yield from self._lead()
             except EngineLost as error:
                 log.warning("cannot lead: %s", error)

@@ -13,7 +13,7 @@ MAX_KEY_BYTES = 65_536
 """A row with a longer key is not read: lanes hold the keys of failing records in memory."""
 
 BEGINNING = 250
-"""Of so long topics and keys, this many characters are read. Rows that share them are treated as of one key,
+"""How many characters of such a topic or key are read. Rows that begin alike are treated as rows of one key,
 which does no harm: none of them is ever sent."""
 
 OUTBOX_COLUMNS = (*COLUMNS, "create_time", "leader_id")
