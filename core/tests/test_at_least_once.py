@@ -828,6 +828,24 @@ def test_a_row_that_is_kept_is_not_published_again_and_its_key_is_parked():
     assert parks == [1]
 
 
+def test_a_kept_row_that_has_an_earlier_leader_id_is_marked_again_and_then_parked():
+    mpr = machine(failures=Failures(first_backoff=0.1, park_after=1))
+    deliver(mpr, 0.0, record(1, "a"))
+    mpr.purged(0.0, Changed(0, locked=[1]))
+    step(mpr, 0.5)
+    mpr.decide(0.6)
+    mpr.mark_unknown(0.6)
+    assert only(step(mpr, 0.9), Refresh)
+    assert only(step(mpr, 1.1), Purge)
+    mpr.purged(1.1, Changed(0, kept=[1]))
+    assert only(step(mpr, 1.2) + step(mpr, 1.3), Park).leader_id == mpr.leader_id
+    mpr.park_done(1.3, Changed(0))
+    assert only(step(mpr, 1.4, record(1, "a")), Refresh)
+    commands = step(mpr, 1.5) + step(mpr, 1.6) + step(mpr, 1.7)
+    assert sent(commands) == [], "its record is in the topic"
+    assert [poison.id for poison in only(commands, Park).poisons] == [1]
+
+
 def test_a_mark_and_a_reset_are_never_out_together():
     mpr = machine()
     mpr.decide(0)

@@ -39,6 +39,12 @@ def test_a_younger_row_with_the_id_of_a_deleted_one_is_sound() -> None:
     assert faults(KeptRows([Batch.of([1, 2])]), Table(), [], 1, 2) == []
 
 
+def test_rows_that_were_locked_and_are_deleted_apart_hide_none_that_were_deleted_with_them() -> None:
+    for apart in ([1], [2], [3], [1, 2], [2, 3]):
+        rows = KeptRows([Batch.of([1, 2, 3]), Batch.of(apart)])
+        assert faults(rows, Table(1, 2, 3), [], 1, 2, 3, 4) == [1, 2, 3]
+
+
 def test_what_a_recovery_has_deleted_is_known() -> None:
     assert faults(KeptRows([Batch.of([1, 2])]), Table(1), [], 1, 2) == [1]
 

@@ -222,6 +222,13 @@ class Audit:
         self.entries[number].forgiven = True
         self.counts["rows deleted in vain"] += 1
 
+    def thought_kept(self, session: Session, number: int) -> None:
+        """*kept*: a lane takes no row for one that was deleted in vain, but for those that a trigger keeps."""
+        entry = self.entries[number]
+        if not entry.kept:
+            text = f"{session.name} takes {number} for deleted in vain, and nothing keeps its row"
+            raise Violation("kept", text, entry.key, session.lane)
+
     def settled(self, session: Session, number: int) -> None:
         """Takes that a purge of a record is durable, whether or not its row was still there."""
         key = self.entries[number].key

@@ -230,7 +230,7 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         batch_machine=ShortCheckpoint)),
     under("pauses, slow database", processes=1, lanes=(1,), workers=(1,), transactions_per_second=100.0,
           each=breaks_batches(
-        "purging-unnamed", "A checkpoint does not name what is being deleted.", "I6 checkpoint", first=40,
+        "purging-unnamed", "A checkpoint does not name what is being deleted.", "I6 checkpoint", first=120,
         batch_machine=PurgingUnnamed)),
     under("handovers", touched=0.5, each=breaks_batches(
         "locked-unnamed", "A checkpoint does not name rows that others have locked.", "I6 checkpoint",
@@ -251,7 +251,7 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         "published-selected", "A selection does not leave out what is in the log and deleted after it.", "I6",
         batch_machine=FinishedSelected)),
     under("handovers", touched=0.5, each=breaks_batches(
-        "locked-selected", "A selection does not leave out locked rows that are in the log.", "I6",
+        "locked-selected", "A selection does not leave out locked rows that are in the log.", "I6 kept",
         batch_machine=LockedSelected)),
     under("failing deliveries", transactions_per_second=100.0, each=breaks_batches(
         "early-purge", "A batch is deleted before it is known to be committed.", "I1 I8",

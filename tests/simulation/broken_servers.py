@@ -87,6 +87,9 @@ class TaillessPark(Park):
     def rows(self, ids: list[int]) -> list[Row]:
         return super().rows([number for number in ids if number in self.heads])
 
+    def left(self, ids: list[int]) -> list[int]:
+        return super().left([number for number in ids if number in self.heads])
+
 
 class NarrowBump(Bump):
     def covers(self, lane: int) -> bool:
@@ -113,7 +116,7 @@ def _breaks(name: str, says: str, invariants: str, budget: int, **parts: Any) ->
 
 
 FIRST = {
-    "unfenced-purge": 90,
+    "unfenced-purge": 215,
     "volatile-purge": 79,
     "skipping-mark": 9,
 }

@@ -13,6 +13,7 @@ from outbox_sdk import Advanced, Batch, Changed, Fence, MarkedRecord
 from . import statements
 from .base_statements import AroundLocked, Marked, names, record_of
 from .database import FAILED, LOST, Transaction
+from .trail import serial_of
 
 if TYPE_CHECKING:
     from .lane_run import LaneRun
@@ -139,7 +140,11 @@ class Connection:
         """Does what the dialect does with the reply to a mark or an advance."""
         if isinstance(command, Advance):
             advanced = Advanced(reply.purged, reply.records)
-            reply.records = self.kept.checked(self, command.finished, advanced).records
+            checked = self.kept.checked(self, command.finished, advanced).records
+            for before, after in zip(reply.records, checked, strict=True):
+                if after.fault != before.fault:
+                    self._lane.world.audit.thought_kept(self._lane.producer, serial_of(after))
+            reply.records = checked
         self._locked = frozenset(number for batch in reply.locked for number in batch.ids())
         if isinstance(command, Advance) and not command.limit:
             self._settled.finished(command.finished)

@@ -358,9 +358,11 @@ class MarkPurgeReset:
         """
         heads = [poison.id for poison in self._answered(Park).poisons]
         locked = frozenset(changed.locked)
-        self._kept.difference_update(number for number in heads if number not in locked)
         wanted = self.scoreboard.park(self._unholding, changed.rows, locked, now + LOCKED_SECONDS)
-        self._remark |= changed.rows < wanted
+        if changed.rows < wanted:
+            self._remark = True  # and what is kept is known when it is marked again
+        else:
+            self._kept.difference_update(number for number in heads if number not in locked)
         self._unholding = []
         self._sources.hurry(now)
 

@@ -81,13 +81,30 @@ class KeptRows:
             self._parked.difference_update(number for batch in batches for number in batch.ids())
         for batch in batches:
             for first, last in batch.runs:
-                if self._deleted.pop(first, None) is None:
-                    insort(self._firsts, first)
-                self._deleted[first] = (last, batch)
+                self._cut_out(first, last)
+                self._put(first, last, batch)
         while len(self._deleted) > MAX_RUNS:
             first = next(iter(self._deleted))
             del self._deleted[first]
             del self._firsts[bisect_left(self._firsts, first)]
+
+    def _cut_out(self, first: int, last: int) -> None:
+        """Leaves these ids out of former runs: rows that were locked are deleted again, apart from others."""
+        at = bisect_left(self._firsts, first)
+        if at and self._deleted[self._firsts[at - 1]][0] >= first:
+            at -= 1
+        while at < len(self._firsts) and self._firsts[at] <= last:
+            begin = self._firsts.pop(at)
+            end, batch = self._deleted.pop(begin)
+            if begin < first:
+                self._put(begin, first - 1, batch)
+                at += 1
+            if end > last:
+                self._put(last + 1, end, batch)
+
+    def _put(self, first: int, last: int, batch: Batch) -> None:
+        insort(self._firsts, first)
+        self._deleted[first] = (last, batch)
 
     def _deleted_with(self, number: int) -> Batch | None:
         """Returns the batch that was deleted with a row; ``None`` for the usual one, which no batch had."""
