@@ -223,7 +223,7 @@ class Audit:
         self.counts["rows deleted in vain"] += 1
 
     def thought_kept(self, session: Session, number: int) -> None:
-        """*kept*: a lane takes no row for one that was deleted in vain, but for those that a trigger keeps."""
+        """*kept*: a lane takes no row for one that was deleted in vain if no trigger keeps it."""
         entry = self.entries[number]
         if not entry.kept:
             text = f"{session.name} takes {number} for deleted in vain, and nothing keeps its row"

@@ -204,8 +204,8 @@ TAKEOVER_MUTANTS: Sequence[Mutant] = (
         "locks-unseen", "A recovery writes an empty checkpoint though rows in the log were locked.",
         "I6 checkpoint", recovery=LocksUnseen)),
     under("crashes", touched=0.5, each=breaks_batches(
-        "locks-untold", "A lane does not know of locked rows that its recovery has found.", "I6 checkpoint kept",
-        recovery=LocksUntold)),
+        "locks-untold", "A lane does not know of locked rows that its recovery has found.",
+        "I6 checkpoint kept", recovery=LocksUntold)),
     under("crashes", touched=0.5, lanes=(4, 1), each=breaks_batches(
         "locks-left-behind", "The note of a former lane is ended while some of its rows are locked.",
         "I6 checkpoint", recovery=LocksLeftBehind)),
