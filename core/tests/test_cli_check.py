@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from outbox_core.cli.check import _checks, _elector_with_group
+from outbox_core.cli.connections import connection_checks
 from outbox_core.config import parse
-from outbox_sdk import DriverError, Finding
+from outbox_sdk import DriverError, Finding, Level
 
 
 class Broker:
@@ -62,6 +64,48 @@ def test_the_elector_is_looked_at_in_the_group_that_the_outbox_names(
     settings = parse("harvest: {}", "f.yaml", {}).harvest
     outbox: Any = Outbox(away=away, identity=identity)
     assert _elector_with_group(replace(settings, dialect=outbox)).options.leader_group_id == group
+
+
+class Counted:
+    """A dialect's driver and the dialect, which says how many connections are left."""
+
+    driver = "counted"
+
+    def __init__(self, free: int | None, data_source: str = "one") -> None:
+        self.free = free
+        self.options = SimpleNamespace(data_source=data_source)
+
+    def create(self) -> "Counted":
+        return self
+
+    def free_connections(self) -> int | None:
+        if self.free is not None and self.free < 0:
+            raise DriverError("it is away", retryable=True)
+        return self.free
+
+
+def counted(delivery: str, *dialects: Any, looked_at: bool = False) -> list[Finding]:
+    text = f"harvest: {{delivery: {delivery}, limits: {{sendConcurrency: 3}}, elector: lease}}"
+    settings = parse(text, "f.yaml", {}).harvest
+    outboxes = [replace(settings, dialect=each, label=f"box {at}") for at, each in enumerate(dialects)]
+    checks = connection_checks(outboxes, looked_at=looked_at)
+    return [finding for check in checks.values() for finding in check()]
+
+
+def test_connections_of_all_outboxes_of_a_database_are_counted_together():
+    [once] = counted("exactly-once", Counted(8), Counted(8))
+    assert (once.level, once.message.split(",")[0]) == (Level.WARNING, "a process that leads has up to 9")
+    [once] = counted("exactly-once", Counted(9), Counted(9))
+    assert once.level is Level.OK
+    apart = counted("exactly-once", Counted(5, "one"), Counted(4, "other"))
+    assert [each.level for each in apart] == [Level.OK, Level.WARNING]
+    [least] = counted("at-least-once", Counted(8), looked_at=True)
+    assert (least.level, "up to 9, and" in least.message) == (Level.WARNING, True)
+
+
+@pytest.mark.parametrize("free", [None, -1])
+def test_connections_without_limit_or_of_a_server_that_is_away_are_no_finding(free: int | None):
+    assert counted("exactly-once", Counted(free)) == []
 
 
 @pytest.mark.parametrize(("delivery", "transactional"), [("at-least-once", False), ("exactly-once", True)])

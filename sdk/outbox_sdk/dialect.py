@@ -121,6 +121,16 @@ class Dialect(Protocol):
         """
         ...
 
+    def free_connections(self) -> int | None:
+        """Returns how many more connections this user may open now; ``None`` if there is no limit.
+
+        For ``outbox check``, which leaves this out for a dialect without the method.
+
+        Raises:
+            DriverError: Unreachable, or not permitted.
+        """
+        ...
+
     def find_outboxes(self, pattern: str) -> Sequence[str]:
         """Returns the names of the outboxes that a pattern matches: one configuration for many tenants.
 

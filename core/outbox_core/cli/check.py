@@ -18,6 +18,7 @@ from rich.text import Text
 
 from outbox_core.cli.clocks import clock_checks
 from outbox_core.cli.command import Command
+from outbox_core.cli.connections import connection_checks
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.http_check import check_http
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
@@ -66,6 +67,8 @@ def check(
     for settings in chosen.outboxes:
         prefix = "" if chosen.single else f"{settings.title}: "
         checks |= {f"{prefix}{part}": each for part, each in _checks(settings).items()}
+    looked_at = file_settings.http.listen is not None
+    checks |= connection_checks(chosen.outboxes, looked_at=looked_at)
     for label, error in chosen.failed:
         checks[label] = partial(_search_failed, error)
     with _progress():

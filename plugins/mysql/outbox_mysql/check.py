@@ -56,6 +56,17 @@ def findings(session: Session, options: MySqlOptions) -> Iterator[Finding]:
     yield from table_findings(session, options)
 
 
+def free_connections(session: Session) -> int:
+    """Counts what is left of the server's limit, and of the account's if there is one."""
+    limits = session.query("ask for limits", "SELECT @@max_connections, @@max_user_connections")
+    [(_, connected)] = session.query("count connections", "SHOW GLOBAL STATUS LIKE 'Threads_connected'")
+    server, account = (int(each) for each in limits[0])
+    left = server - int(connected)
+    # The account's own connections need no right to be seen.
+    mine = len(session.query("count own connections", "SHOW PROCESSLIST")) if account else 0
+    return 1 + max(0, min(left, account - mine) if account else left)
+
+
 def _settings(session: Session) -> Mapping[str, str]:
     listed = ", ".join(f"'{name}'" for name in _VARIABLES)
     with session.transaction("read the server's settings"):

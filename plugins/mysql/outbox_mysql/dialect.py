@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, ClassVar
 
 from outbox_sdk import Capability, Finding
@@ -91,6 +92,13 @@ class MySqlDialect(PortableDialect):
         text = types[1] and not types[1][0].endswith("blob")
         wider = f"ALTER TABLE {self.idiom.quote_table(options.dead_letters)} MODIFY kafka_key LONGBLOB"
         return [*super().alterations(session), *([wider] if binary and text else [])]
+
+    def free_connections(self) -> int:
+        """Returns how many more connections the server and the account permit."""
+        from outbox_mysql.check import free_connections  # noqa: PLC0415 - for a check only
+
+        with closing(self.session(watches=True)) as session:
+            return free_connections(session)
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Checks the server's version and settings, the tables' types and the account's privileges."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,6 +17,8 @@ from outbox_servers.certificates import Authority
 from outbox_servers.services.external import MySql, connect_mysql
 from outbox_servers.services.mysql import MariaDbServer
 from outbox_testkit.conformance import OutboxUnderTest
+
+from .users import connection_of, create_user, signed_in
 
 LOOSE: dict[str, str | int] = {
     "innodb-flush-log-at-trx-commit": 2,
@@ -220,3 +223,17 @@ def test_files_of_defaults_are_read(under: OutboxUnderTest, tmp_path: Path) -> N
     assert dialect.create()[0] == dialect.options.table
     with pytest.raises(pymysql.MySQLError):
         pymysql.connect(host=address.host, port=address.port, user="nobody", password=address.password)
+
+
+def test_free_connections_are_those_of_the_server_and_of_the_account(under: OutboxUnderTest) -> None:
+    options = a_dialect(under).options
+    with ExitStack() as stack:
+        admin = stack.enter_context(closing(root(under)))
+        user = create_user(admin, stack)
+        user.grant("SELECT ON *.*")
+        dialect = MySqlDialect(signed_in(options, user))
+        assert dialect.free_connections() > 3
+        admin.cursor().execute(f"ALTER USER {user.name} WITH MAX_USER_CONNECTIONS 3")
+        assert dialect.free_connections() == 3
+        stack.enter_context(closing(connection_of(options, user)))
+        assert dialect.free_connections() == 2

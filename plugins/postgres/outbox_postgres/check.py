@@ -12,7 +12,7 @@ from outbox_sdk import DriverError, Finding, Intake, Level
 from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables, journal_table
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.check_origin import check_origin
-from outbox_postgres.check_queries import SERVER_PROBES, TABLE_PROBES, Probe
+from outbox_postgres.check_queries import FREE_CONNECTIONS, SERVER_PROBES, TABLE_PROBES, Probe
 from outbox_postgres.check_schemas import check_schemas
 from outbox_postgres.check_transport import check_transport
 from outbox_postgres.check_version import check_version
@@ -47,6 +47,14 @@ def check(options: PostgresOptions) -> Sequence[Finding]:
         cure = "see that the server runs and accepts this user" if error.retryable else "correct dataSource"
         findings.append(Finding(Level.ERROR, "connection", str(error), cure))
     return findings
+
+
+def free_connections(options: PostgresOptions) -> int:
+    """Counts; the work behind ``PostgresDialect.free_connections``."""
+    source = DataSource(options)
+    with connect(source) as connection, translated(source, "count the connections"):
+        row = connection.execute(FREE_CONNECTIONS).fetchone()
+        return max(0, int(row[0])) if row else 0
 
 
 def _server(connection: psycopg.Connection[Any]) -> Iterator[Finding]:

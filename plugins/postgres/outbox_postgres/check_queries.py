@@ -28,6 +28,20 @@ class Probe:
     well: str
 
 
+FREE_CONNECTIONS = """
+SELECT 1 + least(
+    current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+        - coalesce(current_setting('reserved_connections', true)::int, 0)
+        - (SELECT sum(numbackends) FROM pg_stat_database),
+    CASE WHEN d.datconnlimit >= 0 THEN d.datconnlimit - pg_stat_get_db_numbackends(d.oid) END,
+    CASE WHEN r.rolconnlimit >= 0 THEN
+        r.rolconnlimit - (SELECT count(*) FROM pg_stat_activity WHERE usename = r.rolname)
+    END)
+FROM pg_database AS d, pg_roles AS r
+WHERE d.datname = current_database() AND r.rolname = session_user
+"""
+"""How many connections are left; this one is counted among them, as it ends."""
+
 SERVER_PROBES = (
     Probe(
         subject="durability",

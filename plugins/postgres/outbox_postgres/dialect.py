@@ -78,6 +78,12 @@ class PostgresDialect:
 
         return open_members(self._options)
 
+    def free_connections(self) -> int:
+        """Returns how many more connections the server, the database and the role permit."""
+        from outbox_postgres.check import free_connections  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return free_connections(self._options)
+
     def find_outboxes(self, pattern: str) -> Sequence[str]:
         """Returns the names of the outboxes in the database that match a pattern, as names fold in SQL."""
         from outbox_postgres.outboxes import find_outboxes  # noqa: PLC0415 - loads psycopg only when it is needed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import psycopg
 import pytest
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_sdk import ServerFull
@@ -15,7 +16,8 @@ from .outbox_hands import until
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[PostgresServer]:
-    with PostgresServer(settings={"max_connections": "10", "reserved_connections": "0"}) as server:
+    settings = {"max_connections": "10", "reserved_connections": "0", "autovacuum": "off"}
+    with PostgresServer(settings=settings) as server:
         yield server
 
 
@@ -43,3 +45,16 @@ def test_whoever_finds_it_full_waits_and_connects_once_there_is_room(small: Post
 
     until(connects)
     assert all(connects() for _ in range(5))
+
+
+def test_free_connections_are_as_many_as_can_be_opened(small: PostgresServer) -> None:
+    address = small.create_database("counted")
+    with psycopg.connect(address, autocommit=True) as admin:
+        admin.execute("CREATE ROLE plain LOGIN PASSWORD 'plain'")
+    free = PostgresDialect(PostgresOptions(data_source=address)).free_connections()
+    assert free == 7
+    with ExitStack() as held:
+        for _ in range(free):
+            held.enter_context(psycopg.connect(address, user="plain", password="plain"))
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(address, user="plain", password="plain")
