@@ -122,9 +122,7 @@ class Dialect(Protocol):
         ...
 
     def free_connections(self) -> int | None:
-        """Returns how many more connections this user may open now; ``None`` if there is no limit.
-
-        For ``outbox check``, which leaves this out for a dialect without the method.
+        """Returns how many more connections this user may open now; ``None`` if that is not known.
 
         Raises:
             DriverError: Unreachable, or not permitted.

@@ -18,7 +18,7 @@ CURE = (
 def connection_checks(
     outboxes: Sequence[HarvestSettings], *, looked_at: bool
 ) -> dict[str, Callable[[], Sequence[Finding]]]:
-    """Returns a check for each database whose dialect can count connections.
+    """Returns a check for each database.
 
     Args:
         outboxes: All that a process harvests.
@@ -27,12 +27,11 @@ def connection_checks(
     databases: dict[tuple[str, object], list[HarvestSettings]] = {}
     for outbox in outboxes:
         databases.setdefault(database_of(outbox), []).append(outbox)
-    counted = [its for its in databases.values() if hasattr(its[0].dialect.create(), "free_connections")]
     return {
         f"connections of {its[0].title}" + (f" and {len(its) - 1} more" if its[1:] else ""): partial(
             _check, its[0], needed(its, looked_at=looked_at)
         )
-        for its in counted
+        for its in databases.values()
     }
 
 

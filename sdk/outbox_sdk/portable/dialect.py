@@ -213,6 +213,10 @@ class PortableDialect(ABC):
             require_version(self, session)
             return migrate(self, session)
 
+    def free_connections(self) -> int | None:
+        """Returns ``None``: the dialect of a server with a limit counts."""
+        return None
+
     def check(self) -> Sequence[Finding]:
         """Looks at everything that could be wrong with the database side; never raises."""
         return check(self)
