@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from threading import Condition, Lock
 from typing import Any, assert_never
@@ -47,6 +47,7 @@ from outbox_core.leadership.requests import (
 from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.leadership.totals import Totals
 from outbox_core.log_context import ContextThread, log_as
+from outbox_core.members import noted_as_starting
 from outbox_core.rivals import leading_lane, rival
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ class Harvest:
         self._joined = False
         self._thread = ContextThread(target=self._run, name="harvest", daemon=True)
         self._begun = Begun(0, None)
+        self._name_of_outbox = ""
         self._log_name = "/".join(filter(None, (settings.name, settings.label)))
 
     @property
@@ -138,7 +140,7 @@ class Harvest:
         if self._settings.delivery is Delivery.EXACTLY_ONCE:
             self._refuse_unsafe()
         try:
-            self._engine.warm()
+            self._warm()
             self._thread.start()
             self._elector.start(self)
             self._joined = True
@@ -149,7 +151,14 @@ class Harvest:
     def _reach_servers(self) -> None:
         with closing(self._dialect.connect(self._settings.affinity.create().eligible())) as table:
             self._election = with_group(self._settings.elector, table)
+            self._name_of_outbox = table.name
         self._publisher.prepare((), partitions=1)
+
+    def _warm(self) -> None:
+        """Starts the engine; says so where ``outbox status`` looks if that takes a while."""
+        slow = self._settings.engine.driver != "inline"
+        with noted_as_starting(self._name_of_outbox, self._settings) if slow else nullcontext():
+            self._engine.warm()
 
     def _refuse_unsafe(self) -> None:
         """Makes sure that the broker does what exactly-once delivery rests on."""
@@ -267,7 +276,7 @@ class Harvest:
             case CheckEngine():
                 engine.check()
             case WarmEngine():
-                engine.warm()
+                self._warm()
             case CloseEngine():
                 engine.close()
             case StartLanes(leadership):

@@ -17,6 +17,7 @@ from outbox_core.clusters import ClusterState, cluster_states, clusters_as_data
 from outbox_core.config import HarvestSettings
 from outbox_core.dead_rows import as_data as upkeep_as_data
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
+from outbox_core.members import starting
 
 SILENT_HEARTBEATS = 3.0
 """The default number of missed heartbeats after which a lane counts as silent."""
@@ -43,6 +44,7 @@ class Snapshot:
         clusters: The records of each cluster of origin; ``None`` where rows do not tell where they were
             written.
         upkeep: The dead rows, and who keeps them.
+        starting: The processes that start their engine, and take no part in the election yet.
     """
 
     outbox: str
@@ -52,6 +54,7 @@ class Snapshot:
     longest_silence: float
     clusters: Sequence[ClusterState] | None = None
     upkeep: Upkeep = _NOTHING_KNOWN
+    starting: Sequence[str] = ()
 
     @classmethod
     def of(cls, settings: HarvestSettings) -> "Snapshot":
@@ -75,7 +78,8 @@ class Snapshot:
         clusters = None if origin is None else cluster_states(view, origin, lanes)
         longest = longest_silence(settings, beats)
         backlog, parked = view.backlog(), view.parked()
-        return cls(settings.outbox, backlog, parked, lanes, longest, clusters, view.upkeep())
+        upkeep, names = view.upkeep(), starting(view)
+        return cls(settings.outbox, backlog, parked, lanes, longest, clusters, upkeep, names)
 
     def silent(self, lane: LaneStatus) -> bool:
         """Whether the lane has not written a heartbeat for too long."""
@@ -158,6 +162,7 @@ def as_data(snapshot: Snapshot) -> dict[str, Any]:
             "elector": leader.metrics.get("elector"),
             "silence_before_seconds": leader.metrics.get("silence_before"),
         },
+        "starting": list(snapshot.starting),
         "total": {name: snapshot.total(name) for name in (*LANE_COLUMNS, *TRANSACTION_COLUMNS)},
         "lanes": [
             {

@@ -47,6 +47,7 @@ class FakeTable:
         notes: Lane → its note about transactions.
         asked: How often its identity was asked for.
         taken_over: The deliberate takeovers, by cluster.
+        present: Group → its members.
         closed: Whether it was closed.
     """
 
@@ -67,6 +68,7 @@ class FakeTable:
         self.notes: dict[int, TransactionalLane] = {}
         self.asked = 0
         self.taken_over: dict[int, Takeover] = {}
+        self.present: dict[str, dict[str, int]] = {}
         self.closed = False
         self._origins = origins
         self._backlog = backlog
@@ -80,6 +82,9 @@ class FakeTable:
 
     def lane_statuses(self) -> Sequence[LaneStatus]:
         return self.held
+
+    def members(self, group: str, seconds: float) -> Mapping[str, int]:
+        return self.present.get(group, {})
 
     def backlog(self) -> Backlog:
         return self._backlog

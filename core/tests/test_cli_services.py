@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 from outbox_core.cli import main, pump
+from outbox_core.config import parse as configured
+from outbox_core.engines.inline import InlineEngine
+from outbox_core.harvest import Harvest
 
 from .cli_runner import (
     INSERT,
@@ -68,6 +72,35 @@ def test_the_ddl_of_a_dry_run_can_be_run_as_it_is(file: Path, postgres_dsn: str)
     assert json.loads(told(file, "init", "--json"))["tables_created"] == []
 
 
+class SlowEngine(InlineEngine):
+    """Takes until it is released to get ready, as Spark does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+
+    def warm(self) -> None:
+        assert self.released.wait(60)
+
+
+def test_status_shows_who_starts_its_engine(file: Path):
+    told(file, "init")
+    slow = changed(file, engine={"driver": "spark"})
+    engine = SlowEngine()
+    harvest = Harvest(configured(slow.read_text(), str(slow), {}).harvest, engine=engine)
+    start = threading.Thread(target=harvest.start)
+    start.start()
+    try:
+        until(lambda: json.loads(told(file, "status", "--json"))["starting"])
+        assert re.search(r"starting +\S+: the engine starts", told(file, "status"))
+        engine.released.set()
+        until(lambda: json.loads(told(file, "status", "--json"))["starting"] == [])
+    finally:
+        engine.released.set()
+        start.join()
+        harvest.stop()
+
+
 def tables(connection: "psycopg.Connection[tuple[str]]") -> list[str]:
     query = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
     return [name for (name,) in connection.execute(query)]
@@ -87,6 +120,7 @@ def test_check_finds_what_is_missing_and_says_how_to_cure_it(file: Path):
     assert found["errors"] == 0
     assert {finding["part"] for finding in found["findings"]} == {
         "settings",
+        "connections of outbox",
         "dialect postgres",
         "elector static",
         "publisher kafka",

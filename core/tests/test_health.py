@@ -41,6 +41,7 @@ class Services:
     database: Callable[[], object] = lambda: None
     broker: Callable[[], object] = lambda: None
     closed: int = field(default=0)
+    name: str = "public.outbox"
 
     def create(self) -> "Services":
         return self
@@ -48,6 +49,9 @@ class Services:
     def watch(self) -> "Services":
         self.database()
         return self
+
+    def members(self, group: str, seconds: float) -> dict[str, int]:
+        return {}
 
     def lane_statuses(self) -> list[LaneStatus]:
         return list(self.holdings_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -70,6 +71,10 @@ class OutboxView(Protocol):
         Reads no rows of the outbox. What the database does not tell, or not this user, is missing in the
         result and no error.
         """
+        ...
+
+    def members(self, group: str, seconds: float) -> Mapping[str, int]:
+        """Returns the members that noted themselves in the last ``seconds``, as ``Members.note`` does."""
         ...
 
     def now(self) -> datetime:

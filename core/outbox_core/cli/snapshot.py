@@ -41,6 +41,9 @@ def _summary(snapshot: Snapshot) -> Table:
     summary.add_row(Text("parked", "dim"), _parked(snapshot.parked))
     if snapshot.upkeep.dead is not None:
         summary.add_row(Text("upkeep", "dim"), _upkeep(snapshot.upkeep))
+    if snapshot.starting:
+        names = ", ".join(map(printable, snapshot.starting))
+        summary.add_row(Text("starting", "dim"), Text(f"{names}: the engine starts"))
     if not snapshot.lanes:
         summary.add_row(Text("leader", "dim"), Text("none yet: nobody has ever led", "yellow"))
         return summary

@@ -13,7 +13,6 @@ from functools import partial
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
-from uuid import uuid4
 
 from outbox_sdk import OutboxError
 
@@ -22,8 +21,8 @@ from outbox_core.engines.base import Engine
 from outbox_core.engines.inline import InlineEngine
 from outbox_core.events import Event
 from outbox_core.log_context import ContextThread
+from outbox_core.members import NOTE_SECONDS, MembersThread, group_of, member_name, places_among
 from outbox_core.several.harvest_thread import HarvestThread
-from outbox_core.several.members import NOTE_SECONDS, MembersThread, group_of, places_among
 from outbox_core.several.spread import Spread
 from outbox_core.several.templates import matching, unknown
 
@@ -63,7 +62,7 @@ class Harvester:
         self._members: dict[tuple[str, object], MembersThread] = {}
         self._group = group_of(settings)
         # Processes may share a configuration that sets harvest.name.
-        self._member = f"{settings.process.name} {uuid4().hex}"
+        self._member = member_name(settings.process.name)
         self._troubles: dict[str, str] = {}
         self._stopping = Flag()
         self._changing = Lock()

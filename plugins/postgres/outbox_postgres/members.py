@@ -24,9 +24,7 @@ class PostgresMembers(FenceMembers):
     def __init__(self, connection: psycopg.Connection[Any], source: DataSource, layout: Layout) -> None:
         self._connection = connection
         self._source = source
-        self._rows = f"""
-            SELECT name, holder, token, extract(epoch FROM clock_timestamp() - since)::float8
-            FROM {layout.fence} WHERE lane = {MEMBER}"""
+        self._rows = members_query(layout)
         self._take_row = f"""
             UPDATE {layout.fence} SET name = $2, holder = $3, token = $4, since = clock_timestamp()
             FROM {_NOT_DURABLE}
@@ -65,3 +63,10 @@ class PostgresMembers(FenceMembers):
     def close(self) -> None:
         """Disconnects."""
         self._connection.close()
+
+
+def members_query(layout: Layout) -> str:
+    """Writes a query for all rows of members, as a :class:`MemberRow` has them."""
+    return f"""
+        SELECT name, holder, token, extract(epoch FROM clock_timestamp() - since)::float8
+        FROM {layout.fence} WHERE lane = {MEMBER}"""

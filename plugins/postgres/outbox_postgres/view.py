@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
 
@@ -18,11 +19,13 @@ from outbox_sdk import (
 )
 from outbox_sdk.backlog import MAX_COUNTED
 from outbox_sdk.fence import IDENTITY_DIGITS
+from outbox_sdk.portable.members import MemberRow, present
 
 from outbox_postgres import statements
 from outbox_postgres.clusters import Clusters
 from outbox_postgres.intake import WaitingIntake
 from outbox_postgres.layout import Layout
+from outbox_postgres.members import members_query
 from outbox_postgres.parking_statements import ParkingStatements
 from outbox_postgres.session import Session
 from outbox_postgres.upkeep import read_upkeep
@@ -88,6 +91,11 @@ class PostgresView:
                 self._sql.lane_statuses, (self._layout.name,), "read the fence"
             )
         ]
+
+    def members(self, group: str, seconds: float) -> Mapping[str, int]:
+        """Returns the members of a group that are here."""
+        rows = self._session.fetch(members_query(self._layout), (), "read the members")
+        return present(map(MemberRow._make, rows), group, seconds)
 
     def backlog(self) -> Backlog:
         """Returns how many records wait: counted up to ``MAX_COUNTED``, estimated beyond.

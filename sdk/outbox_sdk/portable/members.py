@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from outbox_sdk.portable.columns import MEMBER
@@ -34,6 +34,14 @@ class MemberRow(NamedTuple):
     group: str
     leads: int
     age: float
+
+
+def present(rows: Iterable[MemberRow], group: str, seconds: float) -> dict[str, int]:
+    """Returns member → how many outboxes it leads, for those of a group that are here."""
+    group = bounded(group, GROUP_LENGTH)
+    return {
+        row.name: row.leads for row in rows if row.group == group and row.leads >= 0 and row.age <= seconds
+    }
 
 
 class FenceMembers(ABC):
@@ -81,12 +89,7 @@ class FenceMembers(ABC):
             free = [row.name for row in others if row.leads < 0 or row.age > forgotten]
             if not any(self.take_row(name, own, forgotten) for name in free):
                 self.add_row(own)
-        here = {
-            row.name: row.leads
-            for row in others
-            if row.group == own.group and row.leads >= 0 and row.age <= seconds
-        }
-        return {**here, member: leads}
+        return {**present(others, group, seconds), member: leads}
 
     def leave(self, member: str) -> None:
         """Takes a member off the list."""
@@ -108,9 +111,7 @@ class PortableMembers(FenceMembers):
 
     def rows(self) -> Sequence[MemberRow]:
         """Returns all rows of members."""
-        with self._session.transaction("read the members", reads=True):
-            found = self._session.fetch(self._statements.rows)
-        return [MemberRow(str(name), str(group), int(leads), float(age)) for name, group, leads, age in found]
+        return read_members(self._session, self._sql)
 
     def take_row(self, former: str, row: MemberRow, seconds: float) -> bool:
         """Makes a row into another, if it is free or the member's own."""
@@ -162,3 +163,9 @@ class MemberStatements:
             f" AND (name = {{member}} OR token < 0 OR {idiom.older_than('since')})"
         )
         self.free_row = f"UPDATE {fence} SET token = -1 WHERE name = {{member}} AND lane = {MEMBER}"
+
+
+def read_members(session: Session, sql: Statements) -> list[MemberRow]:
+    """Returns all rows of members."""
+    rows = session.query("read the members", MemberStatements(sql).rows)
+    return [MemberRow(str(name), str(group), int(leads), float(age)) for name, group, leads, age in rows]

@@ -61,6 +61,21 @@ class MemberConformance(Conformance):
         assert members.note(group, "one", 0, 60) == {"silent": 1, "one": 0}
         assert members.note(group, "leaving", 2, 60) == {"silent": 1, "leaving": 2, "one": 0}
 
+    def test_who_only_looks_sees_the_members_of_a_group_and_changes_nothing(
+        self, box: Box, stack: ExitStack, group: str
+    ) -> None:
+        members = self.members(box, stack)
+        view = box.dialect.watch()
+        stack.callback(view.close)
+        assert view.members(group, 60) == {}
+        members.note(group, "one", 3, 60)
+        members.note(group, "left", 0, 60)
+        members.leave("left")
+        members.note(f"other {group}", "other", 1, 60)
+        assert view.members(group, 60) == {"one": 3}
+        time.sleep(0.3)
+        assert view.members(group, 0.2) == {}
+
     def test_names_of_any_length_remain_distinct(self, box: Box, stack: ExitStack, group: str) -> None:
         members = self.members(box, stack)
         group, name = "g" * 64, "n" * 128

@@ -109,6 +109,7 @@ class Shown:
     age: str
     figures: Figures | None
     leader: Leader | None
+    starting: str
     lanes: tuple[Lane, ...]
     transactional: bool
     clusters: tuple[Cluster, ...] | None
@@ -131,6 +132,7 @@ def shown(title: str, known: Known, now: datetime) -> Shown:
         age=age,
         figures=_figures(snapshot) if snapshot else None,
         leader=_leader(snapshot) if snapshot else None,
+        starting=", ".join(map(printable, snapshot.starting)) if snapshot else "",
         lanes=tuple(_lane(snapshot, lane) for lane in snapshot.lanes) if snapshot else (),
         transactional=bool(snapshot and snapshot.transactional_lanes),
         clusters=None if clusters is None else tuple(map(_cluster, clusters)),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from threading import Event as Flag
 from time import monotonic
+from uuid import uuid4
 
 from outbox_sdk import DriverError, OutboxError
 from outbox_sdk.members import Members
+from outbox_sdk.outbox_view import OutboxView
 
 from outbox_core.config.outboxes import database_of
 from outbox_core.config.settings import HarvestSettings, Settings
@@ -24,6 +26,8 @@ PRESENT_SECONDS = 3 * NOTE_SECONDS
 """For how long a process counts as present after its last note."""
 REFUSED_SECONDS = 30.0
 """For how long an outbox is passed over beside which there can be no note, as its table is missing."""
+STARTING = "starting "
+"""How the group begins of the processes that start the engine for an outbox; its name follows."""
 _CLOSE_SECONDS = 1.0
 
 
@@ -108,6 +112,26 @@ class MembersThread:
         if self._members is not None:
             self._members.close()
         self._members = None
+
+
+@contextmanager
+def noted_as_starting(outbox: str, settings: HarvestSettings) -> Iterator[None]:
+    """Lets ``outbox status`` show that this process starts the engine for an outbox."""
+    thread = MembersThread(member_name(settings.name), STARTING + outbox, [settings])
+    try:
+        yield
+    finally:
+        thread.stop()
+
+
+def starting(view: OutboxView) -> Sequence[str]:
+    """Returns the processes that start the engine for an outbox, by their names, sorted."""
+    return sorted(member.rpartition(" ")[0] for member in view.members(STARTING + view.name, PRESENT_SECONDS))
+
+
+def member_name(process: str) -> str:
+    """Returns a name among the members that no other process has ever had."""
+    return f"{process} {uuid4().hex}"
 
 
 def group_of(settings: Settings) -> str:
