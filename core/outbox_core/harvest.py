@@ -155,7 +155,7 @@ class Harvest:
         self._publisher.prepare((), partitions=1)
 
     def _warm(self) -> None:
-        """Starts the engine; says so where ``outbox status`` looks if that takes a while."""
+        """Starts the engine, which ``outbox status`` shows."""
         slow = self._settings.engine.driver != "inline"
         with noted_as_starting(self._name_of_outbox, self._settings) if slow else nullcontext():
             self._engine.warm()

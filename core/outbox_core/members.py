@@ -28,6 +28,8 @@ REFUSED_SECONDS = 30.0
 """For how long an outbox is passed over beside which there can be no note, as its table is missing."""
 STARTING = "starting "
 """How the group begins of the processes that start the engine for an outbox; its name follows."""
+SLOW_SECONDS = 1.0
+"""An engine that needs no longer is not noted, as one that is shared with other outboxes and is ready."""
 _CLOSE_SECONDS = 1.0
 
 
@@ -41,17 +43,21 @@ class MembersThread:
         member: The process's name among the members.
         group: The processes that are counted together.
         places: The outboxes of the database, in the order in which all processes try them.
+        after: Seconds before the first note, and before it connects.
 
     Attributes:
         leads: How many outboxes this process leads; written by the caller.
         places: As given; may be replaced by the caller.
     """
 
-    def __init__(self, member: str, group: str, places: Sequence[HarvestSettings]) -> None:
+    def __init__(
+        self, member: str, group: str, places: Sequence[HarvestSettings], *, after: float = 0.0
+    ) -> None:
         self.leads = 0
         self.places = places
         self._member = member
         self._group = group
+        self._after = after
         self._members: Members | None = None
         self._beside = ""
         self._refused_until: dict[str, float] = {}
@@ -72,6 +78,7 @@ class MembersThread:
         self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
+        self._stopping.wait(self._after)
         while not self._stopping.is_set():
             self._note()
             self._stopping.wait(NOTE_SECONDS)
@@ -116,8 +123,8 @@ class MembersThread:
 
 @contextmanager
 def noted_as_starting(outbox: str, settings: HarvestSettings) -> Iterator[None]:
-    """Lets ``outbox status`` show that this process starts the engine for an outbox."""
-    thread = MembersThread(member_name(settings.name), STARTING + outbox, [settings])
+    """Lets ``outbox status`` show that this process starts its engine, if that takes a while."""
+    thread = MembersThread(member_name(settings.name), STARTING + outbox, [settings], after=SLOW_SECONDS)
     try:
         yield
     finally:
