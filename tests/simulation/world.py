@@ -233,7 +233,8 @@ class World:
                 self.operator.act(cure=True)
             if self.database.parked and self._all_parked():
                 self._cure()
-                self.operator.act(cure=True)
+                for _ in range(len(self.database.parked)):  # each key may have many rows that were kept
+                    self.operator.act(cure=True)
             elif self.scheduler.now > until - CALM_SECONDS / 2:
                 self._cure()  # what is refused for good, but may not be parked as too many keys are
         # Transactions that nobody ends are ended by the broker.
