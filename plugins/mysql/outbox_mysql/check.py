@@ -58,13 +58,15 @@ def findings(session: Session, options: MySqlOptions) -> Iterator[Finding]:
 
 def free_connections(session: Session) -> int:
     """Counts what is left of the server's limit, and of the account's if there is one."""
-    limits = session.query("ask for limits", "SELECT @@max_connections, @@max_user_connections")
+    limits = "SELECT @@max_connections, @@max_user_connections, SUBSTRING_INDEX(USER(), '@', 1)"
+    [(server, account, user)] = session.query("ask for limits", limits)
     [(_, connected)] = session.query("count connections", "SHOW GLOBAL STATUS LIKE 'Threads_connected'")
-    server, account = (int(each) for each in limits[0])
-    left = server - int(connected)
-    # The account's own connections need no right to be seen.
-    mine = len(session.query("count own connections", "SHOW PROCESSLIST")) if account else 0
-    return 1 + max(0, min(left, account - mine) if account else left)
+    left = int(server) - int(connected)
+    if int(account):
+        # Its own connections need no right to be seen; with the right PROCESS it sees those of others, too.
+        rows = session.query("count own connections", "SHOW PROCESSLIST")
+        left = min(left, int(account) - sum(row[1] == user for row in rows))
+    return 1 + max(0, left)
 
 
 def _settings(session: Session) -> Mapping[str, str]:

@@ -235,5 +235,7 @@ def test_free_connections_are_those_of_the_server_and_of_the_account(under: Outb
         assert dialect.free_connections() > 3
         admin.cursor().execute(f"ALTER USER {user.name} WITH MAX_USER_CONNECTIONS 3")
         assert dialect.free_connections() == 3
+        user.grant("PROCESS ON *.*")
+        assert dialect.free_connections() == 3, "though it sees the connections of others"
         stack.enter_context(closing(connection_of(options, user)))
         assert dialect.free_connections() == 2
