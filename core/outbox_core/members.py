@@ -14,7 +14,7 @@ from outbox_sdk import DriverError, OutboxError
 from outbox_sdk.members import Members
 from outbox_sdk.outbox_view import OutboxView
 
-from outbox_core.config.outboxes import database_of
+from outbox_core.config.outboxes import by_database
 from outbox_core.config.settings import HarvestSettings, Settings
 from outbox_core.log_context import ContextThread
 
@@ -153,7 +153,5 @@ def places_among(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object]
 
     Databases whose dialect keeps no members are left out.
     """
-    places: dict[tuple[str, object], list[HarvestSettings]] = {}
-    for outbox in sorted(outboxes, key=lambda each: each.title):
-        places.setdefault(database_of(outbox), []).append(outbox)
+    places = by_database(sorted(outboxes, key=lambda each: each.title))
     return {database: its for database, its in places.items() if hasattr(its[0].dialect.create(), "members")}

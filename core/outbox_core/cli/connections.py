@@ -7,7 +7,7 @@ from outbox_sdk.errors import OutboxError
 from outbox_sdk.finding import Finding, Level
 
 from outbox_core.config import Delivery, HarvestSettings
-from outbox_core.config.outboxes import database_of
+from outbox_core.config.outboxes import by_database
 
 CURE = (
     "raise the limit, or lower sendConcurrency; each further process needs a connection for each outbox that "
@@ -24,14 +24,11 @@ def connection_checks(
         outboxes: All that a process harvests.
         looked_at: Whether it serves HTTP, for which it looks at each outbox.
     """
-    databases: dict[tuple[str, object], list[HarvestSettings]] = {}
-    for outbox in outboxes:
-        databases.setdefault(database_of(outbox), []).append(outbox)
     return {
         f"connections of {its[0].title}" + (f" and {len(its) - 1} more" if its[1:] else ""): partial(
             _check, its[0], needed(its, looked_at=looked_at)
         )
-        for its in databases.values()
+        for its in by_database(outboxes).values()
     }
 
 

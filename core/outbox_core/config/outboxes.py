@@ -1,7 +1,7 @@
 """Reads ``outboxes:``: several outboxes for one process, which have in common what ``harvest:`` says."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from outbox_sdk.registry import Seam
 
@@ -69,6 +69,14 @@ def refuse_twins(
 def database_of(outbox: HarvestSettings) -> tuple[str, object]:
     """Returns what two outboxes have in common whose settings name the same database, spelled alike."""
     return outbox.dialect.driver, getattr(outbox.dialect.options, "data_source", outbox.title)
+
+
+def by_database(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object], list[HarvestSettings]]:
+    """Returns database → its outboxes, in the order given."""
+    databases: dict[tuple[str, object], list[HarvestSettings]] = {}
+    for outbox in outboxes:
+        databases.setdefault(database_of(outbox), []).append(outbox)
+    return databases
 
 
 def _refuse_shared_election(common: Section, problems: Problems) -> None:

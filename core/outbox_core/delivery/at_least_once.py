@@ -360,7 +360,7 @@ class MarkPurgeReset:
         locked = frozenset(changed.locked)
         wanted = self.scoreboard.park(self._unholding, changed.rows, locked, now + LOCKED_SECONDS)
         if changed.rows < wanted:
-            self._remark = True  # and what is kept is known when it is marked again
+            self._remark = True  # a kept row that has not been parked is known when it is marked again
         else:
             self._kept.difference_update(number for number in heads if number not in locked)
         self._unholding = []

@@ -111,7 +111,7 @@ class PortableMembers(FenceMembers):
 
     def rows(self) -> Sequence[MemberRow]:
         """Returns all rows of members."""
-        return read_members(self._session, self._sql)
+        return read_members(self._session, self._statements)
 
     def take_row(self, former: str, row: MemberRow, seconds: float) -> bool:
         """Makes a row into another, if it is free or the member's own."""
@@ -165,7 +165,7 @@ class MemberStatements:
         self.free_row = f"UPDATE {fence} SET token = -1 WHERE name = {{member}} AND lane = {MEMBER}"
 
 
-def read_members(session: Session, sql: Statements) -> list[MemberRow]:
+def read_members(session: Session, statements: MemberStatements) -> list[MemberRow]:
     """Returns all rows of members."""
-    rows = session.query("read the members", MemberStatements(sql).rows)
+    rows = session.query("read the members", statements.rows)
     return [MemberRow(str(name), str(group), int(leads), float(age)) for name, group, leads, age in rows]

@@ -12,7 +12,7 @@ from outbox_sdk.backlog import MAX_COUNTED, Backlog, OriginBacklog
 from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane
 from outbox_sdk.parking import Parked
 from outbox_sdk.portable.intake import PortableIntake
-from outbox_sdk.portable.members import present, read_members
+from outbox_sdk.portable.members import MemberStatements, present, read_members
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.origins import Origins, Takeovers
 from outbox_sdk.portable.session import Session
@@ -103,7 +103,7 @@ class PortableView:
 
     def members(self, group: str, seconds: float) -> Mapping[str, int]:
         """Returns the members of a group that are here."""
-        return present(read_members(self._session, self._sql), group, seconds)
+        return present(read_members(self._session, MemberStatements(self._sql)), group, seconds)
 
     def backlog(self) -> Backlog:
         """Returns how many records wait: counted up to ``MAX_COUNTED``, beyond at most the range of ids.
