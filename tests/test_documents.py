@@ -52,6 +52,11 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
     assert missing == []
 
 
+def test_the_readme_links_every_page() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"](docs/{page.name}" not in readme] == []
+
+
 def test_the_index_lists_every_decision_with_its_title() -> None:
     folder = ROOT / "docs" / "adr"
     index = (folder / "README.md").read_text("utf-8")

@@ -22,7 +22,6 @@ from outbox_sdk.schema import Schema
 class Capability(StrEnum):
     """What a dialect can do beyond the contract; the conformance suite asks for these, never for a name."""
 
-    MARK_IN_ONE_STATEMENT = "mark in one statement"
     BYTES_VALUES = "bytes values"
     CONCURRENT_DDL = "concurrent ddl"
     INTAKE = "intake"

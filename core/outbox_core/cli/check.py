@@ -55,10 +55,7 @@ def check(
     compares the clocks of those databases that the affinity names as replicas.
     Exits with 1 if harvesting cannot work, otherwise with 0, even if there are warnings.
 
-    Changes nothing, with one exception: for the name of the election's group, if there is no leaderGroupID,
-    and for the clocks of several clusters it connects to the database as a harvester does at its start. That
-    creates the tables of the fence and of dead letters if they are missing. They belong to the user who
-    creates them: run 'outbox init' first, or use the harvester's user.
+    Changes nothing: 'outbox init' creates what is missing.
     """
     invocation: Invocation = context.obj
     file_settings = log_warnings_only(invocation.settings(file))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _CAPABILITIES = frozenset(
     {
-        Capability.MARK_IN_ONE_STATEMENT,
         Capability.BYTES_VALUES,
         Capability.CONCURRENT_DDL,
         Capability.CONCURRENT_WRITERS,
