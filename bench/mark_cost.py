@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import psycopg
 from backlog import insert, tidy
 from outbox_postgres import PostgresDialect, PostgresOptions
-from outbox_sdk import UNBOUNDED, Batch, ColumnIs, Condition, Fence, Origin, OutboxTable
+from outbox_sdk import UNBOUNDED, Batch, ColumnIs, Fence, Origin, OutboxTable
 from outbox_servers.services import PostgresServer
 
 DEAD = 200_000
@@ -181,7 +181,7 @@ HOW = [How(*each) for each in itertools.product(("mark", "advance"), (1, 4), (Fa
 class Hand:
     """Takes rows of one outbox, by marks or by selections."""
 
-    def __init__(self, dialect: PostgresDialect, how: How, limit: int, eligible: Sequence[Condition]) -> None:
+    def __init__(self, dialect: PostgresDialect, how: How, limit: int, eligible: Sequence[ColumnIs]) -> None:
         self._table = dialect.connect(eligible)
         self._fence = self._table.enter(0, how.lanes, self._table.bump(how.lanes, "bench"))
         self._leader = uuid.uuid4()

@@ -92,7 +92,8 @@ def site(
         user = sql.Identifier(site.user)
         connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(user, PASSWORD))
         connection.execute(sql.SQL("GRANT SELECT, UPDATE, DELETE ON outbox TO {}").format(user))
-        beside = "GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_fence, outbox_dead_letters TO {}"
+        tables = "outbox_fence, outbox_fence_notes, outbox_dead_letters"
+        beside = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {{}}"
         connection.execute(sql.SQL(beside).format(user))
     site.settings = {
         "baseKafkaConfig": {"bootstrap.servers": kafka_bootstrap},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ def longest_wait(harvester: Harvester) -> float:
     """Returns for how many seconds at most a harvester said that it lets its rival lead."""
     said = re.findall(r"this one again in ([\d.]+) s", harvester.log.read_text(errors="replace"))
     return max(map(float, said), default=0)
+
+
+def waits_for(harvester: Harvester, seconds: float) -> bool:
+    """Returns whether a harvester has said that it lets its rival lead for so long."""
+    return longest_wait(harvester) >= seconds
 
 
 def blanks(dsn: str) -> str:
@@ -120,7 +126,7 @@ def test_two_groups_for_one_outbox_are_told_and_take_the_fence_from_each_other_m
             assert f"'{theirs.name}' leads" in line.text
             assert f"{shop.topic}-{theirs.name}" in line.text
             assert f"{shop.topic}-{each.name}" in line.text
-            until(lambda process=each: longest_wait(process) >= 8, "longer waits", 120)
+            until(partial(waits_for, each, 8), "longer waits", 120)
         found = one.outbox("check")["findings"]
         assert sum(each.count("leader fenced") for each in (one, other)) <= 12
     rivals = [each for each in found if each["subject"] == "election"]

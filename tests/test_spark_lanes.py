@@ -74,7 +74,7 @@ class Published:
 def attempts(shop: Shop) -> dict[int, tuple[int, int]]:
     """Returns lane → the leader's token, and how often the lane was started under it."""
     with shop.connect() as connection:
-        fence = "SELECT lane, token::int, attempt::int FROM outbox_fence WHERE lane >= 0"
+        fence = "SELECT lane, token::int, epoch::int FROM outbox_fence"
         rows = connection.execute(fence).fetchall()
     return {lane: (token, attempt) for lane, token, attempt in rows}
 

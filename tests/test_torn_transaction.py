@@ -34,7 +34,7 @@ class Torn:
 
     def __init__(self, shop: Shop) -> None:
         self._shop = shop
-        note = "SELECT sender, marker_place FROM outbox_fence WHERE transacting > 0"
+        note = "SELECT sender, location FROM outbox_fence WHERE transacting > 0"
         rows = (
             "SELECT id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values "
             "FROM outbox ORDER BY id"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import psycopg
-from outbox_sdk import ColumnIs, Condition, OlderThan, Poison
+from outbox_sdk import ColumnIs, Poison
 
 from bench.compare.backlog import Shape, fill
 from bench.compare.bench import Bench
@@ -28,7 +28,7 @@ WARM_UP_PAUSE = 0.15
 IN_FRONT = 2000
 """Rows in front that may not be taken."""
 DEAD = 200_000
-OURS: tuple[Condition, ...] = (ColumnIs("cluster", "ours"), OlderThan(3600))
+OURS: tuple[ColumnIs, ...] = (ColumnIs("cluster", "ours"),)
 """What a cluster may take: its own rows, and those that another one has left for an hour."""
 
 ROWS_IN_FRONT = """
@@ -54,7 +54,7 @@ def claims(bench: Bench, rows: int) -> Callable[[Candidate], Values]:
             fill(place, Shape(), rows + 5 * (WARM_UP + ROUNDS) * LIMIT)
             admin.execute("VACUUM ANALYZE outbox")
 
-            def measured(eligible: tuple[Condition, ...] = ()) -> float:
+            def measured(eligible: tuple[ColumnIs, ...] = ()) -> float:
                 with closing(connect(place.bench_dsn, candidate.statements, eligible)) as own:
                     for _ in range(WARM_UP):
                         own.next(LIMIT)

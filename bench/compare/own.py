@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from outbox_core.config.settings import Limits
 from outbox_postgres import PostgresDialect, PostgresOptions
-from outbox_sdk import Batch, Condition, OutboxTable
+from outbox_sdk import Batch, ColumnIs, OutboxTable
 
 LIMITS = Limits()
 MAX_BYTES = LIMITS.max_lane_bytes // 2
@@ -76,7 +76,7 @@ def dialect(dsn: str) -> PostgresDialect:
     return PostgresDialect(PostgresOptions(data_source=dsn))
 
 
-def connect(dsn: str, statements: str, eligible: Sequence[Condition] = ()) -> Marks | Selections:
+def connect(dsn: str, statements: str, eligible: Sequence[ColumnIs] = ()) -> Marks | Selections:
     """Connects to the outbox of a database."""
     return STATEMENTS[statements](dialect(dsn).connect(eligible))
 

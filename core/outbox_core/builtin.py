@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 
-from outbox_sdk.affinity import Affinity, Condition
+from outbox_sdk.affinity import Affinity, ColumnIs
 from outbox_sdk.election import LeaseElector, LeaseTimes
 from outbox_sdk.elector import Candidate, Elector
 from outbox_sdk.errors import ConfigError
@@ -33,7 +33,7 @@ class EveryRow:
     def __init__(self, options: NoOptions) -> None:
         self._options = options
 
-    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[Condition]:
+    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[ColumnIs]:
         """Returns no condition, so that every row is eligible."""
         del taken_over  # rows do not tell where they were written
         return ()

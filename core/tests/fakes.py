@@ -13,7 +13,6 @@ from outbox_core.config.settings import Choice
 from outbox_sdk import (
     Backlog,
     ColumnIs,
-    Condition,
     DeadLetter,
     DeadLetterStatus,
     DriverError,
@@ -252,7 +251,7 @@ class FakeDialect:
         self.asked = 0
         self._errors = list(errors)
 
-    def connect(self, eligible: Sequence[Condition] = ()) -> FakeTable:
+    def connect(self, eligible: Sequence[ColumnIs] = ()) -> FakeTable:
         self.asked += 1
         if self._errors:
             raise self._errors.pop(0) if len(self._errors) > 1 else self._errors[0]
@@ -271,7 +270,7 @@ class FakeDialect:
 class FakePlugin:
     """An affinity that excludes no row, and a publisher that never publishes."""
 
-    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[Condition]:
+    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[ColumnIs]:
         return ()
 
     def origin(self) -> Origin | None:
@@ -294,7 +293,7 @@ class FakeClusters:
             column="cluster_id", own=1, known=(1, 2, 3), arrival=arrival, replicas=replicas or {}
         )
 
-    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[Condition]:
+    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[ColumnIs]:
         ages = {1: 0.0, 2: 600.0, 3: 1200.0} | dict.fromkeys(taken_over, 0.0)
         return [ColumnIs("cluster_id", cluster, age) for cluster, age in ages.items()]
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 from outbox_core.engines.spark import training
-from outbox_core.engines.spark.class_data import SWITCH, Archive, draft_of, find_archive, may_archive
+from outbox_core.engines.spark.class_data import Archive, find_archive, may_archive
 from outbox_core.engines.spark.java import java_home
 from outbox_sdk import OutboxError
 
@@ -23,7 +21,6 @@ def homes(tmp_path, monkeypatch) -> tuple[Path, Path]:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("x")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv(SWITCH, raising=False)
     return java, spark
 
 
@@ -59,9 +56,6 @@ def test_an_archive_belongs_to_a_java_its_options_and_a_set_of_jars(homes, tmp_p
 
 def test_some_have_no_archive(homes, monkeypatch, tmp_path):
     java, spark = homes
-    monkeypatch.setenv(SWITCH, "off")
-    assert find_archive(java, spark, "") is None
-    monkeypatch.delenv(SWITCH)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two words"))  # the JVM's options are split there
     assert find_archive(java, spark, "") is None
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -81,30 +75,10 @@ def test_an_archive_is_made_once(archive, trained):
     assert training.make(archive.path) == training.make(archive.path) == archive.path
     assert len(trained) == 1
     assert f"-XX:SharedArchiveFile={archive.path} " in archive.options
-    assert archive.train() is None
-    assert set(archive.path.parent.iterdir()) == {archive.path, archive.refusal}
+    assert list(archive.path.parent.iterdir()) == [archive.path]
 
 
-def test_of_two_at_once_one_makes_the_archive(archive, trained):
-    archive.path.parent.mkdir(parents=True)
-    with archive.refusal.open("a") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        training.make(archive.path)
-    assert not trained
-    assert training.make(archive.path).is_file()
-
-
-def test_an_archive_that_a_jvm_refuses_to_make_is_not_tried_at_every_start(archive, monkeypatch, trained):
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "_train", lambda _: None)
-        with pytest.raises(OutboxError, match="SPARK_CONF_DIR"):
-            training.make(archive.path)
-    assert archive.train() is None
-    assert training.make(archive.path).is_file(), "whoever asks for it may try again"
-    assert not archive.refusal.read_text()
-
-
-def test_a_training_that_fails_leaves_nothing_and_is_repeated(archive, monkeypatch):
+def test_a_training_that_fails_leaves_nothing_(archive, monkeypatch):
     def fail(draft: Path) -> None:
         draft.touch()
         raise OutboxError("Spark did not start")
@@ -112,13 +86,10 @@ def test_a_training_that_fails_leaves_nothing_and_is_repeated(archive, monkeypat
     monkeypatch.setattr(training, "_train", fail)
     with pytest.raises(OutboxError, match="did not start"):
         training.make(archive.path)
-    assert list(archive.path.parent.iterdir()) == [archive.refusal]
-    assert not archive.refusal.read_text()
-
-
-def test_a_start_goes_on_where_no_archive_can_be_stored(tmp_path):
-    (tmp_path / "cache").write_text("no folder")
-    assert Archive(tmp_path / "cache" / "outbox" / "spark-1.jsa").train() is None
+    monkeypatch.setattr(training, "_train", lambda _: None)
+    with pytest.raises(OutboxError, match="SPARK_CONF_DIR"):
+        training.make(archive.path)
+    assert list(archive.path.parent.iterdir()) == []
 
 
 def test_archives_that_nobody_has_made_for_long_are_removed(archive, trained):
@@ -130,30 +101,6 @@ def test_archives_that_nobody_has_made_for_long_are_removed(archive, trained):
     training.make(archive.path)
     assert not old.exists()
     assert new.exists()
-
-
-def test_a_training_ends_with_whoever_started_it(archive, monkeypatch):
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    started = archive.train()
-    assert started is not None
-    draft = draft_of(archive.path, started._process.pid)
-    draft.touch()
-    started.end()
-    started.end()
-    assert started._process.returncode == -signal.SIGKILL
-    assert not draft.exists()
-
-
-def test_a_training_takes_no_code_from_the_working_directory(archive, monkeypatch, tmp_path):
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    (tmp_path / "outbox_core").mkdir()
-    (tmp_path / "outbox_core" / "__init__.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'w')")
-    monkeypatch.chdir(tmp_path)
-    started = archive.train()
-    assert started is not None
-    assert started._process.wait(60) != 0, "there is no Java"
-    started.end()
-    assert not (tmp_path / "taken").exists()
 
 
 def test_an_archive_that_somebody_else_may_have_written_is_not_used(archive, caplog):

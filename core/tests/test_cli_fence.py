@@ -29,7 +29,7 @@ class Table(FakeTable):
     def __init__(self) -> None:
         super().__init__()
         self.token = 7
-        self.notes = {0: TransactionalLane(2, "box.0", "there"), 2: TransactionalLane(3)}
+        self.notes = {0: TransactionalLane(2, "box.0", "there"), 2: TransactionalLane(3, "sender", "place")}
         self.kept = FakeJournal()
         self.rivals = 0
         self.ended: list[tuple[int, int, int]] = []
@@ -93,8 +93,11 @@ def test_notes_are_shown_also_of_lanes_that_are_gone(table: Table, capsys: pytes
     ]
     data = json.loads(call(capsys, "show", "--json")[1])
     assert [lane["transacting"] for lane in data["lanes"]] == [2, None]
-    assert [(lane["sender"], lane["place"]) for lane in data["lanes"]] == [("box.0", "there"), (None, None)]
-    assert data["former"] == [{"lane": 2, "transacting": 3, "sender": "", "place": ""}]
+    assert [(lane["sender"], lane["location"]) for lane in data["lanes"]] == [
+        ("box.0", "there"),
+        (None, None),
+    ]
+    assert data["former"] == [{"lane": 2, "transacting": 3, "sender": "sender", "location": "place"}]
 
 
 def test_forgetting_raises_the_token_and_ends_every_note(table: Table, capsys: pytest.CaptureFixture[str]):
@@ -107,8 +110,8 @@ def test_forgetting_raises_the_token_and_ends_every_note(table: Table, capsys: p
         "dry_run": False,
         "token": 8,
         "lanes": [
-            {"lane": 0, "transacting": 2, "sender": "box.0", "place": "there"},
-            {"lane": 2, "transacting": 3, "sender": "", "place": ""},
+            {"lane": 0, "transacting": 2, "sender": "box.0", "location": "there"},
+            {"lane": 2, "transacting": 3, "sender": "sender", "location": "place"},
         ],
     }
     assert table.ended == [(0, 2, 8), (2, 2, 8)]

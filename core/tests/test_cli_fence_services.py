@@ -84,13 +84,18 @@ def test_what_lanes_may_have_published_is_forgotten(file: Path):
             2,
         ):  # a leader of three lanes dies, and so does one of two before it has settled them
             token = table.bump(lanes, "dead")
-            table.set_transactional(table.enter(lanes - 1, lanes, token), TransactionalLane(lanes))
+            table.set_transactional(
+                table.enter(lanes - 1, lanes, token), TransactionalLane(lanes, "sender", "place")
+            )
         shown = json.loads(told(file, "fence", "show", "--json"))
         assert [lane["transacting"] for lane in shown["lanes"]] == [None, 2]
-        assert shown["former"] == [{"lane": 2, "transacting": 3, "sender": "", "place": ""}]
+        assert shown["former"] == [{"lane": 2, "transacting": 3, "sender": "sender", "location": "place"}]
         assert outbox(file, "fence", "forget").returncode == 2
         assert told(file, "fence", "forget", "--dry-run").endswith("the rows of lanes 1, 2\n")
-        assert table.transactional_lanes() == {1: TransactionalLane(2), 2: TransactionalLane(3)}
+        assert table.transactional_lanes() == {
+            1: TransactionalLane(2, "sender", "place"),
+            2: TransactionalLane(3, "sender", "place"),
+        }
         done = json.loads(told(file, "fence", "forget", "--yes", "--json"))
         assert done["token"] > token
         assert len(done["lanes"]) == 2

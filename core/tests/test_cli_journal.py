@@ -44,7 +44,7 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> FakeJournal:
         )
     )
     dialect = FakeDialect(FakeTable(), letters=letters)
-    dialect.table.notes = {0: TransactionalLane(2)}
+    dialect.table.notes = {0: TransactionalLane(2, "sender", "place")}
     read = parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {})
     affinity = made(Seam.AFFINITY, FakeClusters())
     box = replace(read.harvest, dialect=made(Seam.DIALECT, dialect), affinity=affinity)

@@ -30,7 +30,15 @@ from .cli_runner import (
     wait_for,
 )
 
-TABLES = ["outbox", "outbox_fence", "outbox_dead_letters", "outbox_journal"]
+TABLES = [
+    "outbox",
+    "outbox_fence",
+    "outbox_fence_notes",
+    "outbox_fence_lease",
+    "outbox_fence_members",
+    "outbox_dead_letters",
+    "outbox_journal",
+]
 ROWS = """
     SELECT kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values, xmin
     FROM outbox ORDER BY id

@@ -169,18 +169,6 @@ def test_null_is_as_good_as_not_written():
     assert (made.retries, made.hosts, made.session_ttl) == (4, [], None)
 
 
-@dataclass(frozen=True)
-class Renamed:
-    topic: str = field(default="one", metadata={"former": "channel"})
-
-
-def test_a_former_key_is_accepted_and_the_present_one_wins():
-    assert decoded(Renamed, "channel: two") == (Renamed("two"), [])
-    made, problems = decoded(Renamed, "{channel: two, topic: three}")
-    assert made is None
-    assert "channel" in problems[0]
-
-
 def test_defaults_come_from_outside_where_nothing_is_written():
     made, problems = decoded(Options, "ratio: 0.1", {"address": "given", "ratio": 0.9, "absent_field": 1})
     assert problems == []

@@ -37,7 +37,6 @@ from outbox_sdk import (
     Failure,
     Fence,
     MarkedRecord,
-    OlderThan,
     Origin,
     Parked,
 )
@@ -98,7 +97,7 @@ OWN = Origin(column="cluster_id", own=2, known=(1, 2, 3))
 def test_which_cluster_the_rows_of_a_source_are_of():
     assert clusters_of(CLUSTERS, OWN) == (None, 3, 1)
     assert clusters_of(CLUSTERS, None) == (None, None, None)
-    assert clusters_of([ColumnIs("region", 7), OlderThan(600.0)], OWN) == (None, None)
+    assert clusters_of([ColumnIs("region", 7)], OWN) == (None,)
     assert clusters_of([], OWN) == ()
 
 

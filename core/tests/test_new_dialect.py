@@ -72,7 +72,7 @@ def test_from_failure_to_failure_it_becomes_a_dialect(written: Path, tmp_path: P
         "address",
         "errors",
         "open",
-        "create_statements",
+        "outbox_statements",
         "error_kind",
         "open_as_application",
         "age_seconds",

@@ -89,7 +89,7 @@ class Table(FakeTable):
         super().__init__()
         self.watched = watched
         self.token = 7
-        self.notes = {0: TransactionalLane(2), 2: TransactionalLane(3)}
+        self.notes = {0: TransactionalLane(2, "sender", "place"), 2: TransactionalLane(3, "sender", "place")}
 
     def lane_statuses(self) -> Sequence[LaneStatus]:
         return [LaneStatus(Fence(lane, 2, self.token, 1), "host", NOW, None, None, {}) for lane in (0, 1)]

@@ -50,7 +50,8 @@ SOURCES = {
 }
 GRANTS = """
     CREATE ROLE {0} LOGIN PASSWORD 's3cret';
-    GRANT SELECT, INSERT, UPDATE, DELETE ON outbox, outbox_fence, outbox_dead_letters TO {0};
+    GRANT SELECT, INSERT, UPDATE, DELETE ON outbox, outbox_fence, outbox_fence_notes TO {0};
+    GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_dead_letters TO {0};
     GRANT USAGE ON SEQUENCE outbox_id_seq TO {0};
     GRANT SELECT ON outbox_journal TO {0};
 """
@@ -170,7 +171,7 @@ def test_whatever_operators_do_is_noted(database: str, configure: Configure):
 
     with closing(box.dialect.create().connect()) as table:
         token = table.bump(1, "leader")
-        table.set_transactional(table.enter(0, 1, token), TransactionalLane(1))
+        table.set_transactional(table.enter(0, 1, token), TransactionalLane(1, "sender", "place"))
         raised = operations.raise_fence(box, ALICE)
         assert (raised.holder, raised.fenced) == ("operator alice", f"leader, token {token}")
         with pytest.raises(LeadershipLost):

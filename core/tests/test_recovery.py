@@ -67,7 +67,7 @@ def noted(*lanes, of=1, sender="public.box", location=HERE):
 FENCE = Fence(0, 1, 1, 1, "x")
 NOBODY_PARKED = Parked(0, None)
 BATCHES = Delivery.EXACTLY_ONCE
-RECOVERY = Recovery("box", 1, 1, BATCHES)
+RECOVERY = Recovery(1, 1, BATCHES)
 
 
 def conversation(steps, *replies):
@@ -237,7 +237,7 @@ def test_former_lanes_are_settled_at_the_same_time():
 
 
 def test_a_leader_settles_former_lanes_once_the_fence_is_raised():
-    steps = take_over(2, "one", lambda token: Recovery("box", 2, token, BATCHES))
+    steps = take_over(2, "one", lambda token: Recovery(2, token, BATCHES))
     requests, taken = conversation(steps, 7, noted(0, 3, of=4), [Recovered(5), Recovered()])
     assert requests[:2] == [RaiseFence(2, "one"), ReadNotes()]
     assert next(requests[2].steps[0]) == Enter(0, 2, 7)
@@ -427,20 +427,11 @@ def test_a_sender_of_another_name_is_fenced_before_anything_is_read_and_its_chec
     assert world.open == 1
 
 
-def test_an_earlier_version_has_named_its_sender_as_the_configuration_names_the_table():
-    former = name(0, "box")
-    world = World(checkpoints={(former, HERE): TEXT}, notes={0: TransactionalLane(1)})
-    assert open_lane(world.plan(), 0)[0].recovered == 3
-    assert world.asked[1:3] == [f"open {former}", f"checkpoint at {HERE}"]
-    assert world.notes == noted(0)
-
-
 @pytest.mark.parametrize(
     ("note", "words"),
     [
         (noted(0), "outbox fence forget"),
         (noted(0, sender="other"), "outbox fence forget"),
-        ({0: TransactionalLane(1)}, "that version .* SIGTERM: .* 'outbox fence forget'"),
     ],
 )
 def test_a_checkpoint_that_the_broker_has_forgotten_is_not_taken_for_an_empty_one(note, words):

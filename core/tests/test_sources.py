@@ -12,7 +12,7 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.delivery.sources import AGE_SHARE, EMPTY_SECONDS, LOOK_SHARE, Sources, ages
-from outbox_sdk import Advanced, Changed, ColumnIs, Condition, Failure, MarkedRecord, OlderThan
+from outbox_sdk import Advanced, Changed, ColumnIs, Failure, MarkedRecord
 
 OLD = 600.0
 FULL = {"full": True, "empty": False}
@@ -38,12 +38,11 @@ def look(board, now, **found):
 
 
 def test_the_ages_are_those_of_the_conditions():
-    conditions: list[Condition] = [
+    conditions: list[ColumnIs] = [
         ColumnIs("cluster_id", 1),
         ColumnIs("cluster_id", 2, 600.0),
-        OlderThan(60.0),
     ]
-    assert ages(conditions) == (0.0, 600.0, 60.0)
+    assert ages(conditions) == (0.0, 600.0)
 
 
 @pytest.mark.parametrize("least_ages", [(), (OLD,)])

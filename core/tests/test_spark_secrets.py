@@ -31,13 +31,10 @@ MARK = "GREYHERON"
 """Part of every secret."""
 
 PROGRAM = """
-import json, logging, sys, time
-from pathlib import Path
+import json, logging, sys
 from urllib.request import urlopen
-from outbox_core.engines.spark.class_data import Archive
 from outbox_core.engines.spark.session import Application
 from outbox_core.engines.spark.training import _deliver
-import psutil
 
 logging.basicConfig(level=logging.DEBUG)
 application = Application("secrets", "local[1]", json.loads(sys.stdin.readline()))
@@ -47,13 +44,6 @@ page = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/environm
 found = {"page": urlopen(page).read().decode(), "defaults": context.getConf().get("spark.some.default")}
 found["option"] = context._jvm.System.getProperty("shop.password")
 found["setting"] = context._jsc.sc().conf().get("spark.shop.password")
-if sys.argv[1:]:
-    training = Archive(Path(sys.argv[1])).train()
-    give_up = time.monotonic() + 60  # it leaves the processor to everybody else, so its JVM may take for ever
-    children = psutil.Process(training._process.pid).children
-    while time.monotonic() < give_up and not any(each.name() == "java" for each in children(recursive=True)):
-        time.sleep(0.05)
-    training.end()
 application.stop()
 print(json.dumps(found))
 """
@@ -91,18 +81,7 @@ class Watch:
 
 
 @pytest.mark.spark
-def test_a_start_shows_no_secret_to_anybody(tmp_path, monkeypatch):
-    assert_no_secret_is_shown(tmp_path, monkeypatch)
-
-
-@pytest.mark.spark
-@pytest.mark.slow("spark")
-def test_a_training_shows_no_secret_to_anybody(tmp_path, monkeypatch):
-    assert_no_secret_is_shown(tmp_path, monkeypatch, str(tmp_path / "cache" / "archive.jsa"))
-
-
-def assert_no_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *archive: str) -> None:
-    """Starts Spark, and if an archive is named, the training that makes it."""
+def test_a_start_shows_no_secret_to_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.some.default   kept\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -114,7 +93,7 @@ def assert_no_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",
     }
-    command = [sys.executable, "-c", PROGRAM, *archive]
+    command = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

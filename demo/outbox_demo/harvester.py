@@ -40,7 +40,6 @@ def start_harvester(
             **os.environ,
             **places,
             "PYTHONUNBUFFERED": "1",
-            "OUTBOX_CLASS_DATA": "off",  # it runs for too short a time to make an archive of class data
             **(environment or {}),
         },
         orphan_folder=orphan_folder,

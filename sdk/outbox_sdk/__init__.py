@@ -1,6 +1,6 @@
 """What applications and plugins import: records, the stasher, the four seams and their errors."""
 
-from outbox_sdk.affinity import MAX_CLUSTER, Affinity, ColumnIs, Condition, OlderThan, Origin, Takeover
+from outbox_sdk.affinity import MAX_CLUSTER, Affinity, ColumnIs, Origin, Takeover
 from outbox_sdk.backlog import Backlog, OriginBacklog
 from outbox_sdk.dialect import Capability, Dialect, Insert
 from outbox_sdk.elector import Candidate, Elector
@@ -59,7 +59,6 @@ __all__ = [
     "Capability",
     "Changed",
     "ColumnIs",
-    "Condition",
     "ConfigError",
     "DeadLetter",
     "DeadLetterStatus",
@@ -89,7 +88,6 @@ __all__ = [
     "MarkedRecord",
     "Members",
     "OldSnapshot",
-    "OlderThan",
     "Origin",
     "OriginBacklog",
     "OutboxError",

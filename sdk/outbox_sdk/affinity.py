@@ -36,16 +36,6 @@ class ColumnIs:
     since: str = "create_time"
 
 
-@dataclass(frozen=True, slots=True)
-class OlderThan:
-    """Holds for rows created more than ``seconds`` ago by the database's clock, whatever their ids."""
-
-    seconds: float
-
-
-Condition = ColumnIs | OlderThan
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """How the rows of an outbox tell in which cluster they were written.
@@ -93,7 +83,7 @@ class Affinity(Protocol):
     See docs/algorithm.md, "Several clusters".
     """
 
-    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[Condition]:
+    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[ColumnIs]:
         """Returns the conditions of which at least one must hold for a row to be taken.
 
         Args:

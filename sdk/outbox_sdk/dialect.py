@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from outbox_sdk.affinity import Condition
+from outbox_sdk.affinity import ColumnIs
 from outbox_sdk.finding import Finding
 from outbox_sdk.journal import Journal
 from outbox_sdk.lease import Lease
@@ -57,7 +57,7 @@ class Dialect(Protocol):
         """What this dialect can do beyond the contract."""
         ...
 
-    def connect(self, eligible: Sequence[Condition] = ()) -> OutboxTable:
+    def connect(self, eligible: Sequence[ColumnIs] = ()) -> OutboxTable:
         """Connects to the outbox and checks that it can be harvested.
 
         Args:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -64,25 +64,25 @@ def unexpected_token(expected: int | None) -> LeadershipLost:
     return LeadershipLost(f"token {expected} is no longer in force: another process leads")
 
 
-def perhaps_renamed(name: str, former: Collection[str], fence: object, letters: object) -> DriverError:
+def perhaps_renamed(name: str, former: Collection[str], tables: Sequence[object]) -> DriverError:
     """Returns the error for an outbox that may be known by another name, by which much is noted of it.
 
     Args:
         name: The outbox's name.
         former: The names of which there is no table, and of which parked keys, or lanes that publish in
             transactions, are noted.
-        fence: The fence table.
-        letters: The table of dead letters.
+        tables: The fence, the notes, and the dead letters.
     """
     old, new = (each.replace("'", "''") for each in (min(former), name))
-    tables, of_old = (fence, letters), f"WHERE name = '{old}'"
+    of_old, of_new = f"WHERE name = '{old}'", f"WHERE name = '{new}'"
+    forgets = [f"DELETE FROM {table} {of_new}" for table in tables[:2]]
     moves = [f"UPDATE {table} SET name = '{new}' {of_old}" for table in tables]
     drops = [f"DELETE FROM {table} {of_old}" for table in tables]
     return DriverError(
         f"the fence does not know the outbox {name}, and knows {' and '.join(sorted(former))}, of which this "
         "user sees no table: what it notes there, of parked keys or of records that are in the log, may be "
-        f"of this one. If it was renamed, end its harvesters and run: DELETE FROM {fence} "
-        f"WHERE name = '{new}'; {'; '.join(moves)}. If {old} was dropped, run: {'; '.join(drops)}",
+        f"of this one. If it was renamed, end its harvesters and run: {'; '.join([*forgets, *moves])}. "
+        f"If {old} was dropped, run: {'; '.join(drops)}",
         retryable=False,
     )
 
@@ -114,12 +114,10 @@ class TransactionalLane:
 
     Attributes:
         lanes: How many lanes there were.
-        sender: The name that its transactional sender was opened under; empty if an earlier version stored
-            the row, which did not store the name.
-        location: Where that sender keeps the lane's checkpoint, see ``TransactionalSender.location``; empty
-            in the same case.
+        sender: The name that its transactional sender was opened under.
+        location: Where that sender keeps the lane's checkpoint, see ``TransactionalSender.location``.
     """
 
     lanes: int
-    sender: str = ""
-    location: str = ""
+    sender: str
+    location: str

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-SCHEMA = 3
-"""The version of the tables that this version of outbox creates, and that ``outbox migrate`` leads to.
-
-1: as the first version of outbox made them, and every one before versions were noted.
-2: the version is noted; the fence has all columns of today.
-3: there is a journal.
-"""
-
-WITH_JOURNAL = 3
-"""The first version whose tables have a journal."""
+SCHEMA = 1
+"""The version of the tables that this version of outbox creates, and that ``outbox migrate`` leads to."""
 
 OLDEST = 1
-"""What an outbox must know to work with tables of version ``SCHEMA``: later changes only added to them."""
+"""What an outbox must know to work with tables of version ``SCHEMA``."""
 
 
 class Schema(NamedTuple):
@@ -34,7 +26,7 @@ class Schema(NamedTuple):
 def refusal(found: Schema | None) -> str | None:
     """Returns why this version of outbox must not work with the tables; ``None`` if it may.
 
-    Tables without a note are older than notes: whether a column is missing decides about them.
+    Of tables without a note, made by hand, whether a column is missing decides.
 
     Args:
         found: What is noted, if anything is.

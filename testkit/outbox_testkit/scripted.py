@@ -10,15 +10,23 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from outbox_sdk.affinity import ColumnIs, Condition
+from outbox_sdk.affinity import ColumnIs
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable import PortableIntake, Session, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds, without_runs
-from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS, JOURNAL_COLUMNS, OUTBOX_COLUMNS
+from outbox_sdk.portable.columns import (
+    DEAD_LETTER_COLUMNS,
+    FENCE_COLUMNS,
+    JOURNAL_COLUMNS,
+    LEASE_COLUMNS,
+    MEMBER_COLUMNS,
+    NOTE_COLUMNS,
+    OUTBOX_COLUMNS,
+)
 from outbox_sdk.portable.journal import JournalStatements
 from outbox_sdk.portable.lease import LeaseStatements
 from outbox_sdk.portable.members import MemberStatements
-from outbox_sdk.portable.origins import OriginStatements, TakeoverStatements
+from outbox_sdk.portable.origins import OriginStatements
 from outbox_sdk.portable.outboxes import find_outboxes
 from outbox_sdk.portable.sources import sources
 from outbox_sdk.portable.statements import UNCLAIMED, Statements
@@ -36,7 +44,17 @@ class ScriptedConnection:
         log: What was asked for, in order: a statement with its parameters, ``commit``, ``rollback``.
     """
 
-    columns = sorted({*OUTBOX_COLUMNS, *FENCE_COLUMNS, *DEAD_LETTER_COLUMNS, *JOURNAL_COLUMNS})
+    columns = sorted(
+        {
+            *OUTBOX_COLUMNS,
+            *FENCE_COLUMNS,
+            *NOTE_COLUMNS,
+            *LEASE_COLUMNS,
+            *MEMBER_COLUMNS,
+            *DEAD_LETTER_COLUMNS,
+            *JOURNAL_COLUMNS,
+        }
+    )
 
     def __init__(self, replies: Mapping[str, Any] | None = None) -> None:
         self.replies = dict(replies or {})
@@ -97,7 +115,7 @@ class ScriptedCursor:
 
 
 def portable_statements(
-    statements: Statements, ids: str, eligible: Sequence[Condition] = ()
+    statements: Statements, ids: str, eligible: Sequence[ColumnIs] = ()
 ) -> Iterator[tuple[str, str]]:
     """Returns all statements for an outbox but those of an intake, by a name for each.
 
@@ -148,8 +166,6 @@ def _origin_statements(statements: Statements) -> Iterator[tuple[str, str]]:
     [source] = sources(statements.idiom, [ColumnIs("cluster_id", 2)], {"cluster_id": "cluster index"})
     for name, sql in vars(OriginStatements(statements, source)).items():
         yield f"origins {name}", sql
-    for name, sql in vars(TakeoverStatements(statements)).items():
-        yield f"takeovers {name}", sql
     idiom = statements.idiom
     queries = (idiom.indexes, idiom.defaults, idiom.present or f"SELECT {idiom.now}")
     for name, sql in zip(("indexes", "defaults", "present"), queries, strict=True):

@@ -323,17 +323,6 @@ class TakesTheFirstSourceOnly(Broken):
         return self.sound.advance(fence, finished, pending, limit, max_bytes, 0)
 
 
-class PassesRowsThatAreTooYoung(Broken):
-    """Takes by age, whatever the ids: a filter, not a prefix."""
-
-    def mark(self, fence: Fence, leader_id: UUID, limit: int, *_: Any) -> list[MarkedRecord]:
-        return self.sound.mark(fence, leader_id, limit, source=1)
-
-    def advance(self, *arguments: Any) -> Advanced:
-        fence, finished, pending, limit, max_bytes, *_ = arguments
-        return self.sound.advance(fence, finished, pending, limit, max_bytes, 1)
-
-
 class EndsTakeoversWithTheLeader(Broken):
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         for takeover in self.sound.takeovers():
@@ -353,19 +342,16 @@ class TellsOfKnownClustersOnly(Broken):
 
 
 MARK, ADVANCE = MODES
-PREFIX = "test_rows_are_taken_in_the_order_of_ids_and_end_at_the_first_that_is_too_young"
 CLUSTER_CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
     (TakesTheFirstSourceOnly, "test_each_source_has_its_own_rows", {"mode": MARK}),
     (TakesTheFirstSourceOnly, "test_each_source_has_its_own_rows", {"mode": ADVANCE}),
-    (PassesRowsThatAreTooYoung, PREFIX, {"mode": MARK}),
-    (PassesRowsThatAreTooYoung, PREFIX, {"mode": ADVANCE}),
     (EndsTakeoversWithTheLeader, "test_takeovers_outlive_leaders_and_are_no_lanes", {}),
     (BeginsATakeoverAnew, "test_takeovers_begin_and_end_once", {}),
     (TellsOfKnownClustersOnly, "test_the_backlog_of_each_cluster_is_counted", {}),
 ]
 SIMULATION: tuple[str, dict[str, object]] = ("test_the_table_is_what_the_model_says", {"seed": 1})
 CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
-    (MarksUnderAnOldFence, "test_who_holds_an_old_one_touches_nothing", {"how": "attempt"}),
+    (MarksUnderAnOldFence, "test_who_holds_an_old_one_touches_nothing", {"how": "epoch"}),
     (MarksUnderAnOldFence, *SIMULATION),
     (EntersWithoutEndingOtherAttempts, "test_tokens_rise_and_attempts_rise_under_a_token", {}),
     (EntersWithoutEndingOtherAttempts, *SIMULATION),

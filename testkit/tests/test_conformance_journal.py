@@ -94,9 +94,9 @@ def reads_ascii(journal: PortableJournal, limit: int = 100) -> Sequence[Entry]:
     ]
 
 
-def kept_in_one_pot(journal: Any, session: Any, _: object, table: Any) -> None:
+def kept_in_one_pot(journal: Any, session: Any, tables: Any) -> None:
     journal._session, journal._idiom, journal._name = session, session.idiom, "all"
-    journal._sql = JournalStatements(session.idiom, table)
+    journal._sql = JournalStatements(session.idiom, tables.journal)
 
 
 Test = Callable[[JournalConformance, Box, ExitStack], None]
@@ -140,7 +140,7 @@ def test_a_journal_fails_that_is_broken(
 def test_a_journal_fails_that_takes_texts_as_they_are(
     box: Box, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox_sdk.portable.journal.fitting", lambda text, _: text)
+    monkeypatch.setattr("outbox_sdk.portable.journal.fitting", lambda text, *_: text)
     with pytest.raises((*FAILURES, UnicodeEncodeError)):
         SUITE.test_texts_that_do_not_fit_are_made_to(box, stack, "🌍" * 40_000)
     with pytest.raises((*FAILURES, UnicodeEncodeError)):
@@ -165,14 +165,5 @@ def test_a_dialect_fails_that_harvests_nothing_without_a_journal(
 
     noted = Noted(Box(bare.under.apart(), stack))
     monkeypatch.setattr(SqliteDialect, "connect", connect_with_journal)
-    with pytest.raises(FAILURES, match="outbox migrate"):
-        SUITE.test_tables_of_an_earlier_version_are_harvested_without_one(noted, stack, 2)
-
-
-def test_a_dialect_fails_whose_migration_forgets_the_journal(
-    bare: Box, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noted = Noted(Box(bare.under.apart(), stack))
-    monkeypatch.setattr("outbox_sdk.portable.migration._journal", lambda *_, **__: [])
-    with pytest.raises(FAILURES):
-        SUITE.test_tables_of_an_earlier_version_are_harvested_without_one(noted, stack, 2)
+    with pytest.raises(FAILURES, match="outbox init"):
+        SUITE.test_init_creates_one_that_is_lost(noted, stack)

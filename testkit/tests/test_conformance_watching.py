@@ -70,7 +70,7 @@ def test_a_dialect_fails_whose_readers_wait_for_writers(
 def test_a_dialect_fails_that_only_says_that_it_migrates(bare: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SqliteDialect, "migrate", SqliteDialect.migrations)
     with pytest.raises(FAILURES):
-        DialectConformance().test_an_earlier_note_is_raised_by_a_migration(Noted(bare), None)
+        DialectConformance().test_an_earlier_version_is_migrated_beneath_a_harvester(Noted(bare), None)
 
 
 def test_a_dialect_fails_that_heeds_no_version(bare: Box, monkeypatch: pytest.MonkeyPatch) -> None:

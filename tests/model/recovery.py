@@ -113,11 +113,13 @@ class RecoveryComparison:
             AssertionError: The code does not do what the model does.
         """
         delivery = Delivery.EXACTLY_ONCE if self._setting.once else Delivery.AT_LEAST_ONCE
-        recovery = Recovery("outbox", self._setting.lanes, self._token, delivery)
+        recovery = Recovery(self._setting.lanes, self._token, delivery)
         number = self._begun.number
         try:
             if self._begun.settles:
-                settled = drive(recovery.recover({number: TransactionalLane(-1)}), self._execute)
+                settled = drive(
+                    recovery.recover({number: TransactionalLane(-1, "sender", "place")}), self._execute
+                )
                 self.doubt = settled[number].doubt
                 lanes = self._world.processes[self._number].lanes
                 assert not any(lane.settles for lane in lanes), "the model's lane goes on"

@@ -20,7 +20,7 @@ KINDS = ("loss", "second loss", "return", "cut", "skew", "steps", "restarts", "g
 
 def eligible(affinity: ClusterAffinity, taken_over: tuple[int, ...]) -> Sequence[ColumnIs]:
     """Returns the sources of a harvester."""
-    return affinity.eligible(taken_over)  # type: ignore[return-value]  # all of this driver are
+    return affinity.eligible(taken_over)
 
 
 def everything(change: Change, cluster: int) -> bool:

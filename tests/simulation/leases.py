@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from outbox_sdk.portable import Session, TableName
+from outbox_sdk.portable import PortableOptions, Session
 from outbox_sdk.portable.lease import LeaseStatements, PortableLease
 from outbox_sdk.portable.statements import Statements
 from outbox_sqlite.idiom import SqliteIdiom
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     from .process import Process
     from .world import World
 
-_OUTBOX, _FENCE, _LETTERS = (TableName("", name) for name in ("outbox", "fence", "letters"))
-_SQL = Statements(SqliteIdiom(), _OUTBOX, _FENCE, _LETTERS)
+_SQL = Statements(SqliteIdiom(), PortableOptions().tables)
 _STATEMENTS = LeaseStatements(_SQL)
 
 
 class Leases(Coordinator):
-    """The row of the fence that says who leads; see ``outbox_sdk.portable.lease``.
+    """The row that says who leads; see ``outbox_sdk.portable.lease``.
 
     For a moment it names two leaders if the clock goes forward. It does not lie.
     """
@@ -101,8 +100,8 @@ class _Session:
     def execute(self, sql: str, **values: Any) -> int:
         """Writes the row; returns whether it did."""
         row, since = self._row, {"since": self._now}
-        if sql == _SQL.make_lane:
-            row.update(since, holder=values["holder"], length=values["token"], term=0)
+        if sql == _STATEMENTS.make:
+            row.update(since, holder=values["holder"], length=values["length"], term=0)
         elif sql == _STATEMENTS.take:
             row.update(since, holder=values["holder"], length=values["length"], term=values["term"])
         elif row.get("holder") != values["holder"]:
@@ -110,7 +109,7 @@ class _Session:
         elif sql == _STATEMENTS.renew:
             row.update(since, length=values["length"])
         else:
-            row["length"] = -1
+            row["holder"] = None
         return 1
 
     @property

@@ -119,7 +119,7 @@ class Process:
 
     def recovery(self, token: int) -> Recovery:
         """Returns how the lanes of a term begin."""
-        return self.world.parts.recovery(self.settings.outbox, self.lanes, token, self.delivery)
+        return self.world.parts.recovery(self.lanes, token, self.delivery)
 
     # --- what the elector reports -------------------------------------------------------------------
 

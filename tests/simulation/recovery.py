@@ -48,12 +48,10 @@ class Settings(NamedTuple):
     """How a process is configured.
 
     Attributes:
-        outbox: How its configuration spells the table.
         table: What the database called the table when it started.
         location: Where its senders keep their checkpoints.
     """
 
-    outbox: str
     table: str
     location: str
 

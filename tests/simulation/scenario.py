@@ -126,7 +126,6 @@ class Scenario:
         leases: Whether a lease in the database says who leads, instead of a coordinator; drawn for ``None``.
         mode: What harvesters deliver.
         lane_seconds: After how long an idle lane of exactly-once delivery starts anew.
-        outboxes: How configurations may spell the table.
         tables: What the database may call the table, which is renamed between the starts of processes.
         places: Where configurations may have checkpoints kept.
         sizes: How many bytes values may have.
@@ -166,7 +165,6 @@ class Scenario:
     slow_share: float = 0.5
     mode: Mode = Mode.AT_LEAST_ONCE
     lane_seconds: float = float("inf")
-    outboxes: tuple[str, ...] = ("box", "public.box")
     tables: tuple[str, ...] = ("public.box",)
     places: tuple[str, ...] = ("here",)
     sizes: tuple[int, ...] = (1,)
@@ -211,7 +209,7 @@ class Scenario:
 
     def settings(self, chance: Random) -> Settings:
         """Draws how a process is configured that starts now."""
-        return Settings(chance.choice(self.outboxes), chance.choice(self.tables), chance.choice(self.places))
+        return Settings(chance.choice(self.tables), chance.choice(self.places))
 
     def limits_of_a_lane(self, lanes: int) -> Limits:
         """Returns the limits with one lane's share of what may be in flight."""

@@ -92,14 +92,6 @@ class NameOfOnesOwn(Recovery):
         return (yield from self._in_log(noted.sender, noted))
 
 
-class RawName(OwnName):
-    """The same under the name that the configuration has for the table, as it is written there."""
-
-    def _sender_name(self, fence: Fence) -> Steps[str]:
-        yield from super()._sender_name(fence)
-        return f"{self.outbox}.{fence.lane}.{fence.identity}"
-
-
 class UnopenedFormer(Recovery):
     """Reads the checkpoint of the sender that is noted, and does not open it."""
 
@@ -215,9 +207,6 @@ TAKEOVER_MUTANTS: Sequence[Mutant] = (
     under("handovers, elector lies, crashes", tables=TABLES, each=breaks_batches(
         "own-name", "The former sender is left alone where its name was another.", "I6 checkpoint",
         recovery=OwnName)),
-    under("handovers, elector lies, crashes", breaks_batches(
-        "raw-name", "A lane is named as the configuration spells the table, whatever is noted.",
-        "I6 checkpoint", recovery=RawName)),
     under("elector lies, frozen copies", tables=TABLES, workers=(1, 1), each=breaks_batches(
         "unopened-former", "The checkpoint of a former sender is read while that may still publish.",
         "I6 checkpoint", recovery=UnopenedFormer)),

@@ -157,8 +157,8 @@ def _noted_as_data(noted: _Notes) -> list[dict[str, Any]]:
 
 def _note_as_data(note: TransactionalLane | None) -> dict[str, Any]:
     if note is None:
-        return {"transacting": None, "sender": None, "place": None}
-    return {"transacting": note.lanes, "sender": note.sender, "place": note.location}
+        return {"transacting": None, "sender": None, "location": None}
+    return {"transacting": note.lanes, "sender": note.sender, "location": note.location}
 
 
 def _as_data(lane: LaneStatus, noted: _Notes) -> dict[str, Any]:

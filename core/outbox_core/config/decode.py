@@ -38,9 +38,8 @@ def decode(
 ) -> Kind | None:
     """Creates an instance of a dataclass from a section.
 
-    A key whose value is null counts as absent. A field whose metadata has a ``former`` key may be written
-    under that key. The class may refuse a combination of values by raising ``ValueError`` or ``ConfigError``
-    from ``__post_init__``.
+    A key whose value is null counts as absent. The class may refuse a combination of values by raising
+    ``ValueError`` or ``ConfigError`` from ``__post_init__``.
 
     Args:
         kind: A dataclass; each field is a key in camelCase.
@@ -57,7 +56,7 @@ def decode(
     """
     before, defaults = len(problems.found), defaults or {}
     keys = {camel(field.name): field for field in fields(kind) if field.init and not is_given(field)}  # type: ignore[arg-type]  # a dataclass
-    hints, section = _hints(kind), _with_present_names(section, keys)
+    hints = _hints(kind)
     for key, (place, _) in section.entries.items():
         if key not in keys:
             problems.unknown_key(place, path, key, list(keys), _nested_keys(keys, hints))
@@ -109,14 +108,6 @@ def _given_text(value: Any, hint: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _given_text(part, hint) for key, part in value.items()}
     return present_text(value) if isinstance(value, FileText) else value
-
-
-def _with_present_names(section: Section, keys: Mapping[str, Field[Any]]) -> Section:
-    """Returns the section with the present name of each key that is written only under its former one."""
-    present = {field.metadata["former"]: key for key, field in keys.items() if "former" in field.metadata}
-    names = {key: present.get(key, key) for key in section.entries}
-    names = {key: key if name in section.entries else name for key, name in names.items()}
-    return Section(section.place, {names[key]: entry for key, entry in section.entries.items()})
 
 
 def _nested_keys(keys: Mapping[str, Field[Any]], hints: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -37,7 +37,7 @@ drives them in :mod:`outbox_core.lanes.recovery`, and the simulation drives them
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from outbox_sdk import (
@@ -155,14 +155,12 @@ class Recovery:
     """How the lanes of one leadership begin.
 
     Attributes:
-        outbox: The table's name in the configuration.
         lanes: How many lanes share the outbox.
         token: The fence token of the leadership.
         delivery: The delivery mode of its lanes.
         undecided: What becomes of rows of which the log does not tell.
     """
 
-    outbox: str
     lanes: int
     token: int
     delivery: Delivery
@@ -243,11 +241,7 @@ class Recovery:
         """Enters a lane; returns its fence, and the note about it."""
         fence: Fence = yield Enter(lane, self.lanes, self.token)
         notes: Mapping[int, TransactionalLane] = yield ReadNotes()
-        noted = notes.get(lane)
-        if noted is not None and not noted.sender:
-            # Earlier versions used the table's name in the configuration.
-            noted = replace(noted, sender=_sender_name(self.outbox, fence))
-        return fence, noted
+        return fence, notes.get(lane)
 
     def _sender_name(self, fence: Fence) -> Steps[str]:
         """Returns the name of the lane's sender, which is the same however the table was configured."""
@@ -275,7 +269,7 @@ class Recovery:
         """Looks at what the last publisher left in the log; its sender is open."""
         attempt: Attempt | None = yield ReadCheckpoint(name, noted.location if noted else "")
         if attempt is None and noted is not None:
-            raise _missing_checkpoint(name, noted)
+            raise _missing_checkpoint(name)
         checkpoint = _decoded(name, attempt)
         if attempt is None or checkpoint.attempted is None:
             return _InLog(checkpoint.published)
@@ -344,19 +338,10 @@ def _locked_rows(lane: int) -> DriverError:
     return DriverError(message, retryable=True)
 
 
-def _missing_checkpoint(name: str, noted: TransactionalLane) -> DriverError:
+def _missing_checkpoint(name: str) -> DriverError:
     message = (
         f"lane {name!r} has published in transactions, and the broker has no checkpoint of it: its "
-        "topic was deleted, or this is another broker. "
-    )
-    if not noted.location:
-        message = (
-            f"lane {name!r} has published in transactions of an early version of outbox, which did not note "
-            "where its checkpoint is. Stop all harvesters, start one of that version with its configuration "
-            "once more, and stop it with SIGTERM: then it leaves nothing behind. If that cannot be done: "
-        )
-    message += (
-        "The earliest records of the outbox may be in the log or not; look, and then let 'outbox fence "
-        "forget' take them for unpublished"
+        "topic was deleted, or this is another broker. The earliest records of the outbox may be in the log "
+        "or not; look, and then let 'outbox fence forget' take them for unpublished"
     )
     return DriverError(message, retryable=False)

@@ -15,7 +15,7 @@ from queue import Empty
 from time import monotonic
 from uuid import UUID, uuid4
 
-from outbox_sdk import Batch, Condition, Dialect
+from outbox_sdk import Batch, ColumnIs, Dialect
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
@@ -141,7 +141,7 @@ class LaneLoop:
             marker = stack.enter_context(closing(database))
             yield lane, batch_executors(marker, broker)
 
-    def _eligible(self) -> Sequence[Condition]:
+    def _eligible(self) -> Sequence[ColumnIs]:
         """Returns the sources of rows, and has the telemetry know them."""
         plan = self._plan
         affinity = plan.affinity.create()
@@ -158,7 +158,7 @@ class LaneLoop:
         return self._clock() < self._control.lease_until
 
     def _database(
-        self, name: str, lane: Lane, eligible: Sequence[Condition] = (), purged: Sequence[Batch] = ()
+        self, name: str, lane: Lane, eligible: Sequence[ColumnIs] = (), purged: Sequence[Batch] = ()
     ) -> Worker:
         """Starts a thread with its own connection. ``eligible`` matters to marks only."""
         plan = self._plan

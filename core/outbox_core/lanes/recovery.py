@@ -85,7 +85,7 @@ def begin_leadership(settings: HarvestSettings) -> Begun:
     lanes = settings.limits.send_concurrency
 
     def recovery(token: int) -> Recovery:
-        return Recovery(settings.outbox, lanes, token, settings.delivery, settings.failures.undecided)
+        return Recovery(lanes, token, settings.delivery, settings.failures.undecided)
 
     with closing(Driver(settings.dialect, settings.publisher)) as driver:
         token, recovered = driver.run(take_over(lanes, settings.name, recovery))
@@ -104,7 +104,7 @@ def settled(lane: int, doubt: Doubt) -> AttemptSettled:
 
 
 def _recovery(plan: Plan) -> Recovery:
-    return Recovery(plan.outbox, plan.lanes, plan.token, plan.delivery, plan.failures.undecided)
+    return Recovery(plan.lanes, plan.token, plan.delivery, plan.failures.undecided)
 
 
 def _log(lane: str, rows: int, doubt: Doubt | None) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from outbox_sdk import ColumnIs, Condition, Origin
+from outbox_sdk import ColumnIs, Origin
 
 from outbox_core.events import TakeoverBegan
 
@@ -16,7 +16,7 @@ QUIET_SECONDS = 60.0
 """A takeover begins anew once no record of the cluster has been taken for this long."""
 
 
-def clusters_of(conditions: Sequence[Condition], origin: Origin | None) -> tuple[int | None, ...]:
+def clusters_of(conditions: Sequence[ColumnIs], origin: Origin | None) -> tuple[int | None, ...]:
     """Returns the cluster whose rows each source has; ``None`` for the own cluster, and where it is unknown.
 
     Args:
@@ -24,8 +24,8 @@ def clusters_of(conditions: Sequence[Condition], origin: Origin | None) -> tuple
         origin: How rows tell where they were written.
     """
 
-    def cluster_of(condition: Condition) -> int | None:
-        if origin is None or not isinstance(condition, ColumnIs) or condition.column != origin.column:
+    def cluster_of(condition: ColumnIs) -> int | None:
+        if origin is None or condition.column != origin.column:
             return None
         return None if condition.value == origin.own else int(condition.value)
 

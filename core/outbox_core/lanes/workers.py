@@ -14,7 +14,7 @@ from typing import assert_never
 
 from outbox_sdk import (
     Batch,
-    Condition,
+    ColumnIs,
     Deliveries,
     Dialect,
     Fence,
@@ -127,7 +127,7 @@ class Database:
     def __init__(
         self,
         dialect: Dialect,
-        eligible: Sequence[Condition],
+        eligible: Sequence[ColumnIs],
         fence: Callable[[], Fence],
         *,
         lanes: int,

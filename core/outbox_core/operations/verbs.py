@@ -40,8 +40,7 @@ _EFFECTS = {
     Verb.FORGET: (
         "All rows of these lanes are treated as unpublished: they are delivered in order, some perhaps "
         "for a second time. Nothing is lost. Use this only for lanes that refuse to start because the "
-        "broker has no checkpoint of them. End every harvester of an earlier version first: the name "
-        "under which it publishes is forgotten too, so no process could fence it."
+        "broker has no checkpoint of them."
     ),
     Verb.TAKE_OVER: (
         "This cluster takes the records of cluster {0} at once, whatever their age, until you end it. "

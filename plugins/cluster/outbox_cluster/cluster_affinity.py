@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from outbox_sdk import ColumnIs, Condition, Origin
+from outbox_sdk import ColumnIs, Origin
 
 from outbox_cluster.options import ClusterOptions
 
@@ -19,7 +19,7 @@ class ClusterAffinity:
     def __init__(self, options: ClusterOptions) -> None:
         self._options = options
 
-    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[Condition]:
+    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[ColumnIs]:
         """Returns a condition for each cluster: the own first, then by rank, and last those of no rank.
 
         A cluster in ``taken_over`` has no age, whether it is one of the ``clusters_count`` or not: the rows

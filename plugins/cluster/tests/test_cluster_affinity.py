@@ -20,7 +20,7 @@ def affinity(own: int, count: int = 3, **others: Any) -> ClusterAffinity:
 def ages(own: int, count: int = 3, taken_over: tuple[int, ...] = (), **others: Any) -> dict[int, float]:
     """Returns for each cluster how old its rows must be, in the order of the conditions."""
     conditions = affinity(own, count, **others).eligible(taken_over)
-    return {condition.value: condition.older_than for condition in conditions}  # type: ignore[union-attr,misc]
+    return {condition.value: condition.older_than for condition in conditions}  # type: ignore[misc]
 
 
 def test_the_table_of_the_readme():

@@ -25,5 +25,5 @@ class KafkaOptions:
     kafka: Mapping[str, Any] = field(
         default_factory=lambda: {"bootstrap.servers": "localhost:9092"}, repr=False
     )
-    checkpoint_topic: str = field(default="outbox.checkpoints", metadata={"former": "markerTopic"})
+    checkpoint_topic: str = "outbox.checkpoints"
     topics: Sequence[str] = field(default=("*",), metadata=GIVEN)

@@ -43,7 +43,8 @@ def table_findings(session: Session, options: MySqlOptions) -> Iterator[Finding]
     """Checks the tables that exist; the portable check reports those that do not."""
     tables = (
         (options.outbox, "leader_id", ("SELECT", "UPDATE", "DELETE")),
-        (options.fence, "beat", ("SELECT", "INSERT", "UPDATE")),
+        (options.fence, "metrics", ("SELECT", "INSERT", "UPDATE")),
+        (options.tables.notes, "takeovers", ("SELECT", "INSERT", "UPDATE")),
         (options.dead_letters, "kafka_value", ("SELECT", "INSERT", "UPDATE", "DELETE")),
     )
     for table, column, privileges in tables:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from outbox_sdk.portable import (
     Session,
     TableName,
 )
+from outbox_sdk.portable.tables import Tables
 
 from outbox_mysql import ddl
 from outbox_mysql.idiom import MySqlIdiom
@@ -24,12 +25,6 @@ from outbox_mysql.options import MySqlOptions
 _KNOWN = """
 SELECT table_schema, table_name FROM information_schema.tables
 WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}
-"""
-
-_KEY = """
-SELECT data_type FROM information_schema.columns
-WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}
-    AND column_name = 'kafka_key'
 """
 
 
@@ -64,34 +59,16 @@ class MySqlDialect(PortableDialect):
 
         return open_plain(self.options)
 
-    def create_statements(self) -> Mapping[TableName, Sequence[str]]:
-        """Returns the statements that create outbox, fence and dead letters, by table."""
-        options, quoted = self.options, self.idiom.quote_table
-        return {
-            options.outbox: [ddl.outbox(quoted(options.outbox), binary=options.binary)],
-            options.fence: [ddl.fence(quoted(options.fence))],
-            options.dead_letters: [ddl.find(quoted(options.dead_letters))],
-        }
+    def outbox_statements(self, table: str) -> Sequence[str]:
+        """Returns the statement that creates the outbox."""
+        return [ddl.outbox(table, binary=self.options.binary)]
 
-    def canonical_name(self, session: Session) -> TableName:
-        """Returns the outbox's name with its database, in the case that the server stores."""
-        table = self.options.outbox
+    def names(self, session: Session) -> Tables:
+        """Returns the tables' names; the outbox's with its database, in the case that the server stores."""
+        tables, table = self.options.tables, self.options.outbox
         place = {"schema": table.schema, "table": table.table}
         rows = session.query("ask for the outbox's name", _KNOWN, **place)
-        return TableName(*rows[0]) if rows else table
-
-    def alterations(self, session: Session) -> Sequence[str]:
-        """Adds that the key of a dead letter is of bytes if the outbox's is."""
-        options = self.options
-        with session.transaction("look at the columns of keys", reads=True):
-            types = [
-                [str(row[0]).lower() for row in session.fetch(_KEY, schema=table.schema, table=table.table)]
-                for table in (options.outbox, options.dead_letters)
-            ]
-        binary = types[0] and types[0][0].endswith(("blob", "binary"))
-        text = types[1] and not types[1][0].endswith("blob")
-        wider = f"ALTER TABLE {self.idiom.quote_table(options.dead_letters)} MODIFY kafka_key LONGBLOB"
-        return [*super().alterations(session), *([wider] if binary and text else [])]
+        return tables._replace(outbox=TableName(*rows[0])) if rows else tables
 
     def free_connections(self) -> int:
         """Returns how many more connections the server and the account permit."""

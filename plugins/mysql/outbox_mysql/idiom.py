@@ -31,6 +31,9 @@ class MySqlIdiom(Idiom):
     skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
     current_schema: ClassVar[str] = "DATABASE()"
     short_text_type: ClassVar[str] = LINE
+    long_text_type: ClassVar[str] = "LONGTEXT"
+    bytes_type: ClassVar[str] = "LONGBLOB"
+    key_type: ClassVar[str] = "LONGBLOB"
     moment_type: ClassVar[str] = "DATETIME(6)"
     table_end: ClassVar[str] = f" {TABLE_END}"
     indexes: ClassVar[str] = (
@@ -71,11 +74,11 @@ class MySqlIdiom(Idiom):
         """Writes a text as a constant, in which backslashes escape."""
         return super().literal(text.replace("\\", "\\\\"))
 
-    def known_as(self, table: TableName, prefix: str) -> str:
-        """Writes a text: ``prefix``, and a table's name with its database."""
+    def known_as(self, table: TableName) -> str:
+        """Writes a text: a table's name with its database."""
         if table.schema:
-            return super().known_as(table, prefix)
-        return f"CONCAT({self.literal(prefix)}, DATABASE(), {self.literal('.' + table.table)})"
+            return super().known_as(table)
+        return f"CONCAT(DATABASE(), {self.literal('.' + table.table)})"
 
     def age_seconds(self, timestamp: str) -> str:
         """Writes the seconds since a timestamp."""

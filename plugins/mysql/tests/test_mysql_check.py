@@ -126,13 +126,14 @@ def test_privileges_that_are_missing_are_named(under: OutboxUnderTest) -> None:
     dialect, name = a_dialect(under), f"u{uuid4().hex[:20]}"
     dialect.create()
     address = DataSource.parse(under.options["data_source"])
+    beside = ("outbox_fence", "outbox_fence_notes", "outbox_dead_letters")
     with root(under) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE USER {name}@'%' IDENTIFIED BY 'pässword'")
-        for table in (dialect.options.table, "outbox_fence", "outbox_dead_letters"):
+        for table in (dialect.options.table, *beside):
             cursor.execute(f"GRANT SELECT, INSERT ON {address.database}.{table} TO {name}@'%'")
         source = f"mysql://{name}:p%C3%A4ssword@{address.host}:{address.port}/{address.database}"
         found = [f for f in a_dialect(under, data_source=source).check() if f.level is Level.ERROR]
-        assert [finding.subject for finding in found] == ["privileges"] * 3, found
+        assert [finding.subject for finding in found] == ["privileges"] * 4, found
         assert f"GRANT UPDATE, DELETE ON {dialect.options.table}" in found[0].cure
         hand = a_dialect(under, data_source=source).connect()
         with pytest.raises(AccessDenied, match="GRANT"):

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from outbox_mysql import MySqlDialect, MySqlOptions
-from outbox_sdk import ColumnIs, DriverError, Finding, Level, OlderThan, Origin, Record, Stasher
+from outbox_sdk import ColumnIs, DriverError, Finding, Level, Origin, Record, Stasher
 from outbox_servers.services.external import MySql, connect_mysql
 from outbox_servers.services.mysql import MariaDbServer
 from outbox_testkit.conformance import OutboxUnderTest
@@ -90,21 +90,19 @@ def test_times_of_arrival_are_refused_where_no_replica_can_fill_them(on_mysql: O
     assert "runs no triggers" in finding.message
 
 
-def test_rows_of_a_cluster_are_read_by_its_index_and_rows_of_an_age_by_their_ids(
+def test_rows_of_a_cluster_are_read_by_its_index(
     under: OutboxUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dialect = a_dialect(under)
     index = f"FORCE INDEX (`{dialect.options.table}_cluster_id_id`)"
-    with closing(dialect.connect([*OWN, OlderThan(1.0)])) as table:
+    with closing(dialect.connect(OWN)) as table:
         fence = table.enter(0, 1, table.bump(1, "test"))
         sent = watched(table, monkeypatch)
-        for source, hint in ((0, index), (1, "FORCE INDEX (PRIMARY)")):
-            sent.clear()
-            table.mark(fence, uuid4(), 10, source=source)
-            table.advance(fence, [], [], 10, source=source)
-            chosen = [sql for sql in sent if "ORDER BY" in sql]
-            assert len(chosen) == 2
-            assert all(hint in sql for sql in chosen)
+        table.mark(fence, uuid4(), 10)
+        table.advance(fence, [], [], 10)
+        chosen = [sql for sql in sent if "ORDER BY" in sql]
+        assert len(chosen) == 2
+        assert all(index in sql for sql in chosen)
 
 
 def test_without_the_index_rows_are_read_by_their_ids(

@@ -240,7 +240,7 @@ def test_a_commit_that_hangs_is_ended_with_all_that_it_holds(box: Box) -> None:
     def hold() -> None:
         with table._session.transaction("mark"):
             table._hold(stuck.fence)
-            table._session.execute(f"UPDATE {box.options.fence_table} SET reading = '1'")
+            table._session.execute(f"UPDATE {box.options.fence_table} SET metrics = '1'")
             table._session.execute("SET SESSION lock_wait_timeout = 600")
             operator.cursor().execute("FLUSH TABLES WITH READ LOCK")
 

@@ -43,6 +43,8 @@ def test_without_a_schema_only_the_connections_database_is_searched(
     tenants: tuple[MySqlDialect, str], under: OutboxUnderTest
 ) -> None:
     dialect, _ = tenants
+    with closing(dialect.stash_connection()) as connection, connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS outbox")
     assert "outbox" not in dialect.find_outboxes("*")
     dialect.create()
     assert under.options["table"] in dialect.find_outboxes("*")

@@ -40,8 +40,9 @@ def findings(session: Session, options: OracleOptions) -> Iterator[Finding]:
 
 def trials(options: OracleOptions, session: Session) -> list[tuple[str, str]]:
     """Returns privileges, each with a statement that needs it and changes nothing."""
-    outbox, fence, letters = map(
-        session.idiom.quote_table, (options.outbox, options.fence, options.dead_letters)
+    tables = options.tables
+    outbox, fence, notes, letters = map(
+        session.idiom.quote_table, (tables.outbox, tables.fence, tables.notes, tables.dead_letters)
     )
     nothing = "WHERE 1 = 0"
     return [
@@ -49,7 +50,9 @@ def trials(options: OracleOptions, session: Session) -> list[tuple[str, str]]:
         (f"DELETE ON {outbox}", f"DELETE FROM {outbox} {nothing}"),
         (f"UPDATE ON {fence}", f"UPDATE {fence} SET token = token {nothing}"),
         (f"INSERT ON {fence}", f"INSERT INTO {fence} (name) SELECT name FROM {fence} {nothing}"),
-        (f"UPDATE ON {letters}", f"UPDATE {letters} SET fate = fate {nothing}"),
+        (f"UPDATE ON {notes}", f"UPDATE {notes} SET version = version {nothing}"),
+        (f"INSERT ON {notes}", f"INSERT INTO {notes} (name) SELECT name FROM {notes} {nothing}"),
+        (f"UPDATE ON {letters}", f"UPDATE {letters} SET status = status {nothing}"),
         (f"INSERT ON {letters}", f"INSERT INTO {letters} (name) SELECT name FROM {letters} {nothing}"),
         (f"DELETE ON {letters}", f"DELETE FROM {letters} {nothing}"),
     ]

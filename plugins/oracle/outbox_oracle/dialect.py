@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from outbox_sdk import Capability, Finding, present_text
 from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
+from outbox_sdk.portable.tables import Tables
 
 from outbox_oracle.check import findings
-from outbox_oracle.ddl import tables
+from outbox_oracle.ddl import outbox_statements
 from outbox_oracle.idiom import OracleIdiom
 from outbox_oracle.names import canonical
 from outbox_oracle.options import OracleOptions
@@ -47,17 +48,18 @@ class OracleDialect(PortableDialect):
 
         return connect_plain(self.options)
 
-    def create_statements(self) -> Mapping[TableName, Sequence[str]]:
-        """Returns the statements that create outbox, fence and dead letters, by table."""
-        return tables(self.options, self.idiom)
+    def outbox_statements(self, table: str) -> Sequence[str]:
+        """Returns the statements that create the outbox."""
+        return outbox_statements(table, binary=self.options.binary)
 
-    def canonical_name(self, session: Session) -> TableName:
-        """Returns the outbox's name with its schema."""
+    def names(self, session: Session) -> Tables:
+        """Returns the tables' names; that of the outbox with its schema."""
         table = self.options.outbox
         schema = "SELECT SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') FROM SYS.dual"
         rows = session.query("ask for the schema", schema)
         named = table.within(f'"{rows[0][0]}"') if rows else table
-        return TableName(*(canonical(part) if part else "" for part in named))
+        outbox = TableName(*(canonical(part) if part else "" for part in named))
+        return self.options.tables._replace(outbox=outbox)
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Checks version, character set, durability, privileges, index and ids."""

@@ -45,6 +45,8 @@ class OracleIdiom(Idiom):
         WHERE t.dropped = 'NO' AND t.temporary = 'N'"""
     current_schema: ClassVar[str] = "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"
     short_text_type: ClassVar[str] = "VARCHAR2(4000 BYTE)"
+    integer_type: ClassVar[str] = "NUMBER(19)"
+    key_type: ClassVar[str] = "VARCHAR2(4000 BYTE)"
     moment_type: ClassVar[str] = "TIMESTAMP(6) WITH TIME ZONE"
     indexes: ClassVar[str] = (
         "SELECT index_name, column_name FROM SYS.all_ind_columns"  # noqa: S608 - of our own parts
@@ -117,12 +119,12 @@ class OracleIdiom(Idiom):
         """Writes a table's name."""
         return ".".join(self.quote(part) for part in table if part)
 
-    def known_as(self, table: TableName, prefix: str) -> str:
-        """Writes a text: ``prefix``, and a table's name with its schema."""
+    def known_as(self, table: TableName) -> str:
+        """Writes a text: a table's name with its schema."""
         named = ".".join(canonical(part) for part in table if part)
         if table.schema:
-            return self.literal(prefix + named)
-        return f"{self.literal(prefix)} || {self.current_schema} || {self.literal('.' + named)}"
+            return self.literal(named)
+        return f"{self.current_schema} || {self.literal('.' + named)}"
 
     def place(self, table: TableName) -> Mapping[str, object]:
         """Makes the parameters by which the data dictionary knows a table; an empty owner is null."""

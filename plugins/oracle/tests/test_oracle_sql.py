@@ -7,10 +7,10 @@ from outbox_oracle import check, outbox_dialect
 from outbox_oracle.dialect import OracleDialect
 from outbox_oracle.options import OracleOptions
 from outbox_oracle.session import OracleSession
-from outbox_sdk import ColumnIs, OlderThan, Origin
+from outbox_sdk import ColumnIs, Origin
 from outbox_sdk.portable.intake import extra_columns
+from outbox_sdk.portable.notes import schema_query
 from outbox_sdk.portable.origin_columns import OriginColumns
-from outbox_sdk.portable.schema_row import schema_query
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.statement import Statement, Style
@@ -28,8 +28,8 @@ INDEXES = {"cluster_id": "by_cluster"}
 def statements() -> dict[str, str]:
     """Everything that is sent, by a name for it; braces are the SDK's way to write parameters."""
     idiom = OracleDialect.idiom
-    eligible = (ColumnIs("cluster_id", 1), ColumnIs("cluster_id", 2, 1.5, "arrived"), OlderThan(1.5))
-    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, eligible, indexes=INDEXES)
+    eligible = (ColumnIs("cluster_id", 1), ColumnIs("cluster_id", 2, 1.5, "arrived"))
+    made = Statements(idiom, OPTIONS.tables, eligible, indexes=INDEXES)
     session = OracleSession(FakeOracle(), idiom, "here")
     found = dict(portable_statements(made, "{id0}", eligible))
     found |= {f"intake {n}": sql for n, sql in intake_statements(session, OPTIONS.outbox, "{id0}").items()}
@@ -63,9 +63,12 @@ def test_the_ddl_is_parsed(value_type: str) -> None:
     assert [table.name for tree in tables if (table := tree.find(exp.Table))] == [
         "OUTBOX",
         "OUTBOX_FENCE",
+        "OUTBOX_FENCE_NOTES",
+        "OUTBOX_FENCE_LEASE",
+        "OUTBOX_FENCE_MEMBERS",
         "OUTBOX_DEAD_LETTERS",
         *["OUTBOX_JOURNAL"] * 2,  # and its index
-        "OUTBOX_FENCE",
+        "OUTBOX_FENCE_NOTES",
     ]
     columns = {each.name.lower(): each for each in tables[0].find_all(exp.ColumnDef)}
     kind = columns["kafka_value"].kind

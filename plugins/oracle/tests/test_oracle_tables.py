@@ -28,7 +28,7 @@ HELD = {r"FOR UPDATE": [(1,)]}
 def connect(**replies: Any) -> tuple[FakeOracle, PortableTable]:
     fake = FakeOracle({**HELD, **replies})
     session = OracleSession(fake, OracleDialect.idiom, "Oracle database")
-    return fake, PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters)
+    return fake, PortableTable(session, OPTIONS.tables)
 
 
 def marking(rows: list[Any]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def test_a_mark_holds_the_fence_reads_plainly_and_claims_by_an_array() -> None:
     assert fake.verbs == ["SELECT", "SELECT", "UPDATE", "commit"]
     (hold, held), (choose, chosen), (claim, claimed), _ = fake.log
     assert hold.endswith("FOR UPDATE WAIT 5")
-    assert held == {"name": "OUTBOX", "lane": 1, "lanes": 4, "token": 7, "attempt": 2}
+    assert held == {"name": "OUTBOX", "lane": 1, "lanes": 4, "token": 7, "epoch": 2}
     assert choose.endswith("ORDER BY id FETCH FIRST :limit ROWS ONLY")
     assert "FOR UPDATE" not in choose
     assert (chosen["limit"], chosen["lane"], chosen["lanes"], chosen["leader"]) == (30, 1, 4, leader.bytes)
@@ -89,7 +89,7 @@ def test_an_empty_key_and_an_empty_value_are_told_from_none() -> None:
 def test_a_lost_fence_is_rolled_back_before_anything_is_touched() -> None:
     fake = FakeOracle()
     session = OracleSession(fake, OracleDialect.idiom, "Oracle database")
-    table = PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters)
+    table = PortableTable(session, OPTIONS.tables)
     for act in (
         lambda: table.mark(FENCE, uuid4(), 1),
         lambda: table.purge(FENCE, uuid4(), [1]),
@@ -189,7 +189,7 @@ def test_parking_binds_few_ids_and_keeps_what_is_empty() -> None:
 def test_a_letter_of_another_head_gives_way_to_one_whose_id_came_again() -> None:
     fake, table = connect(**{
         r"^SELECT id, NVL": [(5, "k"), (6, "q"), (7, "z")],
-        r"^SELECT id, fate": [(5, "parked", "k"), (6, "skipped", "q"), (7, "parked", "other")],
+        r"^SELECT id, status": [(5, "parked", "k"), (6, "skipped", "q"), (7, "parked", "other")],
         r"^SELECT MIN": [(-3,)],
         r"^SELECT id, kafka_topic": [(number, "t", "k", "v", None, None, 1.5) for number in (5, 6, 7)],
     })  # fmt: skip
@@ -205,34 +205,35 @@ def test_redriving_an_empty_value_keeps_it_empty() -> None:
     fake = FakeOracle(
         {
             **HELD,
-            r"^SELECT id, NVL.*fate = :fate": [(5, "\0")],
-            r"fate = :fate": rows,
-            r"AND lane = -1$": [(-1,)],
+            r"^SELECT id, NVL.*status = :status": [(5, "\0")],
+            r"status = :status": rows,
+            r'^SELECT "IDENTITY"': [("abc",)],
             r"^DELETE": 1,
         }
     )
     session = OracleSession(fake, OracleDialect.idiom, "Oracle database")
-    letters = PortableDeadLetters(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, binary=False)
+    letters = PortableDeadLetters(session, OPTIONS.tables, binary=False)
     assert letters.redrive([5]) == [5]
     ((_, stashed),) = fake.sent('INSERT INTO "OUTBOX"')
     assert stashed["kafka_value"] == EMPTY
 
 
-def test_a_bump_makes_new_lanes_under_the_guard() -> None:
-    fake, table = connect(**{r"AND lane = -1$": [(-1,)], r"^SELECT lane, token": [(-1, 4), (0, 4)]})
+def test_a_bump_makes_new_lanes_under_the_lock_of_the_notes() -> None:
+    fake, table = connect(**{r'^SELECT "IDENTITY"': [("abc",)], r"^SELECT lane, token": [(0, 4)]})
     assert table.bump(3, "somebody") > 4
     assert fake.verbs == ["SELECT", "commit", "SELECT", "SELECT", "INSERT", "UPDATE", "commit"]
     ((_, rows),) = fake.sent("INSERT")
     assert [(row["lane"], row["holder"]) for row in rows] == [(1, "somebody"), (2, "somebody")]
 
 
-def test_whoever_makes_the_guard_first_is_welcome() -> None:
+def test_whoever_notes_an_outbox_first_is_welcome() -> None:
     taken = database_error(1, "unique constraint (SHOP.SYS_C1) violated")
+    found = [[], [("abc",)]]
     fake, table = connect(
         **{
-            r"AND lane = -1$": [],
-            r"^INSERT": taken,
-            r"^SELECT lane, token": [(-1, 0), (0, 0)],
+            r'^SELECT "IDENTITY"': lambda _: found.pop(0),
+            r"^INSERT INTO .*NOTES": taken,
+            r"^SELECT lane, token": [(0, 0)],
         }
     )
     assert table.bump(1, "somebody") > 0
@@ -286,16 +287,21 @@ def test_long_values_are_sent_by_themselves_in_their_place() -> None:
 
 
 def test_a_member_takes_its_own_row_or_a_free_one_before_it_adds_one() -> None:
-    rows = [("alive", "g", 2, 1.5), ("left", "g", -1, 3.0), ("silent", "g", 1, 700.0), ("apart", "h", 4, 1.0)]
-    fake = FakeOracle({"^UPDATE": 0, "^SELECT name": rows})
-    sql = Statements(OracleDialect.idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters)
+    rows = [
+        ("alive", "g", 2, 1.5),
+        ("left", "g", None, 3.0),
+        ("silent", "g", 1, 700.0),
+        ("apart", "h", 4, 1.0),
+    ]
+    fake = FakeOracle({"^UPDATE": 0, "^SELECT member": rows})
+    sql = Statements(OracleDialect.idiom, OPTIONS.tables)
     members = PortableMembers(OracleSession(fake, OracleDialect.idiom, "Oracle database"), sql)
     assert members.note("g", "one", 0, 60) == {"alive": 2, "one": 0}
     tried = fake.sent("UPDATE")
     assert [values["former"] for _, values in tried] == ["one", "left", "silent"]
-    assert {(each["member"], each["holder"], each["leads"], each["seconds"]) for _, each in tried} == {
+    assert {(each["member"], each["member_group"], each["leads"], each["seconds"]) for _, each in tried} == {
         ("one", "g", 0, 600)
     }
     [(_, added)] = fake.sent("INSERT")
-    assert (added["name"], added["lane"], added["holder"], added["token"]) == ("one", -3, "g", 0)
+    assert (added["member"], added["member_group"], added["leads"]) == ("one", "g", 0)
     assert fake.verbs.count("commit") == 5, "each statement locks one row, and lets go of it"

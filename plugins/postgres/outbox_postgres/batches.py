@@ -17,7 +17,6 @@ from outbox_postgres.locked_rows import blockers
 from outbox_postgres.rows import Claimed, claimed, records
 from outbox_postgres.session import Session, array
 from outbox_postgres.sources import Source
-from outbox_postgres.sql_ascii import spelled
 from outbox_postgres.starts import Starts, excluding
 
 log = logging.getLogger("outbox.postgres")
@@ -88,8 +87,8 @@ class Batches:
 
     def rows(self, batch: Batch) -> list[MarkedRecord]:
         """Returns the rows of a batch that are there; see :meth:`outbox_sdk.OutboxTable.rows`."""
-        rows = self._session.fetch(self.sql.rows, _runs([batch]), "read the rows of a batch")
-        return sorted(records(rows, raw=self._layout.raw), key=itemgetter(0))
+        rows = self._session.rows(self.sql.rows, _runs([batch]), "read the rows of a batch")
+        return sorted(records(rows), key=itemgetter(0))
 
     def _finish(self, fence: Fence, finished: Sequence[Batch]) -> tuple[int, list[Batch]]:
         """Deletes batches; returns how many rows, and those that others have locked."""
@@ -105,7 +104,7 @@ class Batches:
         purged = self._deleted(self.sql.finish_free, fence, finished)
         locked = []
         for batch in finished:
-            rows = self._session.fetch(self.sql.left, _runs([batch]), "look for locked rows")
+            rows = self._session.rows(self.sql.left, _runs([batch]), "look for locked rows")
             if rows:
                 locked.append(Batch.of(sorted(row[0] for row in rows), batch.newest))
         if locked and not self._locked:
@@ -128,7 +127,7 @@ class Batches:
         but: type[psycopg.Error] | tuple[()] = (),
     ) -> int:
         with self._session.translated("delete batches", but):
-            rows = self._session.execute(statement, (*self._layout.held(fence), *_runs(finished))).fetchall()
+            rows = self._session.send(statement, (*self._layout.held(fence), *_runs(finished))).fetchall()
         if not rows:
             raise fence.lost()
         return int(rows[0][0])
@@ -144,14 +143,14 @@ class Batches:
         parameters = (
             *self._layout.held(fence),
             *(firsts, wanted.limit, start, self._starts.basis, lasts, wanted.max_bytes),
-            *(spelled(names, raw=self._layout.raw) for names in (wanted.topics, wanted.keys)),
+            *(list(names) for names in (wanted.topics, wanted.keys)),
             *self._sources[wanted.source].parameters,
             *(_runs(finished) if finished else ()),
         )
         with self._session.translated(
             "select a batch", but=psycopg.errors.LockNotAvailable if finished else ()
         ):
-            taken = claimed(self._session.execute(statement, parameters), raw=self._layout.raw)
+            taken = claimed(self._session.send(statement, parameters))
         if taken is None:
             raise fence.lost()
         return taken._replace(purged=sum(batch.rows for batch in finished))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import psycopg
 from outbox_sdk import DriverError, Finding, Intake, Level
+from outbox_sdk.portable.check import version_finding
+from outbox_sdk.portable.described import Described
 
-from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables, journal_table
+from outbox_postgres.auxiliary_tables import HARVESTED, AuxiliaryTable, auxiliary_tables
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.check_origin import check_origin
 from outbox_postgres.check_queries import FREE_CONNECTIONS, SERVER_PROBES, TABLE_PROBES, Probe
 from outbox_postgres.check_schemas import check_schemas
 from outbox_postgres.check_transport import check_transport
-from outbox_postgres.check_version import check_version
 from outbox_postgres.connection import connect
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
@@ -25,12 +27,14 @@ from outbox_postgres.layout import Layout, find_layout
 from outbox_postgres.names import quoted
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.search_path import Connection
+from outbox_postgres.session import Session
 
 OLDEST_SERVER = 120000
 
 
-def check(options: PostgresOptions) -> Sequence[Finding]:
+def check(dialect: Described) -> Sequence[Finding]:
     """Connects and looks at everything; never raises. The work behind ``PostgresDialect.check``."""
+    options: PostgresOptions = dialect.options
     findings: list[Finding] = []
     try:
         source = DataSource(options)
@@ -42,7 +46,7 @@ def check(options: PostgresOptions) -> Sequence[Finding]:
             findings += check_transport(connection, source)
             findings += _server(connection)
             findings += _pooler(connection, source)
-            findings += _outbox(connection, source, options)
+            findings += _outbox(connection, source, dialect)
     except DriverError as error:
         cure = "see that the server runs and accepts this user" if error.retryable else "correct dataSource"
         findings.append(Finding(Level.ERROR, "connection", str(error), cure))
@@ -100,7 +104,8 @@ def _backend(connection: psycopg.Connection[Any]) -> int:
     return int(row[0]) if row else 0
 
 
-def _outbox(connection: Connection, source: DataSource, options: PostgresOptions) -> Iterator[Finding]:
+def _outbox(connection: Connection, source: DataSource, dialect: Described) -> Iterator[Finding]:
+    options: PostgresOptions = dialect.options
     catalogue = Catalogue(connection)
     try:
         layout = find_layout(catalogue, options)
@@ -113,10 +118,10 @@ def _outbox(connection: Connection, source: DataSource, options: PostgresOptions
     faults = list(inspector.faults(layout))
     for fault in faults:
         yield Finding(Level.ERROR, "outbox table", fault.message, fault.cure)
-    for table in auxiliary_tables(layout.fence, layout.dead_letters):
-        yield from _auxiliary(inspector, layout, table)
-    yield from _journal(inspector, layout)
-    yield from check_version(catalogue, layout)
+    for name, table in auxiliary_tables(layout.tables).items():
+        yield from (_auxiliary if name in HARVESTED else _optional)(inspector, layout, table)
+    with suppress(DriverError):  # what cannot be read is reported already
+        yield version_finding(dialect, Session(connection, source, prepare=False))
     yield from check_schemas(connection, layout, options.outbox)
     if not faults:
         yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
@@ -139,18 +144,16 @@ def _auxiliary(inspector: Inspector, layout: Layout, table: AuxiliaryTable) -> I
         yield Finding(Level.OK, table.subject, f"{table.name} has the columns and privileges it needs")
 
 
-def _journal(inspector: Inspector, layout: Layout) -> Iterator[Finding]:
-    """Looks whether there is a journal; harvesters, who run without one, need no right to it."""
-    table = replace(journal_table(layout.journal), privileges=())
+def _optional(inspector: Inspector, layout: Layout, table: AuxiliaryTable) -> Iterator[Finding]:
+    """Looks whether there is a table that not every user of an outbox needs, nor a right to it."""
     try:
-        faults = list(inspector.auxiliary_faults(layout, table))
+        faults = list(inspector.auxiliary_faults(layout, replace(table, privileges=())))
     except psycopg.errors.InsufficientPrivilege:  # for a schema of its own
         seen = f"this user may not look for {table.name}, and needs not to harvest"
         yield Finding(Level.OK, table.subject, seen)
         return
     for fault in faults:
-        message = f"{fault.message}, in which operators note what they do"
-        yield Finding(Level.WARNING, table.subject, message, fault.cure)
+        yield Finding(Level.WARNING, table.subject, fault.message, fault.cure)
     if not faults:
         yield Finding(Level.OK, table.subject, f"{table.name} has the columns it needs")
 

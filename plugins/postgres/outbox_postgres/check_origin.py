@@ -10,10 +10,10 @@ import psycopg
 from outbox_sdk import Finding, Level, Origin
 
 from outbox_postgres.catalogue import Catalogue
-from outbox_postgres.clusters import numbers_query
 from outbox_postgres.layout import Layout
 from outbox_postgres.names import quoted
 from outbox_postgres.origin_columns import IDS_OF_CLUSTER, default_fault, first_id, index_ddl, writes
+from outbox_postgres.origins import numbers_query
 
 _PUBLISHED = """
 SELECT p.pubname, p.pubinsert, p.pubupdate, p.pubdelete, c.oid::bigint
@@ -89,7 +89,7 @@ def _index(layout: Layout, origin: Origin) -> Finding:
         Level.WARNING,
         subject,
         f"no index begins with {origin.column} and id: every mark reads the rows of all clusters",
-        f"run 'outbox init', or: {index_ddl(layout.outbox, origin, anew=True)}",
+        f"run 'outbox init', or: {index_ddl(layout.outbox, origin)}",
     )
 
 
@@ -140,7 +140,7 @@ def _replication(
     connection: psycopg.Connection[Any], catalogue: Catalogue, layout: Layout, origin: Origin
 ) -> Iterator[Finding]:
     subject = "replication"
-    found = [catalogue.find(table) for table in (layout.fence, layout.dead_letters)]
+    found = [catalogue.find(table) for table in layout.tables[1:]]
     beside = {each.oid: each.name for each in found if each}
     published = _rows(connection, _PUBLISHED, [layout.oid, *beside])
     yield from (missing := list(_unpublished(connection, layout, origin)))

@@ -36,7 +36,7 @@ def check_schemas(connection: Connection, layout: Layout, wanted: TableName) -> 
             path would be taken for it.
     """
     subject = "schemas"
-    schemas = [table.schema for table in (layout.outbox, layout.fence, layout.dead_letters, layout.journal)]
+    schemas = [table.schema for table in layout.tables]
     if not wanted.schema:
         schemas += connection.schemas[: connection.schemas.index(layout.outbox.schema)]
     found = connection.execute(_CREATORS, (schemas,)).fetchall()

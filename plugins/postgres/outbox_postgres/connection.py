@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import psycopg
-from outbox_sdk import Condition
+from outbox_sdk import ColumnIs, DriverError
 from outbox_sdk.full_server import pace_of
 from psycopg.conninfo import make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper
@@ -16,18 +16,14 @@ from psycopg.types.numeric import Int8BinaryDumper
 from outbox_postgres import statements
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.data_source import DataSource
-from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.errors import translated
 from outbox_postgres.inspector import Inspector
 from outbox_postgres.intake import PostgresIntake, WaitingIntake
-from outbox_postgres.journal import PostgresJournal
 from outbox_postgres.layout import Layout, find_layout
 from outbox_postgres.lease import PostgresLease
-from outbox_postgres.members import PostgresMembers
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.search_path import Connection
 from outbox_postgres.session import Session
-from outbox_postgres.sql_ascii import is_raw, read_raw
 from outbox_postgres.starts import provable
 from outbox_postgres.table import PostgresTable
 from outbox_postgres.view import PostgresView
@@ -50,8 +46,12 @@ def connect(source: DataSource) -> Connection:
     connection.adapters.register_dumper(int, Int8BinaryDumper)
     with ExitStack() as unless_it_works, translated(source, "connect"):
         unless_it_works.callback(connection.close)
-        if is_raw(connection):
-            read_raw(connection)
+        if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+            raise DriverError(
+                f"{source} has no encoding (SQL_ASCII), so that its texts may be of any; use a database with "
+                "ENCODING UTF8",
+                retryable=False,
+            )
         connection.leave_search_path()
         unless_it_works.pop_all()
     return connection
@@ -64,111 +64,90 @@ def connect_as_application(options: PostgresOptions) -> psycopg.Connection[Any]:
         return psycopg.connect(make_conninfo(**source.parameters))
 
 
-def open_table(options: PostgresOptions, eligible: Sequence[Condition]) -> PostgresTable:
+def open_table(options: PostgresOptions, eligible: Sequence[ColumnIs]) -> PostgresTable:
     """Connects to the outbox; the work behind ``PostgresDialect.connect``."""
-    source, catalogue, layout = _open(options, eligible)
-    connection = catalogue.connection
-    with ExitStack() as unless_it_works:
-        unless_it_works.callback(connection.close)
-        with translated(source, "set up the session"):
-            connection.execute(statements.PLANNING)
+    session, catalogue, layout = open_outbox(options, eligible)
+    with _closing_at_errors(session):
+        _plan(session)
         if not (options.skip_settled and provable(layout, eligible, options.origin)):
             layout = replace(layout, sequence=None)  # so marks always read from the head
-        intake = PostgresIntake(catalogue, source, layout, options.intake) if options.intake else None
-        table = PostgresTable(
-            *(connection, source, layout, eligible),
-            prepare=options.prepare,
-            intake=intake,
-            origin=options.origin,
-        )
-        unless_it_works.pop_all()
-        return table
+        source = options.intake
+        intake = PostgresIntake(catalogue, session.source, layout, source) if source else None
+        return PostgresTable(session, layout, eligible, intake=intake, origin=options.origin)
 
 
 def open_view(options: PostgresOptions) -> PostgresView:
     """Connects to look at the outbox; the work behind ``PostgresDialect.watch``."""
-    source, catalogue, layout = _open(options, read_only=True)
-    connection = catalogue.connection
-    with ExitStack() as unless_it_works:
-        unless_it_works.callback(connection.close)
-        with translated(source, "set up the session"):
-            connection.execute(statements.PLANNING)
-        waiting = WaitingIntake.find(catalogue, source, options.intake) if options.intake else None
-        session = Session(connection, source, prepare=options.prepare)
-        view = PostgresView(session, layout, intake=waiting, origin=options.origin)
-        unless_it_works.pop_all()
-        return view
-
-
-def open_dead_letters(options: PostgresOptions, *, read_only: bool) -> PostgresDeadLetters:
-    """Connects to the dead letters; the work behind ``PostgresDialect.dead_letters``."""
-    source, catalogue, layout = _open(options, read_only=read_only)
-    return PostgresDeadLetters(catalogue.connection, source, layout)
-
-
-def open_journal(options: PostgresOptions, *, read_only: bool) -> PostgresJournal:
-    """Connects to the journal; the work behind ``PostgresDialect.journal``."""
-    source, catalogue, layout = _open(options, read_only=read_only, for_journal=True)
-    return PostgresJournal(catalogue.connection, source, layout)
+    session, catalogue, layout = open_outbox(options, watches=True)
+    with _closing_at_errors(session):
+        _plan(session)
+        waiting = WaitingIntake.find(catalogue, session.source, options.intake) if options.intake else None
+        return PostgresView(session, layout, intake=waiting, origin=options.origin)
 
 
 def open_lease(options: PostgresOptions) -> PostgresLease:
     """Connects to the lease; the work behind ``PostgresDialect.lease``."""
-    source, catalogue, layout = _open(options)
-    with ExitStack() as unless_it_works:
-        unless_it_works.callback(catalogue.connection.close)
-        lease = PostgresLease(catalogue.connection, source, layout)
+    session, _, layout = open_outbox(options, more="lease")
+    with _closing_at_errors(session):
+        lease = PostgresLease(session.connection, session.source, layout)
         lease.open()
-        unless_it_works.pop_all()
-    return lease
+        return lease
 
 
-def open_members(options: PostgresOptions) -> PostgresMembers:
-    """Connects to the list of members; the work behind ``PostgresDialect.members``."""
-    source, catalogue, layout = _open(options)
-    return PostgresMembers(catalogue.connection, source, layout)
-
-
-@contextmanager
-def open_catalogue(
-    options: PostgresOptions, *, read_only: bool = True
-) -> Iterator[tuple[DataSource, Catalogue]]:
-    """Connects, whatever the tables are like, in a session like all others.
+def open_session(options: PostgresOptions, *, watches: bool = False) -> Session:
+    """Connects, whatever the tables are like, with the settings of all sessions.
 
     Raises:
         DriverError: Unreachable (retryable) or refused (not).
     """
     source = DataSource(options)
-    with connect(source) as connection:
-        with translated(source, "set up the session"):
-            _set_up(connection, options, read_only=read_only)
-        yield source, Catalogue(connection)
-
-
-def _open(
-    options: PostgresOptions,
-    eligible: Sequence[Condition] = (),
-    *,
-    read_only: bool = False,
-    for_journal: bool = False,
-) -> tuple[DataSource, Catalogue, Layout]:
-    source = DataSource(options)
     connection = connect(source)
-    with ExitStack() as unless_it_works:
+    with ExitStack() as unless_it_works, translated(source, "set up the session"):
         unless_it_works.callback(connection.close)
-        with translated(source, "look at the outbox"):
-            _set_up(connection, options, read_only=read_only)
-            catalogue = Catalogue(connection)
-            layout = find_layout(catalogue, options, writable=not read_only)
-            inspector = Inspector(catalogue, options, read_only=read_only)
-            inspector.require_journal(layout) if for_journal else inspector.require(layout, eligible)
+        if not options.prepare:
+            connection.prepare_threshold = None
+        timeouts = (options.lock_timeout, options.statement_timeout)
+        connection.execute(statements.SESSION, [f"{seconds * 1000:.0f}ms" for seconds in timeouts])
+        connection.watches = watches
         unless_it_works.pop_all()
-    return source, catalogue, layout
+    return Session(connection, source, prepare=options.prepare)
 
 
-def _set_up(connection: Connection, options: PostgresOptions, *, read_only: bool) -> None:
-    if not options.prepare:
-        connection.prepare_threshold = None
-    timeouts = (options.lock_timeout, options.statement_timeout)
-    connection.execute(statements.SESSION, [f"{seconds * 1000:.0f}ms" for seconds in timeouts])
-    connection.watches = read_only
+def open_outbox(
+    options: PostgresOptions, eligible: Sequence[ColumnIs] = (), *, watches: bool = False, more: str = ""
+) -> tuple[Session, Catalogue, Layout]:
+    """Connects to an outbox that is as whoever uses it needs it.
+
+    Args:
+        options: The dialect's options.
+        eligible: The conditions for rows.
+        watches: Whether the session only looks.
+        more: The table that is used beside those of every harvester, by its name in ``Tables``.
+
+    Raises:
+        DriverError: Unreachable or read-only (retryable), or the tables are not as they must be.
+    """
+    session = open_session(options, watches=watches)
+    with _closing_at_errors(session), session.translated("look at the outbox"):
+        catalogue = Catalogue(session.connection)
+        layout = find_layout(catalogue, options, writable=not watches)
+        inspector = Inspector(catalogue, options, read_only=watches)
+        if more == "journal":
+            inspector.require_journal(layout)
+        else:
+            inspector.require(layout, eligible, more)
+    return session, catalogue, layout
+
+
+def _plan(session: Session) -> None:
+    with session.translated("set up the session"):
+        session.connection.execute(statements.PLANNING)
+
+
+@contextmanager
+def _closing_at_errors(session: Session) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        session.close()
+        raise

@@ -2,129 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from outbox_sdk import Capability, Condition, Finding, Schema
+from outbox_sdk import Capability, ColumnIs, Finding
+from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
+from outbox_sdk.portable.creation import create, first_note
+from outbox_sdk.portable.journal import PortableJournal
+from outbox_sdk.portable.members import PortableMembers
+from outbox_sdk.portable.statements import Statements
+from outbox_sdk.portable.tables import Tables
 
-from outbox_postgres.ddl import ddl
+from outbox_postgres.ddl import once, outbox_ddl, tables_ddl
+from outbox_postgres.idiom import PostgresIdiom
+from outbox_postgres.names import QuotedName
 from outbox_postgres.options import PostgresOptions
 
 if TYPE_CHECKING:
     from outbox_postgres.dead_letters import PostgresDeadLetters
-    from outbox_postgres.journal import PostgresJournal
     from outbox_postgres.lease import PostgresLease
-    from outbox_postgres.members import PostgresMembers
+    from outbox_postgres.session import Session as PostgresSession
     from outbox_postgres.table import PostgresTable
     from outbox_postgres.view import PostgresView
 
-_CAPABILITIES = frozenset(
-    {
-        Capability.BYTES_VALUES,
-        Capability.CONCURRENT_DDL,
-        Capability.CONCURRENT_WRITERS,
-        Capability.INTAKE,
-        Capability.SKIP_LOCKED,
-    }
-)
+# ruff: noqa: PLC0415 - psycopg is loaded only when it is needed: listing the drivers must not need it
 
 
-class PostgresDialect:
+class PostgresDialect(PortableDialect):
     """An outbox in a PostgreSQL database."""
 
-    def __init__(self, options: PostgresOptions) -> None:
-        self._options = options
+    idiom: ClassVar[Idiom] = PostgresIdiom()
+    capabilities: ClassVar[frozenset[Capability]] = SERVER_CAPABILITIES | {Capability.SKIP_LOCKED}
+    options: PostgresOptions
 
     @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What PostgreSQL can do beyond the contract."""
-        return _CAPABILITIES
+    def address(self) -> str:
+        """The database and the server in words, without secrets."""
+        from outbox_postgres.data_source import DataSource
 
-    def connect(self, eligible: Sequence[Condition] = ()) -> PostgresTable:
-        """Connects to the outbox and makes sure that it can be harvested."""
-        # psycopg is loaded here and not earlier: listing the drivers must not need it.
-        from outbox_postgres.connection import open_table  # noqa: PLC0415 - loads psycopg only when it is needed
+        return str(DataSource(self.options))
 
-        return open_table(self._options, eligible)
+    def open(self) -> Any:
+        """Opens a connection for the harvester."""
+        return self.session().connection
 
-    def watch(self) -> PostgresView:
-        """Connects to the outbox to look at it."""
-        from outbox_postgres.connection import open_view  # noqa: PLC0415 - loads psycopg only when it is needed
+    def open_as_application(self) -> Any:
+        """Opens a psycopg connection as an application would have."""
+        from outbox_postgres.connection import connect_as_application
 
-        return open_view(self._options)
-
-    def dead_letters(self, *, read_only: bool = False) -> PostgresDeadLetters:
-        """Connects to the dead letters of the outbox, for an operator."""
-        from outbox_postgres.connection import open_dead_letters  # noqa: PLC0415 - loads psycopg only when it is needed
-
-        return open_dead_letters(self._options, read_only=read_only)
-
-    def journal(self, *, read_only: bool = False) -> PostgresJournal:
-        """Connects to the journal of the outbox."""
-        from outbox_postgres.connection import open_journal  # noqa: PLC0415 - loads psycopg only when it is needed
-
-        return open_journal(self._options, read_only=read_only)
-
-    def lease(self) -> PostgresLease:
-        """Connects to the outbox's lease."""
-        from outbox_postgres.connection import open_lease  # noqa: PLC0415 - loads psycopg only when it is needed
-
-        return open_lease(self._options)
-
-    def members(self) -> PostgresMembers:
-        """Connects to the list of members beside the outbox's fence."""
-        from outbox_postgres.connection import open_members  # noqa: PLC0415 - loads psycopg only when it is needed
-
-        return open_members(self._options)
-
-    def free_connections(self) -> int:
-        """Returns how many more connections the server, the database and the role permit."""
-        from outbox_postgres.check import free_connections  # noqa: PLC0415 - loads psycopg only when it is needed
-
-        return free_connections(self._options)
-
-    def find_outboxes(self, pattern: str) -> Sequence[str]:
-        """Returns the names of the outboxes in the database that match a pattern, as names fold in SQL."""
-        from outbox_postgres.outboxes import find_outboxes  # noqa: PLC0415 - loads psycopg only when it is needed
-
-        return find_outboxes(self._options, pattern)
+        return connect_as_application(self.options)
 
     def stash_connection(self) -> Any:
         """Opens a psycopg connection with transactions on, as an application would have."""
-        from outbox_postgres.connection import connect_as_application  # noqa: PLC0415 - loads psycopg only when needed
+        return self.open_as_application()
 
-        return connect_as_application(self._options)
+    def session(self, *, watches: bool = False) -> Session:
+        """Connects, without a look at the tables."""
+        from outbox_postgres.connection import open_session
+
+        return open_session(self.options, watches=watches)
+
+    def connect(self, eligible: Sequence[ColumnIs] = ()) -> PostgresTable:  # type: ignore[override] # has all of it
+        """Connects to the outbox and makes sure that it can be harvested."""
+        from outbox_postgres.connection import open_table
+
+        return open_table(self.options, eligible)
+
+    def watch(self) -> PostgresView:
+        """Connects to the outbox to look at it."""
+        from outbox_postgres.connection import open_view
+
+        return open_view(self.options)
+
+    def dead_letters(self, *, read_only: bool = False) -> PostgresDeadLetters:
+        """Connects to the dead letters of the outbox, for an operator."""
+        from outbox_postgres.connection import open_outbox
+        from outbox_postgres.dead_letters import PostgresDeadLetters
+
+        session, _, layout = open_outbox(self.options, watches=read_only)
+        return PostgresDeadLetters(session, layout)
+
+    def journal(self, *, read_only: bool = False) -> PortableJournal:
+        """Connects to the journal of the outbox."""
+        from outbox_postgres.connection import open_outbox
+
+        session, _, layout = open_outbox(self.options, watches=read_only, more="journal")
+        return PortableJournal(session, layout.known)
+
+    def lease(self) -> PostgresLease:  # type: ignore[override] # another lease of the same contract
+        """Connects to the outbox's lease."""
+        from outbox_postgres.connection import open_lease
+
+        return open_lease(self.options)
+
+    def members(self) -> PortableMembers:
+        """Connects to the list of members beside the outbox's fence."""
+        from outbox_postgres.connection import open_outbox
+
+        session, _, layout = open_outbox(self.options, more="members")
+        return PortableMembers(session, Statements(self.idiom, layout.known))
+
+    def free_connections(self) -> int:
+        """Returns how many more connections the server, the database and the role permit."""
+        from outbox_postgres.check import free_connections
+
+        return free_connections(self.options)
+
+    def find_outboxes(self, pattern: str) -> Sequence[str]:
+        """Returns the names of the outboxes in the database that match a pattern, as names fold in SQL."""
+        from outbox_postgres.outboxes import find_outboxes
+
+        return find_outboxes(self.options, pattern)
+
+    def names(self, session: Session) -> Tables:
+        """Returns the tables' names with their schemas."""
+        from outbox_postgres.creation import placed
+
+        return placed(cast("PostgresSession", session), self.options)
+
+    def outbox_statements(self, table: str) -> Sequence[str]:
+        """Returns the statements that create the outbox."""
+        return outbox_ddl(self.options, QuotedName.parse(table))
+
+    def tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
+        """Returns the statements that create the tables, by table."""
+        return tables_ddl(self.options, names)
+
+    def additions(self, session: Session) -> Sequence[Sequence[str]]:
+        """Returns what ``outbox init`` adds to tables that exist."""
+        from outbox_postgres.creation import additions
+
+        return additions(cast("PostgresSession", session), self.options, self.names(session))
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create what does not exist of the outbox."""
-        return ddl(self._options)
+        tables = self.tables(self.options.tables)
+        created = [once(statement) for statements in tables.values() for statement in statements]
+        return [*created, f"{first_note(self)} ON CONFLICT (name) DO NOTHING"]
 
     def create(self) -> Sequence[str]:
         """Creates what does not exist of the outbox, and notes its version."""
-        from outbox_postgres.creation import create  # noqa: PLC0415 - loads psycopg only when it is needed
+        from outbox_postgres.creation import without_time_outs
 
-        return create(self._options)
-
-    def schema(self) -> Schema | None:
-        """Returns the version that is noted for the tables."""
-        from outbox_postgres.migration import schema  # noqa: PLC0415 - loads psycopg only when it is needed
-
-        return schema(self._options)
-
-    def migrations(self) -> Sequence[str]:
-        """Returns the statements that bring existing tables up to this version."""
-        from outbox_postgres.migration import migrations  # noqa: PLC0415 - loads psycopg only when it is needed
-
-        return migrations(self._options)
-
-    def migrate(self) -> Sequence[str]:
-        """Executes them, while harvesters run."""
-        from outbox_postgres.migration import migrate  # noqa: PLC0415 - loads psycopg only when it is needed
-
-        return migrate(self._options)
+        with closing(self.session()) as session:
+            return create(self, without_time_outs(cast("PostgresSession", session)))
 
     def check(self) -> Sequence[Finding]:
         """Looks at everything that could be wrong with the database side."""
-        from outbox_postgres.check import check  # noqa: PLC0415 - loads psycopg only when it is needed
+        from outbox_postgres.check import check
 
-        return check(self._options)
+        return check(self)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import psycopg
 from outbox_sdk import AccessDenied, DriverError, RolledBack, ServerFull
 from outbox_sdk.password import login_refused
+from outbox_sdk.portable import ErrorKind
+from outbox_sdk.portable.session import AlreadyExists, TableMissing
 
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.server_certificate import tls_cure
@@ -52,12 +54,12 @@ _CURES = {
 }
 
 
-ALREADY_THERE = (
-    # Raised by CREATE TABLE IF NOT EXISTS if another process creates the same table at the same time.
-    psycopg.errors.DuplicateTable,
-    psycopg.errors.DuplicateObject,
-    psycopg.errors.UniqueViolation,
-)
+_KINDS = {
+    "42P01": ErrorKind.NO_TABLE,
+    "42P07": ErrorKind.EXISTS,
+    "42710": ErrorKind.EXISTS,
+    "23505": ErrorKind.EXISTS,
+}
 
 
 @contextmanager
@@ -85,8 +87,26 @@ def translated(source: DataSource, doing: str, but: type[psycopg.Error] | tuple[
             raise AccessDenied(message) from cause
         if any(words in text for words in _FULL):
             raise ServerFull(f"{message}; end other sessions, or raise max_connections") from cause
-        kind = RolledBack if error.sqlstate in ROLLED_BACK_STATES else DriverError
-        raise kind(message, retryable=retryable(error)) from cause
+        raise _kind(error)(message, retryable=retryable(error)) from cause
+
+
+def error_kind(error: Exception) -> ErrorKind:
+    """Returns what an error means to statements that every database knows."""
+    if not isinstance(error, psycopg.Error):
+        return ErrorKind.PERMANENT
+    if refused(error):
+        return ErrorKind.ACCESS_DENIED
+    if error.sqlstate in _KINDS:
+        return _KINDS[error.sqlstate]
+    return ErrorKind.TRANSIENT if retryable(error) else ErrorKind.PERMANENT
+
+
+def _kind(error: psycopg.Error) -> type[DriverError]:
+    if error.sqlstate in ROLLED_BACK_STATES:
+        return RolledBack
+    return {ErrorKind.EXISTS: AlreadyExists, ErrorKind.NO_TABLE: TableMissing}.get(
+        error_kind(error), DriverError
+    )
 
 
 def retryable(error: psycopg.Error) -> bool:

@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 import psycopg
-from outbox_sdk import SCHEMA, AccessDenied, Condition, DriverError
+from outbox_sdk import AccessDenied, ColumnIs, DriverError, Schema
 from outbox_sdk.portable import TableName
+from outbox_sdk.schema import refusal
 
-from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables, grant, init_and, journal_table
+from outbox_postgres.auxiliary_tables import HARVESTED, AuxiliaryTable, auxiliary_tables, grant, init_and
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.fault import Fault
 from outbox_postgres.layout import Layout
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.origin_columns import affinity_faults, constant, default_fault
-from outbox_postgres.schema_row import read_schema, require_known
 
 _TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
 _TEXT_ARRAYS = frozenset({f"_{text}" for text in _TEXTS})
@@ -50,16 +50,22 @@ class Inspector:
         self._options = options
         self._read_only = read_only
 
-    def require(self, layout: Layout, eligible: Sequence[Condition] = ()) -> None:
+    def require(self, layout: Layout, eligible: Sequence[ColumnIs] = (), more: str = "") -> None:
         """Checks that the outbox can be harvested, or watched. Creates and alters nothing.
+
+        Args:
+            layout: The outbox as found.
+            eligible: The conditions for rows.
+            more: A table beside those that every harvester needs, by its name in ``Tables``.
 
         Raises:
             DriverError: It cannot (not retryable); the message says why and what to do.
         """
-        with suppress(psycopg.errors.InsufficientPrivilege):  # which is a fault below, with its cure
-            require_known(layout, read_schema(self._catalogue, layout))
-        faults = list(self.faults(layout, eligible))
-        for table in auxiliary_tables(layout.fence, layout.dead_letters):
+        beside = auxiliary_tables(layout.tables)
+        wanted = [beside[name] for name in (*HARVESTED, *([more] if more else []))]
+        self._require_known(layout)
+        faults = [*self.faults(layout, eligible)]
+        for table in wanted:
             faults += self.auxiliary_faults(layout, table)
         if not self._read_only:
             # Such rows would be published again and again.
@@ -76,18 +82,23 @@ class Inspector:
         Raises:
             DriverError: As for :meth:`require`.
         """
-        with suppress(psycopg.errors.InsufficientPrivilege):  # which is a fault below, with its cure
-            require_known(layout, read_schema(self._catalogue, layout))
-        beside = auxiliary_tables(layout.fence, layout.dead_letters)
-        read = (replace(table, privileges=WATCHERS_PRIVILEGES) for table in beside)
-        tables = (*read, journal_table(layout.journal))
+        self._require_known(layout)
+        beside = auxiliary_tables(layout.tables)
+        read = (replace(beside[name], privileges=WATCHERS_PRIVILEGES) for name in HARVESTED)
+        tables = (*read, beside["journal"])
         faults = [fault for table in tables for fault in self.auxiliary_faults(layout, table)]
         purpose = "read" if self._read_only else "written"
         _refuse_if(
             faults, f"the journal of {layout.outbox} in database '{layout.database}' cannot be {purpose}"
         )
 
-    def faults(self, layout: Layout, eligible: Sequence[Condition] = ()) -> Iterator[Fault]:
+    def _require_known(self, layout: Layout) -> None:
+        reason = refusal(read_schema(self._catalogue, layout))
+        if reason:
+            where = f"outbox {layout.outbox} in database '{layout.database}'"
+            raise DriverError(f"{where} cannot be used: {reason}", retryable=False)
+
+    def faults(self, layout: Layout, eligible: Sequence[ColumnIs] = ()) -> Iterator[Fault]:
         """Returns what is wrong with the outbox table."""
         columns = self._catalogue.columns(layout.oid)
         for name, (bases, wanted, type_) in WANTED.items():
@@ -109,24 +120,10 @@ class Inspector:
         if found is None:
             granted = WATCHERS_PRIVILEGES if self._read_only else table.privileges
             cure = init_and(grant(granted, table.name, layout.user)) if granted else "run 'outbox init'"
-            yield table.absent("run 'outbox migrate'" if self._is_migrated(layout, table) else cure)
+            yield table.absent(cure)
             return
         yield from table.column_faults(self._catalogue.columns(found.oid))
         yield from self._privilege_faults(layout, found.oid, table.name, table.privileges)
-
-    def _is_migrated(self, layout: Layout, table: AuxiliaryTable) -> bool:
-        """Returns whether ``outbox migrate`` makes a table that is missing beside others."""
-        fence, _ = auxiliary_tables(layout.fence, layout.dead_letters)
-        found = self._catalogue.find(fence.name)
-        if found is None:
-            return False
-        if table.name == layout.journal:
-            return True
-        try:
-            noted = read_schema(self._catalogue, layout)
-        except psycopg.errors.InsufficientPrivilege:
-            return False
-        return noted is None or noted.version < SCHEMA
 
     def _privilege_faults(
         self, layout: Layout, oid: int, table: TableName, harvesters: Sequence[str]
@@ -138,6 +135,21 @@ class Inspector:
                 grant(missing, table, layout.user),
                 refusal=True,
             )
+
+
+def read_schema(catalogue: Catalogue, layout: Layout) -> Schema | None:
+    """Returns the version of the tables of an outbox, as far as it can be read; psycopg's errors pass."""
+    query = f"SELECT version, oldest FROM {layout.tables.notes} WHERE name = $1"  # noqa: S608 - quoted
+    # What is missing, or not permitted, is a fault with a cure of its own.
+    unreadable = (
+        psycopg.errors.UndefinedTable,
+        psycopg.errors.UndefinedColumn,
+        psycopg.errors.InsufficientPrivilege,
+    )
+    with suppress(*unreadable):
+        row = catalogue.connection.execute(query, (layout.name,)).fetchone()
+        return Schema(*row) if row and row[0] is not None else None
+    return None
 
 
 def _refuse_if(faults: Sequence[Fault], refused: str) -> None:

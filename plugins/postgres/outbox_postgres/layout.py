@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from outbox_sdk import DriverError, Fence
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
+from outbox_sdk.portable.tables import Tables
 
 from outbox_postgres.catalogue import Catalogue, Relation, Server
 from outbox_postgres.options import PostgresOptions
-from outbox_postgres.sql_ascii import is_raw
 
 TABLE_KINDS = {"r": "table", "p": "partitioned table"}
 OTHER_KINDS = {"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence", "i": "index"}
@@ -21,12 +21,8 @@ class Layout:
     """An outbox as it is in the database.
 
     Attributes:
-        outbox: The table with its schema.
-        fence: The fence table with its schema.
-        dead_letters: The table of dead letters with its schema.
-        journal: The journal with its schema; it need not exist.
+        tables: The tables with their schemas; they need not exist, but for the outbox itself.
         binary: Whether values are bytes.
-        raw: Whether the database has no encoding, see ``sql_ascii``.
         time: The base type of ``create_time``.
         extras: Whether the outbox has columns for partition and timestamp.
         oid: The outbox table's object id.
@@ -38,12 +34,8 @@ class Layout:
         user: The connection's current user.
     """
 
-    outbox: TableName
-    fence: TableName
-    dead_letters: TableName
-    journal: TableName
+    tables: Tables
     binary: bool
-    raw: bool
     time: str
     extras: bool
     oid: int
@@ -52,6 +44,26 @@ class Layout:
     indexed: frozenset[str]
     database: str
     user: str
+
+    @property
+    def outbox(self) -> TableName:
+        """The outbox itself."""
+        return self.tables.outbox
+
+    @property
+    def fence(self) -> TableName:
+        """The fence."""
+        return self.tables.fence
+
+    @property
+    def dead_letters(self) -> TableName:
+        """The table of dead letters."""
+        return self.tables.dead_letters
+
+    @property
+    def known(self) -> Tables:
+        """The tables, the outbox by the name that what is noted of it carries."""
+        return self.tables._replace(outbox=TableName(*self.tables.outbox))
 
     @property
     def name(self) -> str:
@@ -87,12 +99,8 @@ def find_layout(catalogue: Catalogue, options: PostgresOptions, *, writable: boo
     columns = catalogue.columns(oid)
     value, time = columns.get("kafka_value"), columns.get("create_time")
     return Layout(
-        outbox=name,
-        fence=options.fence.within(name.schema),
-        dead_letters=options.dead_letters.within(name.schema),
-        journal=options.journal.within(name.schema),
+        tables=Tables(*(table.within(name.schema) for table in options.tables))._replace(outbox=name),
         binary=value is not None and value.base == "bytea",
-        raw=is_raw(catalogue.connection),
         time=time.base if time else "timestamptz",
         extras=columns.keys() >= set(EXTRAS),
         oid=oid,

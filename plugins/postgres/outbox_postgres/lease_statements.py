@@ -1,4 +1,4 @@
-"""The statements of the lease: a row of the fence says who leads, and a sequence says until when.
+"""The statements of the lease: a row says who leads, and a sequence says until when.
 
 A renewal writes the sequence, which PostgreSQL changes in place, and locks the row. Neither makes a version
 of a row, so a snapshot that is held open keeps nothing alive (ADR 30). Changes of a sequence are not undone
@@ -9,8 +9,6 @@ and are seen at once, so each statement that writes it locks the row first, and 
 from __future__ import annotations
 
 from zlib import crc32
-
-from outbox_sdk.portable.columns import LEASE
 
 from outbox_postgres.ddl import literal, sequence_of
 from outbox_postgres.layout import Layout
@@ -25,7 +23,7 @@ NOTHING = 0
 class LeaseStatements:
     """The statements for one outbox.
 
-    Parameters are $1, the outbox's name in its fence, $2, the holder, and $3, for how many milliseconds.
+    Parameters are $1, the outbox's name, $2, the holder, and $3, for how many milliseconds.
 
     Args:
         layout: The outbox as found.
@@ -44,29 +42,28 @@ class LeaseStatements:
 
     def __init__(self, layout: Layout) -> None:
         self.sequence = sequence_of(layout.outbox)
-        name = literal(str(self.sequence))
-        row = f"name = $1 AND lane = {LEASE}"
+        name, lease = literal(str(self.sequence)), layout.tables.lease
         until = f"setval({name}::regclass, {_NOW} + $3)"
         channel = f"outbox_lease_{crc32(layout.name.encode()):08x}"
         self.look = f"""
-            SELECT lease.holder, lease.token, sequence.last_value, sequence.last_value - {_NOW}
-            FROM {layout.fence} AS lease CROSS JOIN {self.sequence} AS sequence WHERE {row}"""
+            SELECT lease.holder, lease.length_ms, sequence.last_value, sequence.last_value - {_NOW}
+            FROM {lease} AS lease CROSS JOIN {self.sequence} AS sequence WHERE name = $1"""
         self.make = f"""
-            INSERT INTO {layout.fence} (name, lane, lanes, token, attempt, holder, since)
-            VALUES ($1, {LEASE}, 0, 0, -1, '', clock_timestamp()) ON CONFLICT (name, lane) DO NOTHING"""
-        own = f"SELECT attempt FROM {layout.fence} WHERE {row} AND holder = $2 FOR NO KEY UPDATE"
-        self.renew = f"WITH own AS MATERIALIZED ({own}) SELECT attempt, {until} FROM own"
+            INSERT INTO {lease} (name, term, length_ms, renewed_at)
+            VALUES ($1, -1, 0, clock_timestamp()) ON CONFLICT (name) DO NOTHING"""
+        own = f"SELECT term FROM {lease} WHERE name = $1 AND holder = $2 FOR NO KEY UPDATE"
+        self.renew = f"WITH own AS MATERIALIZED ({own}) SELECT term, {until} FROM own"
         # The condition within the inner SELECT has it read the sequence for a row that is locked already.
         self.take = f"""
             WITH locked AS MATERIALIZED (
-                SELECT attempt FROM {layout.fence} WHERE {row} FOR NO KEY UPDATE),
+                SELECT term FROM {lease} WHERE name = $1 FOR NO KEY UPDATE),
             free AS MATERIALIZED (
-                SELECT attempt FROM locked
+                SELECT term FROM locked
                 WHERE (SELECT last_value < {_NOW} OR last_value = $4
-                       FROM {self.sequence} WHERE locked.attempt IS NOT NULL))
-            UPDATE {layout.fence} AS lease
-            SET holder = $2, attempt = free.attempt + 1, token = $3, since = clock_timestamp()
-            FROM free WHERE {row} RETURNING lease.attempt, {until}"""
+                       FROM {self.sequence} WHERE locked.term IS NOT NULL))
+            UPDATE {lease} AS lease
+            SET holder = $2, term = free.term + 1, length_ms = $3, renewed_at = clock_timestamp()
+            FROM free WHERE name = $1 RETURNING lease.term, {until}"""
         self.release = f"""
             WITH own AS MATERIALIZED ({own})
             SELECT setval({name}::regclass, {RELEASED}), pg_notify('{channel}', '') FROM own"""

@@ -26,7 +26,7 @@ def blockers(session: Session, outbox: TableName, ids: Iterable[int]) -> str:
         JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = o.xmax AND l.granted
         JOIN pg_stat_activity AS a ON a.pid = l.pid
         WHERE o.id = ANY ($1::bigint[])"""  # noqa: S608 - the name is quoted
-    found = session.fetch(sql, (list(ids),), "look who has locked rows")
+    found = session.rows(sql, (list(ids),), "look who has locked rows")
     return (
         ", ".join(
             f"server process {pid} ({application}, user {user}, since {since or '?'})"

@@ -17,7 +17,6 @@ from outbox_postgres.marking_statements import MarkingStatements
 from outbox_postgres.rows import Claimed, claimed
 from outbox_postgres.session import Session
 from outbox_postgres.sources import Source
-from outbox_postgres.sql_ascii import readable, spelled
 from outbox_postgres.starts import Starts, excluding
 
 log = logging.getLogger("outbox.postgres")
@@ -74,9 +73,8 @@ class Marking:
 
     def claim(self, fence: Fence, leader_id: UUID, wanted: Wanted, start: int) -> tuple[object, ...]:
         """Returns the parameters that all marks have."""
-        raw = self._layout.raw
-        limits = (wanted.limit, start, self._starts.basis, spelled(wanted.excluded, raw=raw))
-        rest = (wanted.max_bytes, spelled(wanted.topics, raw=raw), spelled(self._locked.keys, raw=raw))
+        limits = (wanted.limit, start, self._starts.basis, list(wanted.excluded))
+        rest = (wanted.max_bytes, list(wanted.topics), list(self._locked.keys))
         held = self._layout.held(fence)
         return (*held, leader_id, *limits, *rest, *self._sources[wanted.source].parameters)
 
@@ -94,15 +92,15 @@ class Marking:
             parameters = self.claim(fence, leader_id, wanted, start)
             with self._session.translated("mark"):
                 try:
-                    return claimed(self._session.execute(mark, parameters), raw=self._layout.raw)
+                    return claimed(self._session.send(mark, parameters))
                 except psycopg.errors.LockNotAvailable:
                     if not again or not self._find_locked(look, parameters):
                         raise
             again = False
 
     def _find_locked(self, look: str, parameters: tuple[object, ...]) -> bool:
-        found = self._session.execute(look, parameters).fetchall()
-        rows = {number: readable(key) for number, key in found}
+        found = self._session.send(look, parameters).fetchall()
+        rows = dict(found)
         if rows:
             self._locked.found(rows)
             log.warning(
@@ -113,7 +111,7 @@ class Marking:
 
     def _look_again(self) -> None:
         before = self._locked.ids
-        rows = self._session.fetch(self.sql.locked_still, (before,), "look at locked rows")
+        rows = self._session.rows(self.sql.locked_still, (before,), "look at locked rows")
         self._locked.looked({row[0] for row in rows})
         if not self._locked.keys:
             log.info("%s: no row is locked any more", self._layout.name)

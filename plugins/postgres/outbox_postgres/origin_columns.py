@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from outbox_sdk import ColumnIs, Condition, Origin
+from outbox_sdk import ColumnIs, Origin
 from outbox_sdk.portable import TableName
 
 from outbox_postgres.fault import Fault
@@ -65,20 +65,13 @@ def column_types(origin: Origin | None) -> dict[str, str]:
     return types
 
 
-def index_ddl(outbox: TableName, origin: Origin, *, anew: bool = False) -> str:
-    """Returns the statement that creates the index of a table.
-
-    Args:
-        outbox: The table.
-        origin: Names the column.
-        anew: Whether an index of this name would be a reason to fail, and not to do nothing.
-    """
+def index_ddl(outbox: TableName, origin: Origin) -> str:
+    """Returns the statement that creates the index of a table."""
     name, suffix = f"{outbox.table}_{origin.column}", "_id"
     if is_cut(name, suffix):
         suffix = f"_{crc32(name.encode()):08x}{suffix}"
-    condition = "" if anew else "IF NOT EXISTS "
     index = QuotedName("", with_suffix(name, suffix))
-    return f"CREATE INDEX {condition}{index} ON {outbox} ({quoted(origin.column)}, id)"
+    return f"CREATE INDEX {index} ON {outbox} ({quoted(origin.column)}, id)"
 
 
 def due_columns(outbox: TableName, origin: Origin, found: Mapping[str, Column]) -> list[str]:
@@ -127,7 +120,7 @@ def constant(column: Column) -> int | None:
 
 
 def affinity_faults(
-    outbox: TableName, eligible: Sequence[Condition], origin: Origin | None, found: Mapping[str, Column]
+    outbox: TableName, eligible: Sequence[ColumnIs], origin: Origin | None, found: Mapping[str, Column]
 ) -> Iterator[Fault]:
     """Returns a fault for each column that an affinity asks for, and that a table lacks or has otherwise."""
     asked = [origin.column, origin.arrival] if origin else []

@@ -103,10 +103,10 @@ class Releasing:
             return None
 
     def _execute(self, statement: str, parameters: tuple[object, ...], fence: Fence) -> tuple[Any, ...]:
-        row = self._session.execute(statement, parameters).fetchone()
+        row = self._session.send(statement, parameters).fetchone()
         if row is None:
             raise fence.lost()
         return tuple(row)
 
     def _carried(self, leader_id: UUID, ids: Sequence[int], doing: str) -> list[int]:
-        return [row[0] for row in self._session.fetch(self._sql.carried, (leader_id, array(ids)), doing)]
+        return [row[0] for row in self._session.rows(self._sql.carried, (leader_id, array(ids)), doing)]

@@ -11,8 +11,6 @@ from outbox_sdk import Header, MarkedRecord, intake
 from outbox_sdk.portable.choosing import too_large, too_long
 from outbox_sdk.portable.rows import header_fault, null_fault
 
-from outbox_postgres.sql_ascii import readable
-
 Row = tuple[Any, ...]
 """Id, topic, key, value, header names, header values; when created; its bytes in a list if too many."""
 
@@ -44,13 +42,8 @@ class Claimed(NamedTuple):
     newest: str
 
 
-def claimed(cursor: psycopg.Cursor[Any], *, raw: bool = False) -> Claimed | None:
-    """Reads what a mark or an advance returned; ``None`` when it returned nothing.
-
-    Args:
-        cursor: What it returned.
-        raw: Whether texts may be bytes, see ``sql_ascii``.
-    """
+def claimed(cursor: psycopg.Cursor[Any]) -> Claimed | None:
+    """Reads what a mark or an advance returned; ``None`` when it returned nothing."""
     # The server returns the parts of UNION ALL in their order.
     first = cursor.fetchone()
     if first is None:
@@ -58,19 +51,19 @@ def claimed(cursor: psycopg.Cursor[Any], *, raw: bool = False) -> Claimed | None
     purged, found, basis = first[-1]
     marked: list[MarkedRecord] = []
     while rows := cursor.fetchmany(PORTION):
-        marked += records(rows, raw=raw)
+        marked += records(rows)
     # The UPDATE returns rows in the order of the index, which SQL does not guarantee.
     marked.sort(key=_id)
-    return Claimed(purged, found, basis, marked, readable(first[1] or ""))
+    return Claimed(purged, found, basis, marked, first[1] or "")
 
 
-def records(rows: Sequence[Row], *, raw: bool = False) -> list[MarkedRecord]:
-    """Makes rows into records, whose texts may be bytes if they are ``raw``.
+def records(rows: Sequence[Row]) -> list[MarkedRecord]:
+    """Makes rows into records.
 
     The only code in Python that runs for every row: the two usual shapes, no header and one, are therefore
     built without a call. A row that cannot be a message becomes a record with a fault.
     """
-    if raw or (rows and len(rows[0]) > _PLAIN):
+    if rows and len(rows[0]) > _PLAIN:
         return [_record(row) for row in rows]
     return [
         # tuple.__new__ takes two thirds of the time of the named tuple's own constructor.
@@ -80,7 +73,7 @@ def records(rows: Sequence[Row], *, raw: bool = False) -> list[MarkedRecord]:
         if names is None
         or values is None
         or not len(names) == len(values) == 1
-        or names[0].__class__ is not str
+        or names[0] is None
         or values[0].__class__ is list
         or topic is None
         or key is None
@@ -107,11 +100,11 @@ def record(row: Row) -> MarkedRecord:
     )
     if fault is None:
         headers = list(zip(names or (), values or (), strict=True))
-    return MarkedRecord(number, readable(topic or ""), readable(key or ""), value, headers, fault=fault)
+    return MarkedRecord(number, topic or "", key or "", value, headers, fault=fault)
 
 
 def _fault(topic: Any, key: Any, names: Sequence[Any], values: Sequence[Any]) -> str | None:
-    if reason := intake.fault(names, values) or _unreadable(topic, key, names):
+    if reason := intake.fault(names, values):
         return reason
     if topic is None or key is None:
         return null_fault(topic)
@@ -119,11 +112,4 @@ def _fault(topic: Any, key: Any, names: Sequence[Any], values: Sequence[Any]) ->
         return reason
     if any(isinstance(part, list) for part in (*names, *values)):
         return "the row's header arrays have several dimensions; write one name and one value for each header"
-    return None
-
-
-def _unreadable(topic: Any, key: Any, names: Sequence[Any]) -> str | None:
-    for what, texts in (("topic is", (topic,)), ("key is", (key,)), ("header names are", names)):
-        if any(isinstance(text, bytes) for text in texts):
-            return f"the row's {what} not UTF-8"
     return None

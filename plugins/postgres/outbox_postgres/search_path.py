@@ -18,7 +18,6 @@ from psycopg.pq import TransactionStatus
 
 from outbox_postgres.names import QuotedName
 from outbox_postgres.silence import AttentiveConnection
-from outbox_postgres.sql_ascii import readable
 
 # The function's name has a schema, and SET takes no expressions: nothing here can be redefined. Temporary
 # tables come last only where the path says so; otherwise they hide the catalogue. Two statements, since the
@@ -71,7 +70,7 @@ class Connection(AttentiveConnection):
         Must come before any statement that calls a function or names a table.
         """
         row = self.execute(_LEARN_AND_LEAVE).fetchone()
-        self.schemas = tuple(map(readable, row[0])) if row else ()
+        self.schemas = tuple(row[0]) if row else ()
         return self
 
     @property

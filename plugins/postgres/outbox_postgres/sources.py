@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from outbox_sdk import ColumnIs, Condition
+from outbox_sdk import ColumnIs
 from outbox_sdk.portable import TableName
 
 from outbox_postgres.catalogue import SEQUENCE_OF
@@ -32,22 +32,18 @@ class Source:
     """
 
     def __init__(
-        self, outbox: TableName, condition: Condition | None = None, *, indexed: bool = False
+        self, outbox: TableName, condition: ColumnIs | None = None, *, indexed: bool = False
     ) -> None:
         self._outbox = outbox
-        self._column = quoted(condition.column) if isinstance(condition, ColumnIs) else ""
+        self._column = quoted(condition.column) if condition else ""
         self._indexed = indexed and bool(self._column)
-        self._older_than: list[str] = []
         self._too_young = ""
         self.parameters: tuple[str, ...] = ()
-        if isinstance(condition, ColumnIs):
+        if condition:
             self.parameters = (str(condition.value),)
             if condition.older_than > 0:
                 self.parameters += (str(condition.older_than),)
                 self._too_young = f"({_old(_since(condition), FIRST_PARAMETER + 1)}) IS NOT TRUE"
-        elif condition is not None:
-            self.parameters = (str(condition.seconds),)
-            self._older_than = [_old("create_time", FIRST_PARAMETER)]
 
     @property
     def order(self) -> str:
@@ -67,7 +63,7 @@ class Source:
             upper = f"({self._column}, id) <= ({value}, {last})" if last else f"{self._column} <= {value}"
             return [f"({self._column}, id) >= ({value}, {first})", upper]
         bounds = [f"id >= {first}", *([f"id <= {last}"] if last else [])]
-        return [*bounds, *([f"{self._column} = {value}"] if self._column else self._older_than)]
+        return [*bounds, *([f"{self._column} = {value}"] if self._column else [])]
 
     def earliest(self, start: str, wanted: Sequence[str], more: Mapping[str, str] | None = None) -> str:
         """Returns the select of ``id`` and more of the earliest $7 rows at most, in the order of their ids.
@@ -127,7 +123,7 @@ class Source:
 
 
 def sources(
-    outbox: TableName, eligible: Sequence[Condition], indexed: Collection[str] = ()
+    outbox: TableName, eligible: Sequence[ColumnIs], indexed: Collection[str] = ()
 ) -> tuple[Source, ...]:
     """Returns a source for each condition, or one of all rows if there is none.
 
@@ -136,10 +132,7 @@ def sources(
         eligible: The conditions.
         indexed: The columns that an index begins with, before ``id``.
     """
-    made = (
-        Source(outbox, each, indexed=isinstance(each, ColumnIs) and each.column in indexed)
-        for each in eligible
-    )
+    made = (Source(outbox, each, indexed=each.column in indexed) for each in eligible)
     return tuple(made) or (Source(outbox),)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from outbox_sdk import Batch, ColumnIs, Condition, DriverError, Origin
+from outbox_sdk import Batch, ColumnIs, DriverError, Origin
 
 from outbox_postgres.layout import Layout
 from outbox_postgres.predicates import UNKNOWN, restarted
@@ -58,7 +58,7 @@ class Starts:
         # A listing before the basis is known could be of ids before a restart.
         if self.basis != UNKNOWN and self.settled.due():
             parameters = (self.settled.floor(), self._sequence, *self._listed)
-            [listed] = self._session.fetch(self._listing, parameters, "read the newest id")
+            [listed] = self._session.rows(self._listing, parameters, "read the newest id")
             newest, holders, prepared, sequence = listed
             if sequence != self._sequence:
                 raise self._elsewhere()
@@ -108,7 +108,7 @@ class Starts:
         )
 
 
-def provable(layout: Layout, eligible: Sequence[Condition], origin: Origin | None) -> bool:
+def provable(layout: Layout, eligible: Sequence[ColumnIs], origin: Origin | None) -> bool:
     """Returns whether the proof of ``settled`` holds for the rows of the first source.
 
     It does for all rows of a table that no subscription writes, and for the rows of the own cluster: their
@@ -120,7 +120,6 @@ def provable(layout: Layout, eligible: Sequence[Condition], origin: Origin | Non
     first = eligible[0]
     return (
         origin is not None
-        and isinstance(first, ColumnIs)
         and (first.column, first.value) == (origin.column, origin.own)
         and first.older_than <= 0
     )

@@ -8,7 +8,7 @@ statement that contains it, $1 to $5 are the outbox's name, lane, lanes, token a
 from __future__ import annotations
 
 from outbox_sdk.portable import TableName
-from outbox_sdk.portable.columns import GUARD
+from outbox_sdk.portable.tables import Tables
 
 from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS, free
 from outbox_postgres.predicates import AGE
@@ -47,9 +47,6 @@ SELECT -- The head of the table is read through its primary key whatever the sta
 """
 """Settings of a session that marks."""
 
-FENCE_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('outbox fence ' || $1::text, 0))"
-"""Lets one transaction at a time write several rows of the fence of the outbox $1."""
-
 END_STALLED = """
 SELECT a.pid, coalesce(nullif(a.application_name, ''), '?'), host(a.client_addr),
        pg_terminate_backend(a.pid)
@@ -77,9 +74,7 @@ class Statements:
     """The statements for one outbox table and its fence.
 
     Args:
-        outbox: The outbox table.
-        fence: The fence table.
-        letters: The table of dead letters.
+        tables: The tables of the outbox.
 
     Attributes:
         purge: $6 leader id, $7 ids as an array literal. Returns nothing when the fence is lost, else the
@@ -89,26 +84,19 @@ class Statements:
             locked and that are still there, too.
         reset_free: As ``purge_free``.
         carried: $1 leader id, $2 ids as an array literal. Those of the rows that carry it.
-        bump: $1 name, $2 lanes, $3 holder, $4 the step, $5 the token that is expected. Returns the
+        bump: $1 name, $2 lanes, $3 holder, $4 the step, $5 the token that is expected, $6
+            identities for new lanes. Returns the
             new token, once for each lane; nothing when another one than the expected is in force.
         enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new epoch and the lane's identity, or
             nothing when fenced.
         heartbeat: $6 the metrics as JSON. Returns nothing when the fence is lost.
         set_transactional: $6 the number of lanes, 0 for an end, $7 the sender, $8 the checkpoint's location.
             Returns nothing when the fence is lost.
-        transactional_lanes: $1 name. The lanes that use transactions, each with what ``set_transactional``
-            was given.
-        identity: $1 name. The outbox's identity, or nothing before the first ``identify``.
-        noted: The names of outboxes that have no table, and of which more is noted than can be made anew.
-        identify: $1 name. Draws the outbox's identity where there is none.
-        lane_statuses: $1 name.
-        count: $1 where to stop counting.
-        spread: The lowest and the highest id.
-        oldest: $1 the outbox's name, $2 how many rows to look at. The age in seconds of the first row whose
-            key is not parked; if all these are parked, of the row behind them; nothing when there is none.
+        hold_note: $1 name. Locks the outbox's notes until the transaction ends, before any of its lanes.
     """
 
-    def __init__(self, outbox: TableName, fence: TableName, letters: TableName) -> None:
+    def __init__(self, tables: Tables) -> None:
+        outbox, fence = tables.outbox, tables.fence
         purge, reset = f"DELETE FROM {outbox}", f"UPDATE {outbox} SET leader_id = NULL"
         self.purge, self.reset = _touch(purge, fence), _touch(reset, fence)
         self.purge_free = _touch_free(purge, fence, free(outbox, "FOR UPDATE"))
@@ -117,47 +105,46 @@ class Statements:
         self.bump = f"""
             WITH next AS (
                 SELECT coalesce(max(token), 0) AS former, coalesce(max(token), 0) + $4::bigint AS token
-                FROM {fence} WHERE name = $1 AND lane >= 0
+                FROM {fence} WHERE name = $1
             ), numbered AS (
-                SELECT lane FROM {fence} WHERE name = $1 AND lane >= 0
+                SELECT lane FROM {fence} WHERE name = $1
                 UNION SELECT generate_series(0, $2::int - 1)
             )
-            INSERT INTO {fence} AS f (name, lane, lanes, token, attempt, holder, since)
-            SELECT $1, lane, $2, next.token, 0, $3, clock_timestamp() FROM numbered, next
+            INSERT INTO {fence} AS f (name, lane, lanes, token, epoch, holder, since, identity)
+            SELECT $1, lane, $2, next.token, 0, $3, clock_timestamp(), coalesce(($6::text[])[lane + 1], '')
+            FROM numbered, next
             WHERE $5::bigint IS NULL OR former = $5 ORDER BY lane
             ON CONFLICT (name, lane) DO UPDATE
-            SET lanes = excluded.lanes, token = excluded.token, attempt = 0, holder = excluded.holder,
-                since = excluded.since, beat = NULL, reading = '{{}}'
+            SET lanes = excluded.lanes, token = excluded.token, epoch = 0, holder = excluded.holder,
+                since = excluded.since, heartbeat_at = NULL, metrics = '{{}}'
             RETURNING f.token"""
         self.enter = f"""
-            UPDATE {fence} SET attempt = attempt + 1
-            WHERE name = $1 AND lane = $2 AND lanes = $3 AND token = $4 RETURNING attempt, identity"""
+            UPDATE {fence} SET epoch = epoch + 1
+            WHERE name = $1 AND lane = $2 AND lanes = $3 AND token = $4 RETURNING epoch, identity"""
         self.heartbeat = f"""
-            UPDATE {fence} SET beat = clock_timestamp(), reading = $6::jsonb
+            UPDATE {fence} SET heartbeat_at = clock_timestamp(), metrics = $6
             WHERE {FENCE_MATCHES} RETURNING lane"""
         self.set_transactional = f"""
-            UPDATE {fence} SET transacting = $6, sender = $7, marker_place = $8
+            UPDATE {fence} SET transacting = $6, sender = $7, location = $8
             WHERE {FENCE_MATCHES} RETURNING lane"""
-        self.transactional_lanes = f"""
-            SELECT lane, transacting, sender, marker_place FROM {fence}
-            WHERE name = $1 AND transacting > 0 ORDER BY lane"""
-        self.identity = f"SELECT identity FROM {fence} WHERE name = $1 AND lane = {GUARD}"
-        self.noted = f"""
-            SELECT name FROM (
-                SELECT name FROM {fence} WHERE transacting > 0
-                UNION SELECT name FROM {letters} WHERE fate = 'parked'
-            ) AS noted
-            WHERE NOT EXISTS (
-                SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                WHERE n.nspname || '.' || c.relname = name
-            )"""
-        self.identify = f"""
-            INSERT INTO {fence} (name, lane, lanes, token, attempt, holder, since)
-            VALUES ($1, {GUARD}, 0, 0, 0, '', clock_timestamp()) ON CONFLICT DO NOTHING"""
-        self.lane_statuses = f"""
-            SELECT lane, lanes, token, attempt, holder, since, beat,
-                   extract(epoch FROM clock_timestamp() - beat)::float8, reading
-            FROM {fence} WHERE name = $1 AND lane BETWEEN 0 AND lanes - 1 ORDER BY lane"""
+        self.hold_note = f"SELECT FROM {tables.notes} WHERE name = $1 FOR UPDATE"
+
+
+class WaitingStatements:
+    """The statements that count the rows of one outbox.
+
+    Args:
+        outbox: The outbox table.
+        letters: The table of dead letters.
+
+    Attributes:
+        count: $1 where to stop counting.
+        spread: The lowest and the highest id.
+        oldest: $1 the outbox's name, $2 how many rows to look at. The age in seconds of the first row whose
+            key is not parked; if all these are parked, of the row behind them; nothing when there is none.
+    """
+
+    def __init__(self, outbox: TableName, letters: TableName) -> None:
         self.count = f"SELECT count(*) FROM (SELECT FROM {outbox} LIMIT $1) AS sample"
         self.spread = f"SELECT min(id), max(id) FROM {outbox}"
         self.oldest = f"""

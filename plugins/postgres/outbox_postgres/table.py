@@ -14,27 +14,29 @@ from outbox_sdk import (
     Advanced,
     Batch,
     Changed,
-    Condition,
+    ColumnIs,
     Fence,
     MarkedRecord,
     Origin,
     Poison,
     TransactionalLane,
 )
-from outbox_sdk.fence import lost_token, perhaps_renamed, token_step, unexpected_token
+from outbox_sdk.fence import lost_token, token_step, unexpected_token
+from outbox_sdk.portable.notes import ensure_identity, random_identity
+from outbox_sdk.portable.parking import Parking
+from outbox_sdk.portable.rows import storable
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
-from outbox_postgres.data_source import DataSource
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
 from outbox_postgres.marking import Marking, Wanted
+from outbox_postgres.parking_statements import ParkingStatements
 from outbox_postgres.releasing import Releasing
 from outbox_postgres.session import Session
 from outbox_postgres.sources import sources
-from outbox_postgres.sql_ascii import stored
 from outbox_postgres.starts import Starts
-from outbox_postgres.view import PostgresView, digits
+from outbox_postgres.view import PostgresView
 
 log = logging.getLogger("outbox.postgres")
 
@@ -50,37 +52,33 @@ class PostgresTable(PostgresView):
 
     def __init__(
         self,
-        connection: psycopg.Connection[Any],
-        source: DataSource,
+        session: Session,
         layout: Layout,
-        eligible: Sequence[Condition],
+        eligible: Sequence[ColumnIs],
         *,
-        prepare: bool,
         intake: PostgresIntake | None = None,
         origin: Origin | None = None,
     ) -> None:
-        session = Session(connection, source, prepare=prepare)
         super().__init__(session, layout, intake=intake, origin=origin)
-        self._connection = connection
+        self._connection = session.connection
+        self._fencing = statements.Statements(layout.tables)
+        self._parks = ParkingStatements(layout.tables, binary=layout.binary)
         taken_from = sources(layout.outbox, eligible, layout.indexed)
         self._starts = starts = Starts(session, layout, taken_from[0])
         self._marks = Marking(session, layout, starts, taken_from)
         self._batches = Batches(session, layout, starts, taken_from)
-        self._releasing = Releasing(session, layout, self._sql)
+        self._releasing = Releasing(session, layout, self._fencing)
         self._sourced = bool(eligible)
-        self._intake = intake
+        self._taken_in = intake
 
     def identity(self) -> str:
         """Returns the outbox's identity; the first call creates it."""
-        while (known := self._known()) is None:
-            with self._session.translated("draw the outbox's identity"):
-                self._session.execute(self._sql.identify, (self._layout.name,))
-        return known
+        return ensure_identity(self._session, self._sql, self._layout.name)
 
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
-        self._known()
-        with self._session.translated("raise the fence's token"):
+        self.identity()
+        with self._numbered.translated("raise the fence's token"):
             try:
                 return self._raise(lanes, holder, expected)
             except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled):
@@ -88,21 +86,15 @@ class PostgresTable(PostgresView):
                     raise
             return self._raise(lanes, holder, expected)
 
-    def _known(self) -> str | None:
-        """Returns the outbox's identity, if there is one; raises if it may have been renamed."""
-        known = self.known_identity()
-        if known is None and (former := self._session.fetch(self._sql.noted, (), "look at the fence")):
-            layout, names = self._layout, [row[0] for row in former]
-            raise perhaps_renamed(layout.name, names, layout.fence, layout.dead_letters)
-        return known
-
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
         """Starts a lane: raises its epoch."""
-        rows = self._session.fetch(self._sql.enter, (self._layout.name, lane, lanes, token), "enter a lane")
+        rows = self._numbered.rows(
+            self._fencing.enter, (self._layout.name, lane, lanes, token), "enter a lane"
+        )
         if not rows:
             raise lost_token(lane, lanes, token)
-        attempt, identity = rows[0]
-        return Fence(lane, lanes, token, attempt, digits(identity))
+        epoch, identity = rows[0]
+        return Fence(lane, lanes, token, epoch, identity)
 
     def mark(  # noqa: PLR0917 - the contract's
         self,
@@ -152,7 +144,9 @@ class PostgresTable(PostgresView):
         """Stores durably that the lane publishes in transactions and how, or that it no longer does."""
         doing = "note who publishes in transactions"
         note = (noted.lanes, noted.sender, noted.location) if noted else (0, "", "")
-        if not self._session.fetch(self._sql.set_transactional, (*self._layout.held(fence), *note), doing):
+        if not self._numbered.rows(
+            self._fencing.set_transactional, (*self._layout.held(fence), *note), doing
+        ):
             raise fence.lost()
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
@@ -174,55 +168,63 @@ class PostgresTable(PostgresView):
         """
         self._starts.released()
         heads = [poison.id for poison in poisons]
-        reasons = [stored(self._connection, poison.reason) for poison in poisons]
+        reasons = [storable(poison.reason, self._session.encoding) for poison in poisons]
         poisonous = (heads, reasons, [poison.attempts for poison in poisons])
-        id_conflicts = self._session.fetch(
-            self._parking.id_conflicts, (self._layout.name, heads, leader_id), "park"
+        id_conflicts = self._numbered.rows(
+            self._parks.id_conflicts, (self._layout.name, heads, leader_id), "park"
         )
         if not id_conflicts:
             return self._park(fence, leader_id, ids, poisonous)
-        with self._session.translated("park"), self._connection.transaction():
+        with self._numbered.translated("park"), self._connection.transaction():
             # Before the fence, as a release does: those who lock both lock them in one order.
-            self._session.execute(statements.FENCE_LOCK, (self._layout.name,))
-            self._session.execute(
-                self._parking.move_conflicts, (self._layout.name, [row[0] for row in id_conflicts])
+            self._numbered.send(self._fencing.hold_note, (self._layout.name,))
+            self._numbered.send(
+                self._parks.move_conflicts, (self._layout.name, [row[0] for row in id_conflicts])
             )
             return self._park(fence, leader_id, ids, poisonous)
 
     def forget_skipped(self, age: float, limit: int) -> int:
         """Deletes dead letters that were skipped long ago."""
-        doing = "delete skipped dead letters"
-        return len(self._session.fetch(self._parking.forget_skipped, (self._layout.name, age, limit), doing))
+        with self._session.transaction("delete skipped dead letters"):
+            return Parking(self._session, self._sql, self._layout.name).forget_skipped(age, limit)
 
-    def heartbeat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
+    def heartbeat(self, fence: Fence, metrics: Mapping[str, Any]) -> None:
         """Writes the lane's metrics."""
-        if not self._session.fetch(
-            self._sql.heartbeat, (*self._layout.held(fence), json.dumps(dict(reading))), "write a heartbeat"
+        if not self._numbered.rows(
+            self._fencing.heartbeat,
+            (*self._layout.held(fence), json.dumps(dict(metrics))),
+            "write a heartbeat",
         ):
             raise fence.lost()
 
     def begin_takeover(self, cluster: int, reason: str) -> bool:
         """Stores durably that a takeover has begun."""
-        return self._clusters.begin(cluster, reason)
+        return self._takeovers.begin(cluster, reason)
 
     def end_takeover(self, cluster: int) -> bool:
         """Stores durably that a takeover has ended."""
-        return self._clusters.end(cluster)
+        return self._takeovers.end(cluster)
+
+    def _write(self, statement: str, fence: Fence, doing: str, *values: object) -> None:
+        if not self._numbered.rows(statement, (*self._layout.held(fence), *values), doing):
+            raise fence.lost()
 
     def _raise(self, lanes: int, holder: str, expected: int | None) -> int:
         with self._connection.transaction():
-            # Serializes bumps even while there is no row to lock; rows alone would let two first
-            # leaders read the same maximum.
-            self._session.execute(statements.FENCE_LOCK, (self._layout.name,))
-            parameters = (self._layout.name, lanes, stored(self._connection, holder), token_step(), expected)
-            rows = self._session.execute(self._sql.bump, parameters).fetchall()
+            # Serializes bumps even while there are no lanes; their rows alone would let two first leaders
+            # read the same maximum.
+            self._numbered.send(self._fencing.hold_note, (self._layout.name,))
+            identities = [random_identity() for _ in range(lanes)]
+            stored = storable(holder, self._session.encoding)
+            parameters = (self._layout.name, lanes, stored, token_step(), expected, identities)
+            rows = self._numbered.send(self._fencing.bump, parameters).fetchall()
             if not rows:
                 raise unexpected_token(expected)
         return int(rows[0][0])
 
     def _end_stalled(self) -> bool:
         # The bump ends these leaders in any case.
-        ended = self._session.execute(
+        ended = self._numbered.send(
             statements.END_STALLED, (str(self._layout.fence), STALLED_AFTER)
         ).fetchall()
         for pid, application, address, _ in ended:
@@ -235,8 +237,8 @@ class PostgresTable(PostgresView):
 
     def _take_in(self, fence: Fence, limit: int) -> None:
         # One lane does it for all lanes, so that the rows keep their order.
-        if self._intake and fence.lane == 0:
-            self._intake.take(self._layout.held(fence), limit * fence.lanes)
+        if self._taken_in and fence.lane == 0:
+            self._taken_in.take(self._layout.held(fence), limit * fence.lanes)
 
     def _park(
         self,
@@ -245,12 +247,12 @@ class PostgresTable(PostgresView):
         ids: Sequence[int],
         poisonous: tuple[object, ...],
     ) -> Changed:
-        parking, layout = self._parking, self._layout
+        parking, layout = self._parks, self._layout
         if leader_id:
             sql = (parking.park, parking.park_free)
             return self._releasing.change(sql, fence, leader_id, ids, "park", *poisonous)
         parameters = (*layout.held(fence), None, "{}", *poisonous)
-        rows = self._session.fetch(parking.park_unmarked, parameters, "park")
+        rows = self._numbered.rows(parking.park_unmarked, parameters, "park")
         if not rows:
             raise fence.lost()
         return Changed(int(rows[0][0]))

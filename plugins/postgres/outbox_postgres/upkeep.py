@@ -55,7 +55,7 @@ LIMIT 1
 def read_upkeep(session: Session, layout: Layout) -> Upkeep:
     """Returns what the server tells everybody, and what only this user may see."""
     doing = "look for dead rows"
-    [(dead, vacuumed, visible)] = session.fetch(DEAD_ROWS, (layout.oid,), doing)
-    oldest = session.fetch(OLDEST_SNAPSHOT, (), doing)
+    [(dead, vacuumed, visible)] = session.rows(DEAD_ROWS, (layout.oid,), doing)
+    oldest = session.rows(OLDEST_SNAPSHOT, (), doing)
     snapshot = OldSnapshot(*oldest[0]) if oldest else None
     return Upkeep(dead, vacuumed=vacuumed, snapshot=snapshot, visible=visible)

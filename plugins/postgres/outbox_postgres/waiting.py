@@ -20,13 +20,12 @@ class WaitingRows:
     Args:
         session: The connection.
         layout: The outbox as found.
-        sql: Its statements.
     """
 
-    def __init__(self, session: Session, layout: Layout, sql: statements.Statements) -> None:
+    def __init__(self, session: Session, layout: Layout) -> None:
         self._session = session
         self._layout = layout
-        self._sql = sql
+        self._sql = statements.WaitingStatements(layout.outbox, layout.dead_letters)
 
     def backlog(self, to_take_in: int) -> Backlog:
         """Returns how many records wait: counted up to ``MAX_COUNTED``, estimated beyond.
@@ -38,18 +37,18 @@ class WaitingRows:
             to_take_in: How many rows an intake has yet to take in.
         """
         doing = "read the backlog"
-        count = self._session.fetch(self._sql.count, (MAX_COUNTED + 1,), doing)[0][0]
-        rows = self._session.fetch(self._sql.oldest, (self._layout.name, MAX_PASSED), doing)
+        count = self._session.rows(self._sql.count, (MAX_COUNTED + 1,), doing)[0][0]
+        rows = self._session.rows(self._sql.oldest, (self._layout.name, MAX_PASSED), doing)
         return Backlog.of(count, to_take_in, rows[0][0] if rows else None, self._estimate)
 
     def _estimate(self) -> int:
         doing = "estimate the backlog"
-        first, last = self._session.fetch(self._sql.spread, (), doing)[0]
+        first, last = self._session.rows(self._sql.spread, (), doing)[0]
         if first is None:
             return 0
         # The table cannot have more rows than there are ids between the first and the last.
         spread = int(last) - int(first) + 1
-        known = self._session.fetch(statements.ESTIMATE, (self._layout.oid,), doing)[0][0]
+        known = self._session.rows(statements.ESTIMATE, (self._layout.oid,), doing)[0][0]
         if spread > IDS_OF_CLUSTER:
             return known or 0  # between the ids of several clusters there is nothing
         return min(known or spread, spread)

@@ -10,6 +10,7 @@ from typing import Any
 
 import outbox_postgres
 import psycopg
+from outbox_sdk import portable
 
 TYPES = ("text", "character varying", "integer", "bigint", "oid", "timestamp with time zone")
 """The types that overloads combine: those of our arguments, and those that literals have."""
@@ -71,7 +72,9 @@ class HostileSchema:
 
     def _functions(self) -> Iterable[str]:
         source = "".join(
-            path.read_text(encoding="utf-8") for path in Path(outbox_postgres.__file__).parent.glob("*.py")
+            path.read_text(encoding="utf-8")
+            for module in (outbox_postgres, portable)
+            for path in Path(str(module.__file__)).parent.glob("*.py")
         )
         used = sorted(set(re.findall(r"\b([a-z_0-9]+)\(", source)))
         own = [(name, tuple(types)) for name, types in self._admin.execute(_SIGNATURES, (used,))]

@@ -14,12 +14,19 @@ import pytest
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.table import PostgresTable
-from outbox_sdk import UNBOUNDED, Advanced, Batch, Condition, Fence, MarkedRecord, Poison
+from outbox_sdk import UNBOUNDED, Advanced, Batch, ColumnIs, Fence, MarkedRecord, Poison
 
 INSERT = """
 INSERT INTO {table} (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
 VALUES (now(), 'orders', %s, %s, %s, %s) RETURNING id
 """
+
+
+BESIDE = [
+    f"outbox_{suffix}"
+    for suffix in ("fence", "fence_notes", "fence_lease", "fence_members", "dead_letters", "journal")
+]
+"""The tables beside an outbox, in the order in which they are created."""
 
 
 def ask(connection: psycopg.Connection[Any], question: str, *parameters: object) -> Any:
@@ -53,7 +60,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def waits(outbox: Outbox, at: PostgresTable | PostgresDeadLetters) -> bool:
     """Tells whether a connection waits for a lock."""
-    pid = at._connection.info.backend_pid
+    pid = at._session.connection.info.backend_pid
     row = outbox.admin.execute(
         "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", (pid,)
     ).fetchone()
@@ -88,11 +95,11 @@ class Outbox:
         self._stack.callback(letters.close)
         return letters
 
-    def lead(self, lane: int = 0, lanes: int = 1, eligible: Sequence[Condition] = ()) -> Hand:
+    def lead(self, lane: int = 0, lanes: int = 1, eligible: Sequence[ColumnIs] = ()) -> Hand:
         table = self.connect(eligible=eligible)
         return Hand(table, table.enter(lane, lanes, table.bump(lanes, "test")))
 
-    def lead_batches(self, lanes: int = 1, eligible: Sequence[Condition] = ()) -> list[BatchHand]:
+    def lead_batches(self, lanes: int = 1, eligible: Sequence[ColumnIs] = ()) -> list[BatchHand]:
         """Leads every lane; each hand has its own connection."""
         table = self.connect()
         token = table.bump(lanes, "test")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from outbox_sdk import AccessDenied, Batch, ColumnIs, DriverError, LeadershipLost, MarkedRecord, OlderThan
+from outbox_sdk import AccessDenied, Batch, ColumnIs, DriverError, LeadershipLost, MarkedRecord
 
 from .outbox_hands import BatchHand, MakeOutbox, Outbox, ask, until, waits
 
@@ -39,7 +39,8 @@ def test_only_eligible_rows_are_selected(outbox: Outbox) -> None:
 
 def test_rows_that_become_old_enough_during_a_selection_are_all_deleted_or_all_left(outbox: Outbox) -> None:
     """Rows with lower ids and later times than others become eligible one after the other."""
-    table = outbox.connect(eligible=[OlderThan(1)])
+    outbox.admin.execute("ALTER TABLE outbox ADD COLUMN cluster TEXT NOT NULL DEFAULT 'eu'")
+    table = outbox.connect(eligible=[ColumnIs("cluster", "eu", 1.0)])
     hand = BatchHand(table, table.enter(0, 1, table.bump(1, "test")))
     outbox.admin.execute(
         "INSERT INTO outbox (create_time, kafka_topic, kafka_key) "
@@ -223,7 +224,8 @@ def test_what_the_user_must_be_allowed_to_do(
     name, dsn = user
     outbox.admin.execute(
         f"GRANT SELECT, DELETE, UPDATE (leader_id) ON outbox TO {name}; "
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_fence, outbox_dead_letters TO {name}"
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_fence, outbox_fence_notes, outbox_dead_letters"
+        f" TO {name}"
     )
     (lane,) = make_outbox(dsn, lock_timeout=0.1).lead_batches()
     first, _ = lane.batch(1)

@@ -131,7 +131,8 @@ def test_a_user_without_rights(outbox: Outbox, make_outbox: MakeOutbox) -> None:
     try:
         found = troubles(make_outbox(make_conninfo(outbox.dsn, user=name, password="s3cret")))
         assert set(found) == {
-                "row security", "fence table", "dead-letter table", "old transactions", "record ids"
+                "row security", "fence table", "table of notes", "dead-letter table", "old transactions",
+                "record ids",
             }  # fmt: skip
         assert 'GRANT SELECT, INSERT, UPDATE ON "public"."outbox_fence"' in found["fence table"]
         assert "GRANT SELECT, INSERT, UPDATE, DELETE" in found["dead-letter table"]

@@ -133,7 +133,7 @@ def test_a_user_who_may_not_look_at_the_sequence(box: Outbox, make_outbox: MakeO
     name = f"reader_{uuid4().hex[:8]}"
     box.admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 's3cret'")
     box.admin.execute(f"GRANT SELECT, UPDATE, DELETE ON outbox TO {name}")
-    box.admin.execute(f"GRANT ALL ON outbox_fence, outbox_dead_letters TO {name}")
+    box.admin.execute(f"GRANT ALL ON outbox_fence, outbox_fence_notes, outbox_dead_letters TO {name}")
     box.admin.execute(f"GRANT pg_read_all_stats TO {name}")
     try:
         dsn = make_conninfo(box.dsn, user=name, password="s3cret")

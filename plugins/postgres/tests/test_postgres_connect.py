@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from outbox_sdk import OLDEST, SCHEMA, AccessDenied, ColumnIs, DriverError, Schema
 
-from .outbox_hands import MakeOutbox, Outbox, ask
+from .outbox_hands import BESIDE, MakeOutbox, Outbox, ask
 from .ways import WAYS
 
 
@@ -22,7 +22,8 @@ def refusal(box: Outbox, **how: Any) -> DriverError:
 def test_creates_what_is_missing_and_leaves_the_rest_alone(outbox: Outbox, make_outbox: MakeOutbox) -> None:
     assert outbox.dialect.create() == []
     other = make_outbox(table="second", fence_table="second_fence", dead_letter_table="second_letters")
-    assert other.dialect.create() == ["second", "second_fence", "second_letters"]
+    beside = ["second_fence", "second_fence_notes", "second_fence_lease", "second_fence_members"]
+    assert other.dialect.create() == ["second", *beside, "second_letters"]
     other.admin.execute("DROP TABLE second_fence, second_letters")
     other.write()
     assert other.dialect.create() == ["second_fence", "second_letters"]
@@ -43,12 +44,7 @@ def test_several_processes_create_at_the_same_moment(make_outbox: MakeOutbox) ->
     boxes = [make_outbox() for _ in range(6)]
     with ThreadPoolExecutor(6) as pool:
         created = list(pool.map(lambda box: box.dialect.create(), boxes))
-    assert sorted(itertools.chain(*created)) == [
-        "outbox",
-        "outbox_dead_letters",
-        "outbox_fence",
-        "outbox_journal",
-    ]
+    assert sorted(itertools.chain(*created)) == sorted(["outbox", *BESIDE])
 
 
 TABLES = """
@@ -74,13 +70,11 @@ def test_connecting_creates_nothing_and_says_what_does(outbox: Outbox, way: str,
 
 
 def test_an_outbox_of_goharvest_needs_init_and_nothing_else(outbox: Outbox) -> None:
-    outbox.admin.execute(
-        "DROP TABLE outbox_fence, outbox_dead_letters, outbox_journal; DROP SEQUENCE outbox_lease"
-    )
+    outbox.admin.execute(f"DROP TABLE {', '.join(BESIDE)}; DROP SEQUENCE outbox_lease".encode())
     outbox.fill(2)
     with pytest.raises(DriverError, match="there is no fence table"):
         outbox.dialect.migrations()
-    assert outbox.dialect.create() == ["outbox_fence", "outbox_dead_letters", "outbox_journal"]
+    assert outbox.dialect.create() == BESIDE
     assert outbox.dialect.migrations() == []
     assert outbox.dialect.schema() == Schema(SCHEMA, OLDEST)
     assert len(outbox.lead().mark()) == 2
@@ -171,7 +165,7 @@ def test_a_read_only_user_is_told_what_to_grant(
     error = refusal(make_outbox(dsn))
     assert f'GRANT SELECT, INSERT, UPDATE ON "public"."outbox_fence" TO "{name}"' in str(error)
     assert f'GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."outbox_dead_letters" TO "{name}"' in str(error)
-    outbox.admin.execute(f"GRANT SELECT, INSERT, UPDATE ON outbox_fence TO {name}")
+    outbox.admin.execute(f"GRANT SELECT, INSERT, UPDATE ON outbox_fence, outbox_fence_notes TO {name}")
     outbox.admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_dead_letters TO {name}")
     outbox.fill(2)
     hand = make_outbox(dsn).lead()
@@ -183,9 +177,9 @@ def test_who_may_not_create_is_told_what_to_run(
 ) -> None:
     _, dsn = user
     outbox.admin.execute("REVOKE CREATE ON SCHEMA public FROM public")
-    with pytest.raises(AccessDenied, match="let somebody who may run: CREATE TABLE") as caught:
+    with pytest.raises(AccessDenied, match="let somebody who may run this: CREATE TABLE") as caught:
         make_outbox(dsn, table="third").dialect.create()
-    outbox.admin.execute(str(caught.value).split("may run: ")[1].encode())
+    outbox.admin.execute(str(caught.value).split("may run this: ")[1].encode())
     third = make_outbox(table="third")
     assert third.dialect.create() == []
     assert third.dialect.migrations() == []
@@ -193,12 +187,12 @@ def test_who_may_not_create_is_told_what_to_run(
 
 def test_another_table_in_the_place_of_the_fence(outbox: Outbox) -> None:
     outbox.admin.execute("DROP TABLE outbox_fence; CREATE TABLE outbox_fence (name text, lane int)")
-    assert 'fence table "public"."outbox_fence" lacks the columns attempt, beat' in str(refusal(outbox))
+    assert 'fence table "public"."outbox_fence" lacks the columns epoch, heartbeat_at' in str(refusal(outbox))
 
 
 def test_another_table_in_the_place_of_the_dead_letters(outbox: Outbox) -> None:
     outbox.admin.execute("DROP TABLE outbox_dead_letters; CREATE TABLE outbox_dead_letters (name text)")
-    assert "lacks the columns attempts, fate" in str(refusal(outbox))
+    assert "lacks the columns attempts, id" in str(refusal(outbox))
     assert "set deadLetterTable to another name" in str(refusal(outbox))
 
 

@@ -148,7 +148,8 @@ def test_redriving_needs_the_right_to_insert(
     name = f"reader_{uuid4().hex[:8]}"
     outbox.admin.execute(
         f"CREATE ROLE {name} LOGIN PASSWORD 's3cret'; GRANT SELECT, UPDATE, DELETE ON outbox TO {name};"
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_fence, outbox_dead_letters TO {name}"
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_fence, outbox_fence_notes, outbox_dead_letters"
+        f" TO {name}"
     )
     try:
         theirs = make_outbox(make_conninfo(outbox.dsn, user=name, password="s3cret")).dead_letters()

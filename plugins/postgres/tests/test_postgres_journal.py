@@ -22,7 +22,7 @@ FROM generate_series(1, 10000) AS i, unnest(ARRAY['public.outbox', 'public.other
 """
 
 
-@pytest.fixture(params=["LATIN1", "SQL_ASCII"])
+@pytest.fixture(params=["LATIN1", "EUC_JP"])
 def narrow(
     request: pytest.FixtureRequest, postgres_server: Postgres, make_outbox: MakeOutbox
 ) -> Iterator[Outbox]:
@@ -54,9 +54,10 @@ def test_the_last_entries_are_read_through_the_index(outbox: Outbox) -> None:
     outbox.admin.execute("ANALYZE outbox_journal")
     with closing(outbox.dialect.journal()) as journal:
         assert len(journal.entries(1000)) == 1000
-        rows = journal._connection.execute(f"EXPLAIN {journal._entries}", (journal._name, 10)).fetchall()
+        with journal._session.transaction("explain"):
+            rows = journal._session.fetch(f"EXPLAIN {journal._sql.entries}", name=journal._name, limit=10)
     plan = " ".join(row[0] for row in rows)
-    assert "Index Scan Backward using outbox_journal_begun" in plan
+    assert "Index Scan Backward using outbox_journal_name_begun_id" in plan
     assert "Sort" not in plan
 
 
@@ -85,8 +86,7 @@ def test_who_lacks_a_privilege_is_told_which(
     with closing(reader.dialect.journal()) as journal:
         journal.end(journal.begin(Deed("clerk", "http", "retry")), "refused")
     outbox.admin.execute("DROP TABLE outbox_journal")
-    outbox.admin.execute("UPDATE outbox_fence SET token = 2 WHERE lane = -4")
-    with pytest.raises(DriverError, match=r"there is no journal table .*: run 'outbox migrate'"):
+    with pytest.raises(DriverError, match=r"there is no journal table .*: run 'outbox init'"):
         reader.dialect.journal(read_only=True)
     assert ask(outbox.admin, "SELECT to_regclass('outbox_journal')") is None
 

@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 from .outbox_hands import Outbox, until
 
 RENEWALS = 500
-ROW = "name = 'public.outbox' AND lane = -2"
+ROW = "name = 'public.outbox'"
 FOR_A_MINUTE = "SELECT setval('outbox_lease', (extract(epoch FROM clock_timestamp()) * 1000)::bigint + 60000)"
 
 Open = Callable[..., PostgresLease]
@@ -59,16 +59,14 @@ def test_renewals_leave_no_row_version_while_a_snapshot_is_held_open(
     leader.take("leader", 60)
     with psycopg.connect(outbox.dsn) as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        reader.execute("SELECT count(*) FROM outbox_fence")
-        where = f"SELECT ctid::text || xmin::text FROM outbox_fence WHERE {ROW}"
+        reader.execute("SELECT count(*) FROM outbox_fence_lease")
+        where = f"SELECT ctid::text || xmin::text FROM outbox_fence_lease WHERE {ROW}"
         before = column(outbox, where)
-        size = column(outbox, "SELECT pg_relation_size('outbox_fence') + pg_relation_size('outbox_lease')")
+        sizes = "SELECT pg_relation_size('outbox_fence_lease') + pg_relation_size('outbox_lease')"
+        size = column(outbox, sizes)
         assert {leader.take("leader", 60) for _ in range(RENEWALS)} == {number}
         assert column(outbox, where) == before, "the row has another version"
-        assert (
-            column(outbox, "SELECT pg_relation_size('outbox_fence') + pg_relation_size('outbox_lease')")
-            == size
-        )
+        assert column(outbox, sizes) == size
 
 
 def test_who_does_not_get_the_lease_writes_nothing_and_waits_for_no_lock(
@@ -77,7 +75,7 @@ def test_who_does_not_get_the_lease_writes_nothing_and_waits_for_no_lock(
     leader, standby = open_lease(), open_lease()
     leader.take("leader", 60)
     blocker = outbox.session()
-    blocker.execute(f"SELECT FROM outbox_fence WHERE {ROW} FOR UPDATE")
+    blocker.execute(f"SELECT FROM outbox_fence_lease WHERE {ROW} FOR UPDATE")
     next_transaction = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
     before = column(outbox, next_transaction)
     for _ in range(20):
@@ -90,7 +88,7 @@ def take_during_a_renewal(
 ) -> int | None:
     """Returns what a process gets that asks for a lease while another one renews it for a minute."""
     renewal = outbox.session()
-    renewal.execute(f"SELECT FROM outbox_fence WHERE {ROW} FOR NO KEY UPDATE")
+    renewal.execute(f"SELECT FROM outbox_fence_lease WHERE {ROW} FOR NO KEY UPDATE")
     taken = pool.submit(lease.take, "standby", seconds)
     until(lambda: column(outbox, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
     renewal.execute(FOR_A_MINUTE)
@@ -158,7 +156,7 @@ def test_a_former_holder_that_waits_behind_its_successor_does_not_renew(
     leader = open_lease()
     leader.take("leader", 0.001)
     successor = outbox.session()
-    successor.execute(f"UPDATE outbox_fence SET holder = 'successor', attempt = attempt + 1 WHERE {ROW}")
+    successor.execute(f"UPDATE outbox_fence_lease SET holder = 'successor', term = term + 1 WHERE {ROW}")
     renewed = pool.submit(leader.take, "leader", 60)
     until(lambda: column(outbox, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
     successor.execute(FOR_A_MINUTE)
@@ -207,7 +205,13 @@ def test_a_missing_sequence_and_a_missing_grant_are_told_with_their_cure(
     outbox: Outbox, open_lease: Open, user: tuple[str, str]
 ) -> None:
     name, dsn = user
-    for grant in ("outbox", "outbox_fence", "outbox_dead_letters"):
+    for grant in (
+        "outbox",
+        "outbox_fence",
+        "outbox_fence_notes",
+        "outbox_fence_lease",
+        "outbox_dead_letters",
+    ):
         outbox.admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {grant} TO {name}".encode())
     outbox.admin.execute("DROP SEQUENCE outbox_lease")
     with pytest.raises(DriverError, match=r'sequence "public"."outbox_lease".*: run .outbox init.'):

@@ -19,7 +19,7 @@ def test_a_mark_reads_the_parked_keys_once_whatever_their_number(
 ) -> None:
     outbox.fill(5000, keys=2500)
     outbox.admin.execute(
-        "INSERT INTO outbox_dead_letters (name, id, kafka_key, fate, reason, attempts, since) "
+        "INSERT INTO outbox_dead_letters (name, id, kafka_key, status, reason, attempts, since) "
         "SELECT 'public.outbox', i, 'k' || i, CASE WHEN i <= %s THEN 'parked' ELSE 'skipped' END, '', 1, "
         "now() FROM generate_series(1, 5000) AS i",
         (parked,),
@@ -94,7 +94,7 @@ def test_a_selection_reads_the_parked_keys_whatever_their_number_and_no_row_twic
 ) -> None:
     outbox.fill(5000, keys=5000)
     outbox.admin.execute(
-        "INSERT INTO outbox_dead_letters (name, id, kafka_key, fate, reason, attempts, since) "
+        "INSERT INTO outbox_dead_letters (name, id, kafka_key, status, reason, attempts, since) "
         "SELECT 'public.outbox', i, 'k' || i, 'parked', '', 1, now() FROM generate_series(1, 2000) AS i"
     )
     if analyzed:
@@ -137,5 +137,5 @@ def test_a_marked_row_stays_in_its_page(outbox: Outbox, hand: Hand, length: int)
 
 
 def test_a_session_that_lists_letters_plans_as_usual(outbox: Outbox) -> None:
-    assert ask(outbox.dead_letters()._connection, "SHOW enable_seqscan") == "on"
+    assert ask(outbox.dead_letters()._session.connection, "SHOW enable_seqscan") == "on"
     assert ask(outbox.connect()._connection, "SHOW enable_seqscan") == "off"

@@ -14,7 +14,7 @@ from outbox_sdk import DriverError, Intake, Level
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import Identifier
 
-from .outbox_hands import MakeOutbox, Outbox, ask
+from .outbox_hands import BESIDE, MakeOutbox, Outbox, ask
 
 ODD = 'We"ird, Schema'
 
@@ -44,9 +44,9 @@ def schema_of(box: Outbox, table: str = "outbox") -> list[str]:
 
 def test_init_creates_in_the_first_schema_that_exists(on_path: OnPath) -> None:
     box = on_path("nowhere,app,public", ["app"])
-    assert box.dialect.create() == ["outbox", "outbox_fence", "outbox_dead_letters", "outbox_journal"]
-    suffixes = ("", "_fence", "_dead_letters", "_journal")
-    assert [schema_of(box, f"outbox{suffix}") for suffix in suffixes] == [["app"]] * 4
+    assert box.dialect.create() == ["outbox", *BESIDE]
+    suffixes = [name.removeprefix("outbox") for name in ("outbox", *BESIDE)]
+    assert [schema_of(box, f"outbox{suffix}") for suffix in suffixes] == [["app"]] * 7
     assert box.connect().name == "app.outbox"
 
 
@@ -72,7 +72,7 @@ def test_of_two_tables_the_first_in_the_path_is_meant(on_path: OnPath) -> None:
 
 def test_names_of_schemas_may_need_quotes(on_path: OnPath) -> None:
     box = on_path('"We""ird, Schema",Mixed', [ODD, "Mixed"])
-    assert box.dialect.create() == ["outbox", "outbox_fence", "outbox_dead_letters", "outbox_journal"]
+    assert box.dialect.create() == ["outbox", *BESIDE]
     assert box.dialect.find_outboxes("*") == ["outbox"]
     box.write()
     hand = box.lead()
@@ -132,8 +132,9 @@ def test_every_session_of_ours_leaves_the_path_and_that_of_an_application_does_n
         closing(journal),
         closing(outbox.dialect.stash_connection()) as application,
     ):
-        ours = (outbox.connect(), outbox.dead_letters(), lease, members, journal)
-        assert {ask(each._connection, show) for each in ours} == {"pg_catalog, pg_temp"}
+        ours = [each._session.connection for each in (outbox.dead_letters(), members, journal)]
+        ours += [each._connection for each in (outbox.connect(), lease)]
+        assert {ask(each, show) for each in ours} == {"pg_catalog, pg_temp"}
         assert ask(application, show) == ask(outbox.admin, show) == '"$user", public'
     assert "VALUES (pg_catalog.clock_timestamp()," in insert("outbox").sql
 

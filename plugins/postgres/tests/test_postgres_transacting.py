@@ -15,7 +15,7 @@ def test_a_note_that_waited_for_a_bump_is_not_made(outbox: Outbox, pool: ThreadP
     lane = outbox.lead_batches()[0]
     blocker = outbox.session()
     blocker.execute("UPDATE outbox_fence SET token = token + 1")
-    note = pool.submit(lane.table.set_transactional, lane.fence, TransactionalLane(1))
+    note = pool.submit(lane.table.set_transactional, lane.fence, TransactionalLane(1, "sender", "place"))
     until(lambda: waits(outbox, lane.table))
     blocker.commit()
     with pytest.raises(LeadershipLost):
@@ -36,6 +36,6 @@ def test_notes_are_durable_even_where_the_server_is_not(make_outbox: MakeOutbox,
         "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see()"
     )
     lane.table.mark(lane.fence, uuid4(), 1)
-    lane.table.set_transactional(lane.fence, TransactionalLane(1))
+    lane.table.set_transactional(lane.fence, TransactionalLane(1, "sender", "place"))
     lane.table.set_transactional(lane.fence, None)
     assert outbox.admin.execute("SELECT how FROM seen").fetchall() == [("on",), ("on",)]

@@ -32,7 +32,7 @@ def watcher(make_outbox: MakeOutbox, outbox: Outbox, user: tuple[str, str]) -> O
     """The outbox as a user sees it who may read its tables, and nothing else."""
     name, dsn = user
     outbox.admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON outbox TO {name}")
-    for table in ("outbox_fence", "outbox_dead_letters"):
+    for table in ("outbox_fence", "outbox_fence_notes", "outbox_dead_letters"):
         outbox.admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {name}")
     outbox.admin.execute(f"GRANT USAGE ON SEQUENCE outbox_id_seq TO {name}")
     return make_outbox(dsn)
@@ -109,7 +109,7 @@ def test_prepared_transactions_and_slots(postgres_server: PostgresServer, make_o
 def test_select_alone_is_enough(make_outbox: MakeOutbox, outbox: Outbox, user: tuple[str, str]) -> None:
     name, dsn = user
     outbox.lead()
-    for table in ("outbox", "outbox_fence", "outbox_dead_letters"):
+    for table in ("outbox", "outbox_fence", "outbox_fence_notes", "outbox_dead_letters"):
         outbox.admin.execute(f"GRANT SELECT ON {table} TO {name}")
     hold(outbox, application_name="report")
     with closing(make_outbox(dsn).dialect.watch()) as view:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -14,6 +14,7 @@ from outbox_sdk import AccessDenied, Capability, ConfigError, Duration, Finding,
 from outbox_sdk.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions, Session, TableName
 from outbox_sdk.portable.check import check
 from outbox_sdk.portable.outboxes import TablePattern
+from outbox_sdk.portable.tables import Tables
 
 from outbox_sqlite.file_connection import FileConnection
 from outbox_sqlite.idiom import SqliteIdiom, lane, text
@@ -116,65 +117,34 @@ class SqliteDialect(PortableDialect):
         return sqlite3.connect(self.options.data_source, timeout=self.options.lock_timeout)
 
     def create(self) -> Sequence[str]:
-        """Creates the file, and in it outbox, fence and dead letters, where they do not exist."""
+        """Creates the file, and in it the tables, where they do not exist."""
         try:
             Path(self.options.data_source).touch()
         except OSError as error:
             raise AccessDenied(f"cannot create the {self.address}: {error.strerror}") from error
         return PortableDialect.create(self)
 
-    def create_statements(self) -> Mapping[TableName, Sequence[str]]:
-        """Returns the statements that create outbox, fence and dead letters, by table."""
-        options, quoted = self.options, self.idiom.quote_table
-        value = "BLOB" if options.binary else "TEXT"
-        now = self.idiom.now
-        outbox = f"""CREATE TABLE {quoted(options.outbox)} (
+    def outbox_statements(self, table: str) -> Sequence[str]:
+        """Returns the statement that creates the outbox."""
+        return [
+            f"""CREATE TABLE {table} (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    create_time TEXT NOT NULL DEFAULT ({now}),
+    create_time TEXT NOT NULL DEFAULT ({self.idiom.now}),
     kafka_topic TEXT NOT NULL,
     kafka_key TEXT NOT NULL,
-    kafka_value {value},
+    kafka_value {"BLOB" if self.options.binary else "TEXT"},
     kafka_header_keys TEXT,
     kafka_header_values TEXT,
     leader_id TEXT
 )"""
-        fence = f"""CREATE TABLE {quoted(options.fence)} (
-    name TEXT NOT NULL,
-    lane INTEGER NOT NULL,
-    lanes INTEGER NOT NULL,
-    token INTEGER NOT NULL,
-    attempt INTEGER NOT NULL,
-    holder TEXT NOT NULL,
-    since TEXT NOT NULL,
-    beat TEXT,
-    reading TEXT NOT NULL,
-    transacting INTEGER NOT NULL,
-    identity TEXT NOT NULL,
-    sender TEXT,
-    marker_place TEXT,
-    PRIMARY KEY (name, lane)
-)"""
-        letters = f"""CREATE TABLE {quoted(options.dead_letters)} (
-    name TEXT NOT NULL,
-    id INTEGER NOT NULL,
-    kafka_topic TEXT,
-    kafka_key TEXT,
-    kafka_value BLOB,
-    kafka_header_keys TEXT,
-    kafka_header_values TEXT,
-    fate TEXT NOT NULL CHECK (fate IN ('parked', 'skipped')),
-    reason TEXT NOT NULL,
-    attempts INTEGER NOT NULL,
-    since TEXT NOT NULL,
-    PRIMARY KEY (name, id)
-)"""
-        return {options.outbox: [outbox], options.fence: [fence], options.dead_letters: [letters]}
+        ]
 
-    def canonical_name(self, session: Session) -> TableName:
-        """Returns the outbox's name in the case that it was created with."""
+    def names(self, session: Session) -> Tables:
+        """Returns the tables' names; that of the outbox in the case that it was created with."""
         named = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = {table} COLLATE NOCASE"
         rows = session.query("ask for the outbox's name", named, table=self.options.outbox.table)
-        return TableName("", rows[0][0]) if rows else self.options.outbox
+        tables = self.options.tables
+        return tables._replace(outbox=TableName("", rows[0][0])) if rows else tables
 
     def check(self) -> Sequence[Finding]:
         """Looks at everything that could be wrong with the database side; never raises."""

@@ -106,7 +106,7 @@ class SqliteIdiom(Idiom):
         return column
 
     def from_utf8(self, column: str, *, binary: bool) -> str:
-        """Writes a dead letter's value; an earlier version stored text as bytes there."""
+        """Writes a dead letter's value, whose bytes may be those of a text."""
         return column if binary else f"CAST({column} AS TEXT)"
 
     def set_default(self, table: TableName, column: str, default: str) -> str:  # noqa: ARG002 - the idiom's

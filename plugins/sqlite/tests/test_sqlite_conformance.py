@@ -18,5 +18,5 @@ class TestSqlite(DialectConformance):
             options,
             bytes_values={"value_type": "bytes"},
             restart=restart,
-            lease_ahead="strftime('%Y-%m-%d %H:%M:%f', since, '+1 hour')",
+            lease_ahead="strftime('%Y-%m-%d %H:%M:%f', renewed_at, '+1 hour')",
         )

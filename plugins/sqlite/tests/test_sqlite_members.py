@@ -28,22 +28,18 @@ def members(dialect: SqliteDialect) -> Iterator[PortableMembers]:
     connected.close()
 
 
-def rows(dialect: SqliteDialect) -> list[tuple[str, int]]:
+def rows(dialect: SqliteDialect) -> list[tuple[str, int | None]]:
     with closing(sqlite3.connect(dialect.options.data_source)) as connection:
-        return connection.execute(
-            "SELECT name, token FROM outbox_fence WHERE lane = -3 ORDER BY 1"
-        ).fetchall()
+        return connection.execute("SELECT member, leads FROM outbox_fence_members ORDER BY 1").fetchall()
 
 
-def test_the_fence_has_a_row_for_as_many_as_were_alive_at_a_time(
-    dialect: SqliteDialect, members: Members
-) -> None:
+def test_there_is_a_row_for_as_many_as_were_alive_at_a_time(dialect: SqliteDialect, members: Members) -> None:
     for restart in range(4):
         for number in range(3):
             members.note("group", f"{restart} {number}", number, 60)
         for number in range(3):
             members.leave(f"{restart} {number}")
-    assert rows(dialect) == [(f"3 {number}", -1) for number in range(3)]
+    assert rows(dialect) == [(f"3 {number}", None) for number in range(3)]
 
 
 def test_who_is_silent_for_ten_times_as_long_loses_its_row_and_may_return(

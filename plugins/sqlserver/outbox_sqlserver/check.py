@@ -37,6 +37,7 @@ _VERIFY = (
 PRIVILEGES = {
     "outbox": ("SELECT", "UPDATE", "DELETE"),
     "fence": ("SELECT", "INSERT", "UPDATE"),
+    "notes": ("SELECT", "INSERT", "UPDATE"),
     "dead_letters": ("SELECT", "INSERT", "UPDATE", "DELETE"),
 }
 
@@ -93,7 +94,7 @@ def _database(session: Session) -> Iterator[Finding]:
 def _privileges(session: Session, options: SqlServerOptions) -> Finding:
     missing = []
     for kind, wanted in PRIVILEGES.items():
-        table = session.idiom.quote_table(getattr(options, kind))
+        table = session.idiom.quote_table(getattr(options.tables, kind))
         for privilege in wanted:
             asked = {"table": table, "privilege": privilege}
             # Null means that there is no such table, which another finding reports.

@@ -1,20 +1,16 @@
-"""The tables of an outbox in SQL Server."""
+"""The outbox in SQL Server, and how its tables are created once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from outbox_sdk.portable import Idiom, TableName
-from outbox_sdk.portable.columns import SCHEMA_LANE
+from collections.abc import Sequence
 
 from outbox_sqlserver.idiom import BINARY, KEY_LENGTH
-from outbox_sqlserver.options import SqlServerOptions
 
 
-def tables(options: SqlServerOptions, idiom: Idiom) -> Mapping[TableName, Sequence[str]]:
-    """Returns the statements that create outbox, fence and dead letters, in this order, by table."""
-    value = "VARBINARY(MAX)" if options.binary else "NVARCHAR(MAX)"
-    outbox = f"""CREATE TABLE {idiom.quote_table(options.outbox)} (
+def outbox_statements(table: str, *, binary: bool) -> Sequence[str]:
+    """Returns the statements that create the outbox; ``table`` is quoted."""
+    value = "VARBINARY(MAX)" if binary else "NVARCHAR(MAX)"
+    outbox = f"""CREATE TABLE {table} (
     id BIGINT IDENTITY(1, 1) NOT NULL,
     create_time DATETIME2(6) NOT NULL DEFAULT SYSUTCDATETIME(),
     kafka_topic NVARCHAR(249) NOT NULL,
@@ -25,39 +21,8 @@ def tables(options: SqlServerOptions, idiom: Idiom) -> Mapping[TableName, Sequen
     leader_id UNIQUEIDENTIFIER,
     PRIMARY KEY (id)
 );
-{_no_escalation(idiom.quote_table(options.outbox))}"""
-    fence = f"""CREATE TABLE {idiom.quote_table(options.fence)} (
-    name NVARCHAR(300) COLLATE {BINARY} NOT NULL,
-    lane INT NOT NULL,
-    lanes INT NOT NULL,
-    token BIGINT NOT NULL,
-    attempt BIGINT NOT NULL,
-    holder NVARCHAR(2000) NOT NULL,
-    since DATETIME2(6) NOT NULL,
-    beat DATETIME2(6),
-    reading NVARCHAR(MAX) NOT NULL,
-    transacting INT NOT NULL,
-    {idiom.quote("identity")} NVARCHAR(64) NOT NULL,
-    sender {idiom.short_text_type},
-    marker_place {idiom.short_text_type},
-    PRIMARY KEY (name, lane)
-);
-{_no_escalation(idiom.quote_table(options.fence))}"""
-    letters = f"""CREATE TABLE {idiom.quote_table(options.dead_letters)} (
-    name NVARCHAR(300) COLLATE {BINARY} NOT NULL,
-    id BIGINT NOT NULL,
-    kafka_topic NVARCHAR(MAX),
-    kafka_key NVARCHAR({KEY_LENGTH}) COLLATE {BINARY},
-    kafka_value VARBINARY(MAX),
-    kafka_header_keys NVARCHAR(MAX),
-    kafka_header_values NVARCHAR(MAX),
-    fate NVARCHAR(10) NOT NULL CHECK (fate IN (N'parked', N'skipped')),
-    reason NVARCHAR(MAX) NOT NULL,
-    attempts INT NOT NULL,
-    since DATETIME2(6) NOT NULL,
-    PRIMARY KEY (name, id)
-)"""
-    return {options.outbox: [outbox], options.fence: [fence], options.dead_letters: [letters]}
+{_no_escalation(table)}"""
+    return [outbox]
 
 
 def guarded(table: str, statement: str) -> str:
@@ -66,16 +31,15 @@ def guarded(table: str, statement: str) -> str:
     return f"IF OBJECT_ID(N'{name}', N'U') IS NULL\nBEGIN\n{statement}\nEND"
 
 
-def noted_once(fence: str, name: str, statement: str) -> str:
-    """Returns the INSERT of a fence's row about the version, which does nothing if there is such a row.
+def noted_once(notes: str, name: str, statement: str) -> str:
+    """Returns the INSERT that notes the version, which does nothing if there is a row for the outbox.
 
     Args:
-        fence: The fence, quoted.
-        name: The name of the row, in SQL.
+        notes: The table of notes, quoted.
+        name: The outbox's name, in SQL.
         statement: The INSERT.
     """
-    there = f"SELECT 1 FROM {fence} WHERE name = {name} AND lane = {SCHEMA_LANE}"  # noqa: S608 - quoted
-    return f"IF NOT EXISTS ({there})\n{statement}"
+    return f"IF NOT EXISTS (SELECT 1 FROM {notes} WHERE name = {name})\n{statement}"  # noqa: S608 - quoted
 
 
 def _no_escalation(table: str) -> str:

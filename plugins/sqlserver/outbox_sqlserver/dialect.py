@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from outbox_sdk import Capability, Finding
 from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
-from outbox_sdk.portable.creation import first_note, note_name, table_statements
+from outbox_sdk.portable.creation import first_note
+from outbox_sdk.portable.tables import Tables
 
 from outbox_sqlserver.check import findings
-from outbox_sqlserver.ddl import guarded, noted_once, tables
+from outbox_sqlserver.ddl import guarded, noted_once, outbox_statements
 from outbox_sqlserver.idiom import SqlServerIdiom
 from outbox_sqlserver.options import SqlServerOptions
 from outbox_sqlserver.session import SqlServerSession
@@ -50,20 +51,20 @@ class SqlServerDialect(PortableDialect):
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create the tables that do not exist, and note their version."""
-        quoted = self.idiom.quote_table
-        tables = [guarded(quoted(table), "\n".join(table_statements(self, table))) for table in self.tables()]
-        fence = quoted(self.options.fence)
-        return [*tables, noted_once(fence, note_name(self), first_note(self))]
+        quoted, names = self.idiom.quote_table, self.options.tables
+        tables = [guarded(quoted(table), "\n".join(each)) for table, each in self.tables(names).items()]
+        notes, name = quoted(names.notes), self.idiom.known_as(names.outbox)
+        return [*tables, noted_once(notes, name, first_note(self))]
 
-    def create_statements(self) -> Mapping[TableName, Sequence[str]]:
-        """Returns the statements that create outbox, fence and dead letters, by table."""
-        return tables(self.options, self.idiom)
+    def outbox_statements(self, table: str) -> Sequence[str]:
+        """Returns the statements that create the outbox."""
+        return outbox_statements(table, binary=self.options.binary)
 
-    def canonical_name(self, session: Session) -> TableName:
-        """Returns the outbox's name with its schema, in the case that it was created with."""
-        table = self.options.outbox
+    def names(self, session: Session) -> Tables:
+        """Returns the tables' names; the outbox's with its schema, in the case that it was created with."""
+        tables, table = self.options.tables, self.options.outbox
         rows = session.query("ask for the outbox's name", _KNOWN, table=self.idiom.quote_table(table))
-        return TableName(*rows[0]) if rows and rows[0][0] else table
+        return tables._replace(outbox=TableName(*rows[0])) if rows and rows[0][0] else tables
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Checks version, encryption, isolation, durability, privileges and index."""

@@ -37,6 +37,9 @@ class SqlServerIdiom(Idiom):
     current_schema: ClassVar[str] = "SCHEMA_NAME()"
     user: ClassVar[str] = "SUSER_SNAME()"
     short_text_type: ClassVar[str] = "NVARCHAR(4000)"
+    long_text_type: ClassVar[str] = "NVARCHAR(MAX)"
+    bytes_type: ClassVar[str] = "VARBINARY(MAX)"
+    key_type: ClassVar[str] = f"NVARCHAR({KEY_LENGTH}) COLLATE {BINARY}"
     moment_type: ClassVar[str] = "DATETIME2(6)"
     indexes: ClassVar[str] = (
         "SELECT named.name, COL_NAME(indexed.object_id, indexed.column_id) FROM sys.index_columns AS indexed"
@@ -140,11 +143,11 @@ class SqlServerIdiom(Idiom):
         """Writes a text as a constant, of any characters."""
         return f"N{super().literal(text)}"
 
-    def known_as(self, table: TableName, prefix: str) -> str:
-        """Writes a text: ``prefix``, and a table's name with its schema."""
+    def known_as(self, table: TableName) -> str:
+        """Writes a text: a table's name with its schema."""
         if table.schema:
-            return super().known_as(table, prefix)
-        return f"{self.literal(prefix)} + {self.current_schema} + {self.literal('.' + table.table)}"
+            return super().known_as(table)
+        return f"{self.current_schema} + {self.literal('.' + table.table)}"
 
     def place(self, table: TableName) -> Mapping[str, object]:
         """Makes the parameter by which the database knows a table."""

@@ -159,7 +159,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, **replies: Any) -> dict[str, Any]:
 
 def test_the_check_judges_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checked(monkeypatch)
-    for subject in ("connection", "version", "isolation", "durability", "privileges", "fence"):
+    for subject in ("connection", "version", "isolation", "durability", "privileges", "fence table"):
         assert found[subject].level is Level.OK
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import sqlglot
-from outbox_sdk import ColumnIs, OlderThan, Origin
+from outbox_sdk import ColumnIs, Origin
 from outbox_sdk.portable.intake import extra_columns
+from outbox_sdk.portable.notes import schema_query
 from outbox_sdk.portable.origin_columns import OriginColumns
-from outbox_sdk.portable.schema_row import schema_query
 from outbox_sdk.portable.statements import UNCLAIMED, Statements
 from outbox_sdk.statement import Statement, Style
 from outbox_sqlserver import check, outbox_dialect
@@ -31,13 +31,13 @@ INDEXES = {"cluster_id": "by_cluster"}
 def statements() -> dict[str, str]:
     """Everything that is sent, by a name for it; braces are the SDK's way to write parameters."""
     idiom = SqlServerDialect.idiom
-    eligible = (ColumnIs("cluster_id", 1), ColumnIs("cluster_id", 2, 1.5, "arrived"), OlderThan(1.5))
-    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, eligible, indexes=INDEXES)
+    eligible = (ColumnIs("cluster_id", 1), ColumnIs("cluster_id", 2, 1.5, "arrived"))
+    made = Statements(idiom, OPTIONS.tables, eligible, indexes=INDEXES)
     session = SqlServerSession(FakeSqlServer(), idiom, "here")
     found = dict(portable_statements(made, LISTED_IDS, eligible))
     taken_in = intake_statements(session, OPTIONS.outbox, LISTED_IDS)
     found |= {f"intake {name}": sql for name, sql in taken_in.items()}
-    wide = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, extras=True)
+    wide = Statements(idiom, OPTIONS.tables, extras=True)
     found["choose with extras"] = wide.choose(2, (UNCLAIMED,), sized=True)
     insert = outbox_dialect().insert
     assert insert is not None
@@ -63,18 +63,18 @@ def test_the_ddl_is_parsed(value_type: str) -> None:
     dialect = SqlServerDialect(SqlServerOptions(value_type=value_type))
     *tables, noted = dialect.ddl()
     newline = "\n"
-    for (table, batch), guarded in zip(dialect.tables().items(), tables, strict=True):
+    for (table, batch), guarded in zip(dialect.tables(dialect.options.tables).items(), tables, strict=True):
         create = parsed(batch[0])
         assert isinstance(create, exp.Create)
         assert create.find(exp.Table) == exp.to_table(f"[{table}]", dialect="tsql")
         assert guarded == f"IF OBJECT_ID(N'[{table}]', N'U') IS NULL\nBEGIN\n{newline.join(batch)}\nEND"
     assert ("VARBINARY(MAX)" in dialect.ddl()[0]) == (value_type == "bytes")
     parsed(extra_columns("[outbox]")[0])
-    name = "N'schema:' + SCHEMA_NAME() + N'.outbox'"
+    name = "SCHEMA_NAME() + N'.outbox'"
     there, insert = noted.split("\n")
-    assert there == f"IF NOT EXISTS (SELECT 1 FROM [outbox_fence] WHERE name = {name} AND lane = -4)"
+    assert there == f"IF NOT EXISTS (SELECT 1 FROM [outbox_fence_notes] WHERE name = {name})"
     assert isinstance(parsed(insert), exp.Insert)
-    assert f"VALUES ({name}, -4" in insert
+    assert f"VALUES ({name}, 1" in insert
 
 
 def test_what_changes_rows_of_an_outbox_looks_them_up() -> None:
@@ -92,10 +92,6 @@ def test_rows_are_chosen_in_order_and_without_locks(name: str) -> None:
     (hinted,) = [each for each in tree.find_all(exp.Table) if each.args.get("hints")]
     assert "WITH (INDEX([by_cluster]))" in hinted.sql("tsql")
     assert tree.args["order"] is not None
-
-
-def test_by_age_alone_rows_are_read_in_the_order_of_ids_without_a_hint() -> None:
-    assert "WITH (INDEX" not in statements()["choose source 2"]
 
 
 def test_the_columns_of_several_clusters_are_added() -> None:

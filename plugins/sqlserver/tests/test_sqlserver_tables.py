@@ -30,7 +30,7 @@ def connect(
 ) -> tuple[FakeSqlServer, PortableTable]:
     fake = FakeSqlServer({**({HOLD: [(1,)]} if held else {}), **(replies or {})})
     session = SqlServerSession(fake, SqlServerDialect.idiom, "SQL Server")
-    return fake, PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters)
+    return fake, PortableTable(session, OPTIONS.tables)
 
 
 CHOOSE = r"^SELECT TOP"
@@ -45,7 +45,7 @@ def test_a_mark_holds_the_fence_reads_versions_and_claims_by_ids() -> None:
     assert fake.verbs == ["SELECT", "SELECT", "UPDATE", "commit"]
     (hold, held), (_, given), (_, claimed), _ = fake.log
     assert "FROM [outbox_fence] WITH (REPEATABLEREAD, ROWLOCK) WHERE name = @name" in hold
-    assert held == {"name": "outbox", "lane": 1, "lanes": 4, "token": 7, "attempt": 2}
+    assert held == {"name": "outbox", "lane": 1, "lanes": 4, "token": 7, "epoch": 2}
     assert (given["leader"], given["limit"]) == (leader, 30)
     assert (claimed["leader"], json.loads(claimed["ids"])) == (leader, [1, 2, 3])
     assert fake.cancelled == 0
@@ -139,25 +139,32 @@ def test_parking_keeps_the_head_as_bytes() -> None:
 @pytest.mark.parametrize("binary", [False, True])
 def test_redriving_stashes_what_the_table_holds(binary: bool) -> None:
     rows = [(5, "t", "k", b"v", None, None)]
-    fake = FakeSqlServer({HOLD: [(1,)], r"fate = @fate": rows, r"AND lane = -1$": [(-1,)]})
+    fake = FakeSqlServer({HOLD: [(1,)], r"status = @status": rows, r"^SELECT \[identity\]": [("abc",)]})
     session = SqlServerSession(fake, SqlServerDialect.idiom, "SQL Server")
-    letters = PortableDeadLetters(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, binary=binary)
+    letters = PortableDeadLetters(session, OPTIONS.tables, binary=binary)
     assert letters.redrive([5]) == [5]
     ((_, stashed),) = fake.sent("INSERT INTO [outbox] ")
     assert stashed["kafka_value"] == (b"v" if binary else "v")
 
 
 def test_a_bump_excludes_everybody_and_makes_lanes() -> None:
-    fake, table = connect({r"^SELECT \[identity\] FROM": [("abc",)], r"^SELECT lane, token": [(-1, 4)]})
+    fake, table = connect({r"^SELECT \[identity\] FROM": [("abc",)], r"^SELECT lane, token": [(0, 4)]})
     assert table.bump(2, "somebody") > 4
-    assert fake.verbs == ["SELECT", "commit", "SELECT", "SELECT", "INSERT", "INSERT", "UPDATE", "commit"]
+    assert fake.verbs == ["SELECT", "commit", "SELECT", "SELECT", "INSERT", "UPDATE", "commit"]
     assert "WITH (XLOCK, HOLDLOCK, ROWLOCK)" in fake.log[2][0]
     assert "[identity]" in fake.sent("INSERT")[0][0]
 
 
-def test_whoever_makes_the_guard_first_is_welcome() -> None:
+def test_whoever_notes_an_outbox_first_is_welcome() -> None:
     taken = server_error(2627, "Violation of PRIMARY KEY constraint")
-    fake, table = connect({r"^INSERT": taken, r"^SELECT lane, token": [(-1, 0), (0, 0)]})
+    found = [[], [("abc",)]]
+    fake, table = connect(
+        {
+            r"^SELECT \[identity\]": lambda _: found.pop(0),
+            r"^INSERT INTO .*notes": taken,
+            r"^SELECT lane, token": [(0, 0)],
+        }
+    )
     assert table.bump(1, "somebody") > 0
     assert "rollback" in fake.verbs
 
@@ -194,16 +201,21 @@ def test_short_texts_share_one_type_and_long_ones_have_no_end() -> None:
 
 
 def test_a_member_takes_its_own_row_or_a_free_one_before_it_adds_one() -> None:
-    rows = [("alive", "g", 2, 1.5), ("left", "g", -1, 3.0), ("silent", "g", 1, 700.0), ("apart", "h", 4, 1.0)]
-    fake = FakeSqlServer({"^UPDATE": 0, "^SELECT name": rows})
-    sql = Statements(SqlServerDialect.idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters)
+    rows = [
+        ("alive", "g", 2, 1.5),
+        ("left", "g", None, 3.0),
+        ("silent", "g", 1, 700.0),
+        ("apart", "h", 4, 1.0),
+    ]
+    fake = FakeSqlServer({"^UPDATE": 0, "^SELECT member": rows})
+    sql = Statements(SqlServerDialect.idiom, OPTIONS.tables)
     members = PortableMembers(SqlServerSession(fake, SqlServerDialect.idiom, "SQL Server"), sql)
     assert members.note("g", "one", 0, 60) == {"alive": 2, "one": 0}
     tried = fake.sent("UPDATE")
     assert [values["former"] for _, values in tried] == ["one", "left", "silent"]
-    assert {(each["member"], each["holder"], each["leads"], each["seconds"]) for _, each in tried} == {
+    assert {(each["member"], each["member_group"], each["leads"], each["seconds"]) for _, each in tried} == {
         ("one", "g", 0, 600)
     }
     [(_, added)] = fake.sent("INSERT")
-    assert (added["name"], added["lane"], added["holder"], added["token"]) == ("one", -3, "g", 0)
+    assert (added["member"], added["member_group"], added["leads"]) == ("one", "g", 0)
     assert fake.verbs.count("commit") == 5, "each statement locks one row, and lets go of it"

@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from outbox_sdk.errors import DriverError
+from outbox_sdk.errors import AccessDenied, DriverError
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.portable.check_origin import origin_findings
-from outbox_sdk.portable.columns import (
-    ADDED_FENCE_COLUMNS,
-    DEAD_LETTER_COLUMNS,
-    EXTRAS,
-    FENCE_COLUMNS,
-    OUTBOX_COLUMNS,
-)
+from outbox_sdk.portable.columns import EXTRAS
 from outbox_sdk.portable.described import Described
 from outbox_sdk.portable.journal import journal_finding
 from outbox_sdk.portable.migration import migrations
-from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.readiness import missing_columns
-from outbox_sdk.portable.schema_row import read_schema
+from outbox_sdk.portable.notes import read_schema
+from outbox_sdk.portable.readiness import columns_of, harvested, missing_columns
 from outbox_sdk.portable.session import Session
 from outbox_sdk.schema import SCHEMA, refusal
 
@@ -75,49 +68,56 @@ def no_index_on_id() -> Finding:
 
 
 def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
-    wanted = (OUTBOX_COLUMNS, FENCE_COLUMNS, DEAD_LETTER_COLUMNS)
-    subjects = ("outbox table", "fence", "dead letters")
-    for table, columns, subject in zip(_harvested(dialect), wanted, subjects, strict=True):
-        found = session.columns(dialect.idiom.quote_table(table))
+    tables = dialect.names(session)
+    optional = {tables.lease: "lease table", tables.members: "member table"}
+    subjects = {**{table: subject for table, (subject, _) in harvested(tables).items()}, **optional}
+    for table, subject in subjects.items():
+        wanted = columns_of(tables)[table]
+        try:
+            found = session.columns(dialect.idiom.quote_table(table))
+        except AccessDenied:
+            if table not in optional:
+                raise
+            yield Finding(
+                Level.OK, subject, f"this user may not read '{table}', and needs it for electors only"
+            )
+            continue
         if found is None:
             yield Finding(Level.ERROR, subject, f"there is no table '{table}'", "run 'outbox init'")
-        elif faults := missing_columns(table, columns, found):
-            former = set(columns).difference(found) <= set(ADDED_FENCE_COLUMNS)
+        elif faults := missing_columns(table, wanted, found):
             cure = "add the columns; 'outbox init --dry-run' shows their types"
-            cure = "run 'outbox migrate', which adds them" if former else cure
             yield Finding(Level.ERROR, subject, "; ".join(faults), cure)
         else:
             yield Finding(Level.OK, subject, f"'{table}' has its columns")
 
 
-def _harvested(dialect: Checked) -> Sequence[TableName]:
-    """Returns the tables without which there is no harvest."""
-    options = dialect.options
-    return (options.outbox, options.fence, options.dead_letters)
-
-
 def _version(dialect: Checked, session: Session) -> Iterator[Finding]:
-    if any(session.columns(dialect.idiom.quote_table(table)) is None for table in _harvested(dialect)):
+    tables = dialect.names(session)
+    if any(session.columns(dialect.idiom.quote_table(table)) is None for table in harvested(tables)):
         return  # which another finding reports
     yield journal_finding(dialect, session)
-    found = read_schema(session, dialect.options.fence, dialect.canonical_name(session))
+    yield version_finding(dialect, session)
+
+
+def version_finding(dialect: Described, session: Session) -> Finding:
+    """Judges the version of tables that exist."""
+    tables = dialect.names(session)
+    found = read_schema(session, tables)
+    subject = "version of the tables"
     if reason := refusal(found):
-        yield Finding(Level.ERROR, "version of the tables", reason, "upgrade outbox")
-    elif statements := [each for together in migrations(dialect, session) for each in together]:
-        seen = "an earlier version made the tables" if found or len(statements) > 1 else "it is not noted"
-        if found and found.version == SCHEMA:
-            seen = "a migration was not completed"
-        cure = f"run 'outbox migrate', or let somebody run: {'; '.join(statements)}"
-        yield Finding(Level.WARNING, "version of the tables", seen, cure)
-    elif found:
-        yield Finding(Level.OK, "version of the tables", str(found.version))
+        return Finding(Level.ERROR, subject, reason, "upgrade outbox")
+    if due := [each for together in migrations(dialect, session) for each in together]:
+        seen = f"it is {found.version}" if found else "it is not noted"
+        cure = f"run 'outbox migrate', or let somebody run: {'; '.join(due)}"
+        return Finding(Level.WARNING, subject, f"{seen}; this outbox makes version {SCHEMA}", cure)
+    return Finding(Level.OK, subject, str(SCHEMA))
 
 
 def _origin(dialect: Checked, session: Session) -> Iterator[Finding]:
     outbox, origin = dialect.options.outbox, dialect.options.origin
     found = session.columns(dialect.idiom.quote_table(outbox)) if origin else None
     if found is not None:
-        yield from origin_findings(session, outbox, origin, found)
+        yield from origin_findings(session, dialect.options.tables, origin, found)
 
 
 def _intake(dialect: Checked, session: Session) -> Finding:

@@ -14,28 +14,30 @@ from outbox_sdk.portable.origin_columns import OriginColumns
 from outbox_sdk.portable.origins import Origins
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
+from outbox_sdk.portable.tables import Tables
 
 SUBJECT = "clusters"
 
 
 def origin_findings(
-    session: Session, outbox: TableName, origin: Origin, found: Collection[str]
+    session: Session, tables: Tables, origin: Origin, found: Collection[str]
 ) -> Iterator[Finding]:
     """Checks an outbox that exists.
 
     Args:
         session: The connection.
-        outbox: The outbox.
+        tables: The tables of the outbox, which itself exists.
         origin: How rows are to tell where they were written.
         found: The table's columns, in lower case.
     """
+    outbox = tables.outbox
     names = [name for name in (origin.column, origin.arrival) if name]
     if missing := [name for name in names if name.lower() not in found]:
         seen = f"table '{outbox}' lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
         yield Finding(Level.ERROR, SUBJECT, seen, "run 'outbox init', which adds what the affinity needs")
         return
     troubles = [*_default(session, outbox, origin), *_index(session, outbox, origin)]
-    unserved = orphans(origin, _backlogs(session, outbox, origin))
+    unserved = orphans(origin, _backlogs(session, tables, origin))
     troubles += [unserved] if unserved else []
     yield from troubles
     if not troubles:
@@ -72,10 +74,10 @@ def _index(session: Session, outbox: TableName, origin: Origin) -> Iterator[Find
         yield no_origin_index(origin, f"run 'outbox init', or let somebody run: {statement}")
 
 
-def _backlogs(session: Session, outbox: TableName, origin: Origin) -> list[OriginBacklog]:
-    if not (index := find_index(session, outbox, (origin.column, "id"))):
+def _backlogs(session: Session, tables: Tables, origin: Origin) -> list[OriginBacklog]:
+    if not (index := find_index(session, tables.outbox, (origin.column, "id"))):
         return []  # it might take a look at every row
     indexes = {origin.column: index}
-    sql = Statements(session.idiom, outbox, outbox, outbox, indexes=indexes)
+    sql = Statements(session.idiom, tables, indexes=indexes)
     with session.transaction("look for rows of each cluster", reads=True):
         return Origins(session, sql, origin, indexes).backlogs()

@@ -8,12 +8,12 @@ from typing import Any
 
 from outbox_sdk.parking import DeadLetter, DeadLetterStatus, listed
 from outbox_sdk.portable.columns import COLUMNS
-from outbox_sdk.portable.fence_rows import make_guard
-from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.notes import ensure_identity
 from outbox_sdk.portable.parking import copied
 from outbox_sdk.portable.rows import record
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
+from outbox_sdk.portable.tables import Tables
 from outbox_sdk.record import MarkedRecord
 
 
@@ -22,20 +22,16 @@ class PortableDeadLetters:
 
     Args:
         session: The connection.
-        outbox: The outbox table, with its schema as far as it is known.
-        fence: The fence table.
-        letters: The table of dead letters.
+        tables: The tables of the outbox, which itself has its schema as far as it is known.
         binary: Whether the outbox keeps values as bytes; the letters do in any case.
     """
 
-    def __init__(
-        self, session: Session, outbox: TableName, fence: TableName, letters: TableName, *, binary: bool
-    ) -> None:
+    def __init__(self, session: Session, tables: Tables, *, binary: bool) -> None:
         self._session = session
         self._idiom = session.idiom
-        self._name = str(outbox)
+        self._name = str(tables.outbox)
         self._binary = binary
-        self._sql = Statements(session.idiom, outbox, fence, letters)
+        self._sql = Statements(session.idiom, tables)
 
     def find(
         self,
@@ -78,7 +74,7 @@ class PortableDeadLetters:
     def skip(self, ids: Sequence[int]) -> list[int]:
         """Deletes the heads of parked letters from the outbox and frees their keys."""
         with self._released("skip dead letters"):
-            parked = {"name": self._name, "fate": DeadLetterStatus.PARKED.value}
+            parked = {"name": self._name, "status": DeadLetterStatus.PARKED.value}
             chosen = self._session.fetch_by_ids(self._sql.chosen_keys, ids, **parked)
             letters = {int(number): key for number, key in chosen}
             rows = self._session.fetch_by_ids(self._sql.head_keys, list(letters))
@@ -98,7 +94,7 @@ class PortableDeadLetters:
         with self._released("redrive dead letters"):
             restore = self._sql.restore(binary=self._binary)
             columns = self._sql.chosen_heads if restore else self._sql.chosen
-            skipped = {"name": self._name, "fate": DeadLetterStatus.SKIPPED.value}
+            skipped = {"name": self._name, "status": DeadLetterStatus.SKIPPED.value}
             rows = self._session.fetch_by_ids(columns, ids, **skipped)
             for row in sorted(rows, key=lambda row: int(row[0])):
                 values = dict(zip(COLUMNS, row, strict=True))
@@ -122,11 +118,11 @@ class PortableDeadLetters:
     @contextmanager
     def _released(self, doing: str) -> Iterator[None]:
         """Begins a transaction during which no mark and no park is under way, and no leader is being made."""
-        make_guard(self._session, self._sql, self._name)
+        ensure_identity(self._session, self._sql, self._name)
         with self._session.transaction(doing):
-            # The row that bumps lock first: two that lock several rows might wait for each other.
-            self._session.fetch(self._sql.hold_guard, name=self._name)
-            self._session.fetch(self._sql.hold_all, name=self._name)
+            # The row of notes, which bumps lock first: two that lock several rows might wait for each other.
+            self._session.fetch(self._sql.hold_note, name=self._name)
+            self._session.fetch(self._sql.hold_lanes, name=self._name)
             yield
 
     def _copy(self, heads: Sequence[int]) -> None:
@@ -139,16 +135,19 @@ class PortableDeadLetters:
             self._session.execute(self._sql.copy_skipped or self._sql.skip, name=self._name, **row)
 
     def _drop(self, ids: Sequence[int], status: DeadLetterStatus) -> list[int]:
-        chosen = self._session.fetch_by_ids(self._sql.chosen_keys, ids, name=self._name, fate=status.value)
+        chosen = self._session.fetch_by_ids(self._sql.chosen_keys, ids, name=self._name, status=status.value)
         found = sorted(int(row[0]) for row in chosen)
-        self._session.execute_by_ids(self._sql.drop_letters, found, name=self._name, fate=status.value)
+        self._session.execute_by_ids(self._sql.drop_letters, found, name=self._name, status=status.value)
         return found
 
     def _record(self, row: Sequence[Any]) -> MarkedRecord:
-        found = record(row, self._idiom)
+        found = self._read(row)
         if self._binary or not isinstance(found.value, bytes):
             return found
         return found._replace(value=found.value.decode(errors="replace"))
+
+    def _read(self, row: Sequence[Any]) -> MarkedRecord:
+        return record(row, self._idiom)
 
     def _value(self, value: object) -> str | bytes | None:
         read = self._idiom.read_value(value)

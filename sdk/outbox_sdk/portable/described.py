@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.origin_columns import OriginColumns
 from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.tables import Tables
 
 
 class Described(Protocol):
@@ -20,7 +20,7 @@ class Described(Protocol):
     def idiom(self) -> Idiom: ...  # noqa: D102 - see the class
     @property
     def address(self) -> str: ...  # noqa: D102 - see the class
-    def tables(self) -> Mapping[TableName, Sequence[str]]: ...  # noqa: D102 - see the class
-    def canonical_name(self, session: Session) -> TableName: ...  # noqa: D102 - see the class
+    def tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]: ...  # noqa: D102 - see the class
+    def names(self, session: Session) -> Tables: ...  # noqa: D102 - see the class
+    def additions(self, session: Session) -> Sequence[Sequence[str]]: ...  # noqa: D102 - see the class
     def alterations(self, session: Session) -> Sequence[str]: ...  # noqa: D102 - see the class
-    def origin_columns(self) -> OriginColumns | None: ...  # noqa: D102 - see the class

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar, TypeVar
 
-from outbox_sdk.affinity import ColumnIs, Condition
+from outbox_sdk.affinity import ColumnIs
 from outbox_sdk.dialect import Capability
 from outbox_sdk.errors import AccessDenied, ConfigError, DriverError
 from outbox_sdk.finding import Finding
@@ -15,24 +15,24 @@ from outbox_sdk.full_server import pace_of
 from outbox_sdk.password import files_of, login_refused
 from outbox_sdk.portable.check import check
 from outbox_sdk.portable.columns import EXTRAS
-from outbox_sdk.portable.creation import create, first_note, table_statements
+from outbox_sdk.portable.creation import create, first_note
 from outbox_sdk.portable.dead_letters import PortableDeadLetters
-from outbox_sdk.portable.described import Described
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.indexes import find_index
-from outbox_sdk.portable.intake import PortableIntake
-from outbox_sdk.portable.journal import PortableJournal, journal_statements, require_journal
+from outbox_sdk.portable.intake import PortableIntake, extra_columns
+from outbox_sdk.portable.journal import PortableJournal, require_journal
 from outbox_sdk.portable.lease import PortableLease
 from outbox_sdk.portable.members import PortableMembers
-from outbox_sdk.portable.migration import additions, migrate, migrations
+from outbox_sdk.portable.migration import migrate, migrations
 from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.notes import read_schema
 from outbox_sdk.portable.origin_columns import OriginColumns
 from outbox_sdk.portable.outboxes import TablePattern, find_outboxes
 from outbox_sdk.portable.readiness import require, require_tables, require_version
-from outbox_sdk.portable.schema_row import read_schema
 from outbox_sdk.portable.session import Session, translated
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.table import PortableTable
+from outbox_sdk.portable.tables import Tables, auxiliary_statements
 from outbox_sdk.portable.view import PortableView
 from outbox_sdk.schema import Schema
 
@@ -96,34 +96,42 @@ class PortableDialect(ABC):
         """Opens a connection as an application would, with transactions on; its errors pass through."""
 
     @abstractmethod
-    def create_statements(self) -> Mapping[TableName, Sequence[str]]:
-        """Returns the statements that create outbox, fence and dead letters, in this order, by table.
+    def outbox_statements(self, table: str) -> Sequence[str]:
+        """Returns the statements that create the outbox; its columns are those of ``OUTBOX_COLUMNS``.
 
-        The columns are those of ``OUTBOX_COLUMNS``, ``FENCE_COLUMNS`` and ``DEAD_LETTER_COLUMNS``.
-        The journal is not among them: :meth:`tables` adds it.
+        Args:
+            table: Its name, quoted.
         """
 
-    def tables(self) -> Mapping[TableName, Sequence[str]]:
-        """Returns the statements that create all tables: those of the plugin, and last the journal."""
-        journal = self.options.journal
-        return {**self.create_statements(), journal: journal_statements(self.idiom, journal)}
+    def names(self, session: Session) -> Tables:  # noqa: ARG002 - for subclasses
+        """Returns the tables' names; that of the outbox as the database knows it, however users spell it.
 
-    def canonical_name(self, session: Session) -> TableName:  # noqa: ARG002 - for subclasses
-        """Returns the outbox's name as the database knows it, however the configuration spells it.
-
-        Two processes that name one table differently must share one fence.
+        Two processes that name one outbox differently must share one fence.
         """
-        outbox: TableName = self.options.outbox
-        return outbox
+        tables: Tables = self.options.tables
+        return tables
 
-    def alterations(self, session: Session) -> Sequence[str]:
+    def tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
+        """Returns the statements that create the tables, by table, in the order of ``Tables``."""
+        options, outbox = self.options, self.idiom.quote_table(names.outbox)
+        statements = [*self.outbox_statements(outbox)]
+        if options.intake and (options.intake.partition or options.intake.timestamp):
+            statements += extra_columns(outbox)
+        if origin := self.origin_columns():
+            statements += origin.created()
+        return {names.outbox: statements, **auxiliary_statements(self.idiom, names)}
+
+    def additions(self, session: Session) -> Sequence[Sequence[str]]:
+        """Returns what ``outbox init`` adds to tables that exist, by transaction: what an origin needs."""
+        origin = self.origin_columns()
+        return origin.missing(session) if origin else []
+
+    def alterations(self, session: Session) -> Sequence[str]:  # noqa: ARG002 - for later versions
         """Returns the statements that bring existing tables of an earlier version up to ``SCHEMA``.
 
-        They only add: harvesters of the earlier version continue.
+        They only add: harvesters of the earlier version continue. There is no earlier version yet.
         """
-        fence = self.options.fence
-        found = session.columns(self.idiom.quote_table(fence))
-        return [] if found is None else additions(self.idiom, fence, found)
+        return []
 
     def origin_columns(self) -> OriginColumns | None:
         """Returns what makes the columns by which rows tell where they were written, if they are to."""
@@ -134,7 +142,7 @@ class PortableDialect(ABC):
         """Checks what only this database has: version, isolation, durability, …"""
         yield from ()
 
-    def connect(self, eligible: Sequence[Condition] = ()) -> PortableTable:
+    def connect(self, eligible: Sequence[ColumnIs] = ()) -> PortableTable:
         """Connects to the outbox, and looks at its tables."""
         return self._connected(PortableTable, self.session(), eligible)
 
@@ -145,29 +153,27 @@ class PortableDialect(ABC):
     def dead_letters(self, *, read_only: bool = False) -> PortableDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
         session, options = self.session(watches=read_only), self.options
-        outbox = self._required(session)
-        return PortableDeadLetters(
-            session, outbox, options.fence, options.dead_letters, binary=options.binary
-        )
+        return PortableDeadLetters(session, self._required(session), binary=options.binary)
 
     def journal(self, *, read_only: bool = False) -> PortableJournal:
         """Connects to the journal of the outbox."""
-        session, options = self.session(watches=read_only), self.options
-        outbox = self._required(session, require_journal)
-        return PortableJournal(session, outbox, options.journal)
+        session = self.session(watches=read_only)
+        tables = self._required(session)
+        with _closing_at_errors(session):
+            require_journal(self, session)
+        return PortableJournal(session, tables)
 
     def lease(self) -> PortableLease:
         """Connects to the outbox's lease."""
-        session, options = self.session(), self.options
-        outbox = self._required(session)
-        sql = Statements(self.idiom, outbox, options.fence, options.dead_letters)
-        return PortableLease(session, sql, str(outbox))
+        session = self.session()
+        tables = self._required(session, "lease")
+        return PortableLease(session, Statements(self.idiom, tables), str(tables.outbox))
 
     def members(self) -> PortableMembers:
         """Connects to the list of members beside the outbox's fence."""
-        session, options = self.session(), self.options
-        outbox = self._required(session)
-        return PortableMembers(session, Statements(self.idiom, outbox, options.fence, options.dead_letters))
+        session = self.session()
+        tables = self._required(session, "members")
+        return PortableMembers(session, Statements(self.idiom, tables))
 
     def find_outboxes(self, pattern: str) -> Sequence[str]:
         """Returns the names of the outboxes in the database that match a pattern; ignores case."""
@@ -185,8 +191,8 @@ class PortableDialect(ABC):
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create the tables, and note their version."""
-        tables = self.tables()
-        return [*(each for table in tables for each in table_statements(self, table)), first_note(self)]
+        tables = self.tables(self.options.tables)
+        return [*(each for statements in tables.values() for each in statements), first_note(self)]
 
     def create(self) -> Sequence[str]:
         """Creates the tables where they do not exist."""
@@ -197,7 +203,7 @@ class PortableDialect(ABC):
         """Returns the version that is noted for the tables."""
         with closing(self.session(watches=True)) as session:
             require_tables(self, session)
-            return read_schema(session, self.options.fence, self.canonical_name(session))
+            return read_schema(session, self.names(session))
 
     def migrations(self) -> Sequence[str]:
         """Returns the statements that bring existing tables up to ``SCHEMA``."""
@@ -234,32 +240,25 @@ class PortableDialect(ABC):
             connection = self.open_to_watch() if watches else self.open()
             return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
 
-    def _required(self, session: Session, *more: Callable[[Described, Session], None]) -> TableName:
-        """Makes sure that the tables are as they must be; closes the session if they are not."""
-        try:
-            outbox = require(self, session).name
-            for demand in more:
-                demand(self, session)
-        except BaseException:
-            session.close()
-            raise
-        return outbox
+    def _required(self, session: Session, more: str = "") -> Tables:
+        """Makes sure that the tables are as they must be; closes the session if they are not.
 
-    def _connected(self, kind: type[View], session: Session, eligible: Sequence[Condition]) -> View:
+        Returns:
+            Their names; that of the outbox as the database knows it.
+        """
+        with _closing_at_errors(session):
+            return require(self, session, more=more).tables
+
+    def _connected(self, kind: type[View], session: Session, eligible: Sequence[ColumnIs]) -> View:
         options = self.options
-        try:
-            outbox, columns = require(self, session, eligible)
+        with _closing_at_errors(session):
+            tables, columns = require(self, session, eligible)
             extras = set(EXTRAS) <= set(columns)
             intake = self.intake(session, extras=extras) if options.intake else None
             indexes = self._indexes(session, eligible)
-        except BaseException:
-            session.close()
-            raise
         return kind(
             session,
-            outbox,
-            options.fence,
-            options.dead_letters,
+            tables,
             eligible,
             origin=options.origin,
             indexes=indexes,
@@ -288,13 +287,22 @@ class PortableDialect(ABC):
         options = self.options
         return self.intake_type(session, options.intake, options.outbox, binary=options.binary, extras=extras)
 
-    def _indexes(self, session: Session, eligible: Sequence[Condition]) -> Mapping[str, str]:
+    def _indexes(self, session: Session, eligible: Sequence[ColumnIs]) -> Mapping[str, str]:
         """Returns column → the name of an index of the column and ``id``, for columns that are compared."""
         origin = self.options.origin
-        columns = {each.column for each in eligible if isinstance(each, ColumnIs)}
+        columns = {each.column for each in eligible}
         columns |= {origin.column} if origin else set()
         found = {column: find_index(session, self.options.outbox, (column, "id")) for column in columns}
         return {column: name for column, name in found.items() if name}
+
+
+@contextmanager
+def _closing_at_errors(session: Session) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        session.close()
+        raise
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The lease of a portable outbox: one more row of its fence."""
+"""The lease of a portable outbox."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outbox_sdk.election.lease_watch import LeaseWatch
-from outbox_sdk.portable.columns import LEASE
-from outbox_sdk.portable.fence_rows import new_lane
 from outbox_sdk.portable.session import AlreadyExists, Session
 from outbox_sdk.portable.statements import Statements
 
@@ -21,19 +19,15 @@ _LOOK_SECONDS = 0.25
 class PortableLease:
     """The ``WatchedLease`` of a portable outbox.
 
-    Its row says when it was taken (``since``), for how many milliseconds (``token``), by whom (``holder``),
-    and the number of the term (``epoch``).
-
     Args:
         session: The connection.
         sql: The statements of the outbox.
-        name: The outbox's name in its fence.
+        name: The outbox's name.
         watch: How long the lease has looked the same.
     """
 
     def __init__(self, session: Session, sql: Statements, name: str, watch: LeaseWatch | None = None) -> None:
         self._session = session
-        self._sql = sql
         self._statements = LeaseStatements(sql)
         self._name = name
         self._held: int | None = None
@@ -86,18 +80,17 @@ class PortableLease:
             return term
 
     def _is_anothers(self, row: Sequence[Any], wanted: Mapping[str, Any]) -> bool:
-        former, age, length, _, since = row
+        former, age, length, _, renewed_at = row
         seconds = int(length) / _MS
-        unchanged = self._watch.left((former, since, length), max(seconds, int(wanted["length"]) / _MS))
+        unchanged = self._watch.left((former, renewed_at, length), max(seconds, int(wanted["length"]) / _MS))
         self._left = min(seconds - float(age), unchanged)
         # One that was released is free whatever the clock has done since.
-        return former != wanted["holder"] and int(length) >= 0 and self._left >= 0
+        return former not in {None, wanted["holder"]} and self._left >= 0
 
     def _make(self, wanted: Mapping[str, Any]) -> int | None:
         try:
             with self._session.transaction("make the lease"):
-                lane = new_lane(self._name, LEASE, str(wanted["holder"]))
-                self._session.execute(self._sql.make_lane, **{**lane, "token": wanted["length"]})
+                self._session.execute(self._statements.make, **wanted)
         except AlreadyExists:
             return None  # another process was first
         return 0
@@ -112,6 +105,7 @@ class LeaseStatements:
     Attributes:
         look: Returns holder, age, length in milliseconds, term, and when it was renewed.
         hold: As ``look``, and locks the row.
+        make: Makes the row, which ``{holder}`` has, for ``{length}`` milliseconds.
         take: Makes ``{holder}`` the holder, for ``{length}`` milliseconds, with the number ``{term}``.
         renew: Makes the lease of ``{holder}`` begin anew.
         release: Ends the lease of ``{holder}``.
@@ -119,15 +113,16 @@ class LeaseStatements:
 
     def __init__(self, sql: Statements) -> None:
         # ruff: noqa: S608 - the table's name is quoted, and every value is a parameter
-        idiom, fence = sql.idiom, sql.fence
-        lease = f"name = {{name}} AND lane = {LEASE}"
-        columns = f"holder, {idiom.age_seconds('since')}, token, attempt, since"
-        self.look = f"SELECT {columns} FROM {idiom.snapshot_read(fence)} WHERE {lease}"
-        self.hold = idiom.locking_select(columns, fence, lease, idiom.exclusive_lock)
-        self.take = (
-            f"UPDATE {fence} SET holder = {{holder}}, since = {idiom.now}, token = {{length}},"
-            f" attempt = {{term}} WHERE {lease}"
+        idiom, lease = sql.idiom, sql.lease
+        named, own = "name = {name}", "name = {name} AND holder = {holder}"
+        columns = f"holder, {idiom.age_seconds('renewed_at')}, length_ms, term, renewed_at"
+        self.look = f"SELECT {columns} FROM {idiom.snapshot_read(lease)} WHERE {named}"
+        self.hold = idiom.locking_select(columns, lease, named, idiom.exclusive_lock)
+        self.make = (
+            f"INSERT INTO {lease} (name, holder, term, length_ms, renewed_at)"
+            f" VALUES ({{name}}, {{holder}}, 0, {{length}}, {idiom.now})"
         )
-        own = f"{lease} AND holder = {{holder}}"
-        self.renew = f"UPDATE {fence} SET since = {idiom.now}, token = {{length}} WHERE {own}"
-        self.release = f"UPDATE {fence} SET token = -1 WHERE {own}"
+        renewed = f"renewed_at = {idiom.now}, length_ms = {{length}}"
+        self.take = f"UPDATE {lease} SET holder = {{holder}}, term = {{term}}, {renewed} WHERE {named}"
+        self.renew = f"UPDATE {lease} SET {renewed} WHERE {own}"
+        self.release = f"UPDATE {lease} SET holder = NULL WHERE {own}"

@@ -1,4 +1,4 @@
-"""The members of a group: more rows of the fence."""
+"""The members of a group, beside the fence of their outboxes."""
 
 from __future__ import annotations
 
@@ -6,33 +6,31 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from outbox_sdk.portable.columns import MEMBER
-from outbox_sdk.portable.fence_rows import new_lane
 from outbox_sdk.portable.names import bounded
 from outbox_sdk.portable.session import AlreadyExists, Session
 from outbox_sdk.portable.statements import Statements
 
 GROUP_LENGTH = 64
 MEMBER_LENGTH = 128
-"""Characters of a name that every fence can hold."""
+"""Characters of a name that every table can hold."""
 
 _FORGOTTEN = 10
 """After how many times ``seconds`` the row of a silent member is another's to use."""
 
 
 class MemberRow(NamedTuple):
-    """A row of the fence that is, or was, a member.
+    """A row that is, or was, a member's.
 
     Attributes:
         name: The member's name.
         group: Its group.
-        leads: How many outboxes it leads; negative once it has left.
+        leads: How many outboxes it leads; ``None`` once it has left.
         age: Seconds since it noted itself.
     """
 
     name: str
     group: str
-    leads: int
+    leads: int | None
     age: float
 
 
@@ -40,14 +38,16 @@ def present(rows: Iterable[MemberRow], group: str, seconds: float) -> dict[str, 
     """Returns member → how many outboxes it leads, for those of a group that are here."""
     group = bounded(group, GROUP_LENGTH)
     return {
-        row.name: row.leads for row in rows if row.group == group and row.leads >= 0 and row.age <= seconds
+        row.name: row.leads
+        for row in rows
+        if row.group == group and row.leads is not None and row.age <= seconds
     }
 
 
-class FenceMembers(ABC):
-    """The ``Members`` of an outbox, as rows of its fence.
+class TableMembers(ABC):
+    """The ``Members`` of an outbox, as rows of a table.
 
-    Nobody needs the right to delete rows of a fence. A member therefore takes over a row that another has
+    Nobody needs the right to delete rows. A member therefore takes over a row that another has
     left behind, and adds one only where there is none. Each statement is a transaction of its own, which
     locks one row.
     """
@@ -86,7 +86,7 @@ class FenceMembers(ABC):
         known = self.take_row(own.name, own, forgotten)
         others = [row for row in self.rows() if row.name != own.name]
         if not known:
-            free = [row.name for row in others if row.leads < 0 or row.age > forgotten]
+            free = [row.name for row in others if row.leads is None or row.age > forgotten]
             if not any(self.take_row(name, own, forgotten) for name in free):
                 self.add_row(own)
         return {**present(others, group, seconds), member: leads}
@@ -96,7 +96,7 @@ class FenceMembers(ABC):
         self.free_row(bounded(member, MEMBER_LENGTH))
 
 
-class PortableMembers(FenceMembers):
+class PortableMembers(TableMembers):
     """The ``Members`` of a portable outbox.
 
     Args:
@@ -106,7 +106,6 @@ class PortableMembers(FenceMembers):
 
     def __init__(self, session: Session, sql: Statements) -> None:
         self._session = session
-        self._sql = sql
         self._statements = MemberStatements(sql)
 
     def rows(self) -> Sequence[MemberRow]:
@@ -115,16 +114,16 @@ class PortableMembers(FenceMembers):
 
     def take_row(self, former: str, row: MemberRow, seconds: float) -> bool:
         """Makes a row into another, if it is free or the member's own."""
-        values = {"former": former, "member": row.name, "holder": row.group, "leads": row.leads}
+        values = {"former": former, "member": row.name, "member_group": row.group, "leads": row.leads}
         with self._session.transaction("note the member"):
             return self._session.execute(self._statements.take_row, **values, seconds=seconds) > 0
 
     def add_row(self, row: MemberRow) -> None:
         """Adds a row."""
-        lane = {**new_lane(row.name, MEMBER, row.group), "token": row.leads}
+        values = {"member": row.name, "member_group": row.group, "leads": row.leads}
         try:
             with self._session.transaction("add the member"):
-                self._session.execute(self._sql.make_lane, **lane)
+                self._session.execute(self._statements.add_row, **values)
         except AlreadyExists:
             pass  # by an earlier call that failed only after its commit
 
@@ -146,26 +145,34 @@ class MemberStatements:
 
     Attributes:
         rows: Returns name, group, outboxes led and age of each row.
-        take_row: Makes the row ``{former}`` into that of ``{member}``, if that may be; see ``FenceMembers``.
+        take_row: Makes the row ``{former}`` into that of ``{member}``, if that may be; see ``TableMembers``.
+        add_row: Adds a row.
         free_row: Notes that ``{member}`` has left.
     """
 
     def __init__(self, sql: Statements) -> None:
-        idiom, fence = sql.idiom, sql.fence
-        age = idiom.age_seconds("since")
+        idiom, members = sql.idiom, sql.members
         # ruff: noqa: S608 - the table's name is quoted, and every value is a parameter
         self.rows = (
-            f"SELECT name, holder, token, {age} FROM {idiom.snapshot_read(fence)} WHERE lane = {MEMBER}"
+            f"SELECT member, member_group, leads, {idiom.age_seconds('seen_at')}"
+            f" FROM {idiom.snapshot_read(members)}"
         )
         self.take_row = (
-            f"UPDATE {fence} SET name = {{member}}, holder = {{holder}}, token = {{leads}},"
-            f" since = {idiom.now} WHERE name = {{former}} AND lane = {MEMBER}"
-            f" AND (name = {{member}} OR token < 0 OR {idiom.older_than('since')})"
+            f"UPDATE {members} SET member = {{member}}, member_group = {{member_group}}, leads = {{leads}},"
+            f" seen_at = {idiom.now} WHERE member = {{former}}"
+            f" AND (member = {{member}} OR leads IS NULL OR {idiom.older_than('seen_at')})"
         )
-        self.free_row = f"UPDATE {fence} SET token = -1 WHERE name = {{member}} AND lane = {MEMBER}"
+        self.add_row = (
+            f"INSERT INTO {members} (member, member_group, leads, seen_at)"
+            f" VALUES ({{member}}, {{member_group}}, {{leads}}, {idiom.now})"
+        )
+        self.free_row = f"UPDATE {members} SET leads = NULL WHERE member = {{member}}"
 
 
 def read_members(session: Session, statements: MemberStatements) -> list[MemberRow]:
     """Returns all rows of members."""
     rows = session.query("read the members", statements.rows)
-    return [MemberRow(str(name), str(group), int(leads), float(age)) for name, group, leads, age in rows]
+    return [
+        MemberRow(str(name), str(group), None if leads is None else int(leads), float(age))
+        for name, group, leads, age in rows
+    ]

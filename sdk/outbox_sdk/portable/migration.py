@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 
 from outbox_sdk.errors import AccessDenied, DriverError
-from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS, JOURNAL_COLUMNS, JOURNAL_INDEX, schema_name
 from outbox_sdk.portable.described import Described
-from outbox_sdk.portable.idiom import Idiom
-from outbox_sdk.portable.indexes import find_index
-from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.schema_row import note_schema, read_schema
+from outbox_sdk.portable.notes import note_schema, schema_query
 from outbox_sdk.portable.session import Session
-from outbox_sdk.schema import SCHEMA, WITH_JOURNAL
+from outbox_sdk.schema import SCHEMA
 
 Together = Sequence[str]
 """The statements of one transaction."""
-
-
-def additions(idiom: Idiom, fence: TableName, found: Collection[str]) -> list[str]:
-    """Returns the statements that add the missing columns to a fence of an earlier version."""
-    missing = [column for column in ADDED_FENCE_COLUMNS if column not in found]
-    return [
-        f"ALTER TABLE {idiom.quote_table(fence)} ADD {column} {idiom.short_text_type}" for column in missing
-    ]
 
 
 def migrations(dialect: Described, session: Session, command: str = "outbox migrate") -> list[Together]:
@@ -35,35 +22,17 @@ def migrations(dialect: Described, session: Session, command: str = "outbox migr
         session: The connection.
         command: Who notes it.
     """
-    fence, outbox = dialect.options.fence, dialect.canonical_name(session)
-    found = read_schema(session, fence, outbox)
-    if found and found.version > SCHEMA:
+    names = dialect.names(session)
+    query = schema_query(session.idiom, names.notes)
+    rows = session.query("read the version", query, name=str(names.outbox))
+    version = rows[0][0] if rows else None
+    if version is not None and int(version) > SCHEMA:
         return []  # they have all that this version needs, and more
     together: list[Together] = [[statement] for statement in dialect.alterations(session)]
-    together += _journal(dialect, session, due=found is None or found.version < WITH_JOURNAL)
-    if found is None or found.version < SCHEMA:
-        name = session.idiom.literal(schema_name(str(outbox)))
-        together.append([note_schema(session.idiom, fence, name, command, found)])
+    if version is None or int(version) < SCHEMA:
+        name = session.idiom.literal(str(names.outbox))
+        together.append([note_schema(session.idiom, names.notes, name, command, anew=not rows)])
     return together
-
-
-def _journal(dialect: Described, session: Session, *, due: bool) -> list[Together]:
-    """Returns the statements that create the journal, if it is due and not there, or the index that it lacks.
-
-    Many databases commit each of them by itself, so that a process may have ended between the two. Some
-    say that a table is not permitted where there is none.
-    """
-    journal = dialect.options.journal
-    created, index = dialect.tables()[journal]
-    found = None
-    with suppress(AccessDenied):
-        found = session.columns(session.idiom.quote_table(journal))
-    if found is None:
-        return [[created], [index]] if due else []
-    if not set(JOURNAL_COLUMNS) <= set(found):
-        return []  # which is not a journal, as who uses it is told
-    lacking = session.idiom.indexes and not find_index(session, journal, JOURNAL_INDEX)
-    return [[index]] if lacking else []
 
 
 def migrate(dialect: Described, session: Session) -> list[str]:

@@ -40,6 +40,11 @@ class TableName(NamedTuple):
         """Returns the name in ``schema``, unless it names a schema of its own."""
         return self if self.schema else type(self)(schema, self.table)
 
+    def suffixed(self, suffix: str) -> Self:
+        """Returns the name of a table beside this one: its own with a suffix, within its quotes if any."""
+        bare = self.table.removesuffix('"')
+        return type(self)(self.schema, f"{bare}{suffix}{self.table[len(bare) :]}")
+
     def __str__(self) -> str:
         return ".".join(part for part in self if part)
 

@@ -11,6 +11,7 @@ from outbox_sdk.hooks import GIVEN
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.outboxes import TablePattern
+from outbox_sdk.portable.tables import Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,8 @@ class PortableOptions:
 
     Attributes:
         table: The outbox table, optionally with its schema.
-        fence_table: The fence table; without a schema it lives beside the outbox.
+        fence_table: The fence table; without a schema it lives beside the outbox. The tables of notes, of
+            the lease and of members have its name with a suffix.
         dead_letter_table: The table of dead letters; without a schema it lives beside the outbox.
         journal_table: The journal; without a schema it lives beside the outbox.
         value_type: What the value column holds, ``text`` or ``bytes``: in the DDL, and as it is in a
@@ -78,6 +80,13 @@ class PortableOptions:
             if seconds < 0 or not (zero or seconds):
                 limit = "it cannot be negative" if zero else "it must be more than 0 s"
                 raise ConfigError(f"{name} is {seconds} s; {limit}")
+
+    @property
+    def tables(self) -> Tables:
+        """The names of all tables of the outbox."""
+        return Tables.beside(
+            self.fence, outbox=self.outbox, dead_letters=self.dead_letters, journal=self.journal
+        )
 
     @property
     def outbox(self) -> TableName:

@@ -1,4 +1,4 @@
-"""The rows of a portable outbox by their clusters of origin, and the deliberate takeovers in its fence."""
+"""The rows of a portable outbox by their clusters of origin."""
 # ruff: noqa: S608 - names come quoted from the idiom, and every other value is a parameter
 
 from __future__ import annotations
@@ -6,17 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from outbox_sdk.affinity import MAX_CLUSTER, ColumnIs, Origin, Takeover
+from outbox_sdk.affinity import ColumnIs, Origin
 from outbox_sdk.backlog import MAX_COUNTED, OriginBacklog
-from outbox_sdk.portable.columns import TAKEOVER
-from outbox_sdk.portable.fence_rows import new_lane
-from outbox_sdk.portable.rows import storable
-from outbox_sdk.portable.session import AlreadyExists, Session
+from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.sources import Source, sources
 from outbox_sdk.portable.statements import Statements
-
-REASON_LENGTH = 200
-"""Characters of a reason that are kept."""
 
 
 class Origins:
@@ -89,78 +83,3 @@ class OriginStatements:
         age = idiom.age_seconds("create_time")
         self.oldest = idiom.limit(f"SELECT {age} FROM {seen} WHERE {own} ORDER BY {source.order}", "1")
         self.spread = f"SELECT MIN(id), MAX(id) FROM {seen} WHERE {own}"
-
-
-class Takeovers:
-    """The deliberate takeovers of an outbox: more rows of its fence, in transactions of their own.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-        name: The outbox's name in its fence.
-    """
-
-    def __init__(self, session: Session, sql: Statements, name: str) -> None:
-        self._session = session
-        self._sql = sql
-        self._name = name
-        self._statements = TakeoverStatements(sql)
-
-    def read(self) -> list[Takeover]:
-        """Returns those that have begun and not ended, ordered by cluster."""
-        rows = self._session.query("read the takeovers", self._statements.read, name=self._name)
-        text, moment = self._session.idiom.read_text, self._session.idiom.read_timestamp
-        return [Takeover(TAKEOVER - int(lane), text(why) or "", moment(since)) for lane, why, since in rows]
-
-    def begin(self, cluster: int, reason: str) -> bool:
-        """Stores that one has begun; returns whether there was none."""
-        if not 1 <= cluster <= MAX_CLUSTER:
-            raise ValueError(f"{cluster} is no cluster; it is 1 to {MAX_CLUSTER}")
-        reason = storable(reason)[:REASON_LENGTH]
-        lane = {**new_lane(self._name, TAKEOVER - cluster, reason), "token": 1}
-        place = {"name": self._name, "lane": TAKEOVER - cluster}
-        while True:
-            with self._session.transaction("begin a takeover"):
-                if self._session.execute(self._statements.begin, **place, holder=reason):
-                    return True
-                if self._session.fetch(self._statements.known, **place):
-                    return False
-            try:
-                with self._session.transaction("begin a takeover"):
-                    self._session.execute(self._sql.make_lane, **lane)
-            except AlreadyExists:
-                continue  # another process was first
-            return True
-
-    def end(self, cluster: int) -> bool:
-        """Stores that one has ended; returns whether there was one."""
-        place = {"name": self._name, "lane": TAKEOVER - cluster}
-        with self._session.transaction("end a takeover"):
-            return self._session.execute(self._statements.end, **place) > 0
-
-
-class TakeoverStatements:
-    """The statements about takeovers; each is the row ``{lane}`` of ``{name}``.
-
-    Args:
-        sql: The outbox's other statements.
-
-    Attributes:
-        read: Returns lane, reason and beginning of all that have begun and not ended, ordered by cluster.
-        known: Returns a row if there is one, whether it has ended or not.
-        begin: Begins one that has ended.
-        end: Ends one that has begun.
-    """
-
-    def __init__(self, sql: Statements) -> None:
-        fence, one = sql.fence, "name = {name} AND lane = {lane}"
-        self.read = (
-            f"SELECT lane, holder, since FROM {sql.idiom.snapshot_read(fence)}"
-            f" WHERE name = {{name}} AND lane < {TAKEOVER} AND token > 0 ORDER BY lane DESC"
-        )
-        self.known = f"SELECT lane FROM {fence} WHERE {one}"
-        self.begin = (
-            f"UPDATE {fence} SET token = 1, holder = {{holder}}, since = {sql.idiom.now}"
-            f" WHERE {one} AND token = 0"
-        )
-        self.end = f"UPDATE {fence} SET token = 0 WHERE {one} AND token > 0"

@@ -52,7 +52,7 @@ class Parking:
 
     def forget_skipped(self, age: float, limit: int) -> int:
         """Deletes letters that were skipped ``age`` seconds ago or earlier; returns how many."""
-        skipped = {"name": self._name, "fate": DeadLetterStatus.SKIPPED.value}
+        skipped = {"name": self._name, "status": DeadLetterStatus.SKIPPED.value}
         found = self._session.fetch(self._sql.skipped, **skipped, age=age, limit=limit)
         return self._session.execute_by_ids(self._sql.drop_letters, [int(row[0]) for row in found], **skipped)
 
@@ -77,7 +77,7 @@ class Parking:
         return {
             "name": self._name,
             "id": poison.id,
-            "fate": DeadLetterStatus.PARKED.value,
+            "status": DeadLetterStatus.PARKED.value,
             "reason": storable(poison.reason),
             "attempts": poison.attempts,
         }

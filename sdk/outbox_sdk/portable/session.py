@@ -39,7 +39,12 @@ class Session:
         address: Where the database is, in words, for errors; without secrets.
         secrets: What must not appear in an error.
         watches: Whether it only looks. Then every transaction that changes something is refused.
+
+    Attributes:
+        encoding: Python's name of the characters that columns of text can hold.
     """
+
+    encoding = "utf-8"
 
     def __init__(
         self,
@@ -69,9 +74,7 @@ class Session:
         Raises:
             DriverError: The database refused, or is gone.
         """
-        if self._watches and not reads:
-            message = f"cannot {doing} in {self.address}: this connection was opened to look only"
-            raise DriverError(message, retryable=False)
+        self._must_not_watch(doing, reads=reads)
         try:
             try:
                 self._cursor = self.connection.cursor()
@@ -148,6 +151,11 @@ class Session:
         """Disconnects. Idempotent, and never raises."""
         with suppress(Exception):
             self.connection.close()
+
+    def _must_not_watch(self, doing: str, *, reads: bool) -> None:
+        if self._watches and not reads:
+            message = f"cannot {doing} in {self.address}: this connection was opened to look only"
+            raise DriverError(message, retryable=False)
 
     def _parts(self, ids: Sequence[int]) -> list[str]:
         size = self.idiom.max_ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from outbox_sdk.affinity import ColumnIs, Condition
+from outbox_sdk.affinity import ColumnIs
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
 
@@ -35,7 +35,7 @@ class Source:
         return f"{self.column}, id" if self.index else "id"
 
 
-def sources(idiom: Idiom, eligible: Sequence[Condition], indexes: Mapping[str, str]) -> list[Source]:
+def sources(idiom: Idiom, eligible: Sequence[ColumnIs], indexes: Mapping[str, str]) -> list[Source]:
     """Makes a source of each condition; without conditions, the one source of all rows.
 
     Args:
@@ -46,10 +46,7 @@ def sources(idiom: Idiom, eligible: Sequence[Condition], indexes: Mapping[str, s
     return [_source(idiom, condition, indexes) for condition in eligible] or [Source()]
 
 
-def _source(idiom: Idiom, condition: Condition, indexes: Mapping[str, str]) -> Source:
-    if not isinstance(condition, ColumnIs):
-        older = idiom.older_than("create_time").replace("{seconds}", "{eligible}")
-        return Source(older, values={"eligible": condition.seconds})
+def _source(idiom: Idiom, condition: ColumnIs, indexes: Mapping[str, str]) -> Source:
     column = quoted(idiom, TableName("", condition.column))
     index = indexes.get(condition.column, "")
     return Source(

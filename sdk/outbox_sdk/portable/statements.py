@@ -1,6 +1,6 @@
 """The statements of the transactional fallback, in the words of an idiom.
 
-The fence is ``{name}``, ``{lane}``, ``{lanes}``, ``{token}`` and ``{attempt}`` in each statement
+The fence is ``{name}``, ``{lane}``, ``{lanes}``, ``{token}`` and ``{epoch}`` in each statement
 that compares it.
 """
 # ruff: noqa: S608 - names come quoted from the idiom, ids are numbers, and every other value is a parameter
@@ -11,22 +11,21 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
 
-from outbox_sdk.affinity import Condition
+from outbox_sdk.affinity import ColumnIs
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_sdk.portable.columns import (
     BEGINNING,
     COLUMNS,
     DEAD_LETTER_COLUMNS,
     EXTRAS,
-    GUARD,
     MAX_KEY_BYTES,
     MAX_TOPIC_BYTES,
 )
 from outbox_sdk.portable.idiom import Idiom
-from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.sources import Source, quoted, sources
+from outbox_sdk.portable.tables import Tables
 
-_HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND attempt = {attempt}"
+_HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND epoch = {epoch}"
 _READ = ", ".join(COLUMNS)
 
 UNCLAIMED = "(leader_id IS NULL OR leader_id <> {leader})"
@@ -38,9 +37,7 @@ class Statements:
 
     Args:
         idiom: How the database writes SQL.
-        outbox: The outbox table.
-        fence: The fence table.
-        letters: The table of dead letters.
+        tables: The tables of the outbox.
         eligible: Conditions of which one must hold for a row to be marked.
         indexes: Column → name of an index of this column and ``id``, where there is one.
         extras: Whether to read partition and timestamp, too.
@@ -52,15 +49,14 @@ class Statements:
     def __init__(
         self,
         idiom: Idiom,
-        outbox: TableName,
-        fence: TableName,
-        letters: TableName,
-        eligible: Sequence[Condition] = (),
+        tables: Tables,
+        eligible: Sequence[ColumnIs] = (),
         *,
         indexes: Mapping[str, str] = MappingProxyType({}),
         extras: bool = False,
     ) -> None:
-        self.outbox, self.fence, self.letters = (quoted(idiom, table) for table in (outbox, fence, letters))
+        written = [quoted(idiom, table) for table in tables[:-1]]
+        self.outbox, self.fence, self.notes, self.lease, self.members, self.letters = written
         self.idiom = idiom
         self._extras = EXTRAS if extras else ()
         self._eligible = bool(eligible)
@@ -70,11 +66,12 @@ class Statements:
         self._key = idiom.comparable("COALESCE(kafka_key, '')")
         self._topic = idiom.comparable("COALESCE(kafka_topic, '')")
         self._sources = sources(idiom, eligible, indexes)
-        parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
+        parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND status = 'parked'"
         self._unparked = idiom.not_in_query(self._key, parked)
         self.choose = lru_cache(maxsize=64)(self._choose)
         self.remove_runs = cache(self._remove_runs)
         self._fence_statements()
+        self._note_statements()
         self._letter_statements()
         self._row_statements()
         self._batch_statements()
@@ -124,66 +121,71 @@ class Statements:
 
     def _fence_statements(self) -> None:
         idiom, fence = self.idiom, self.fence
+        named, lanes = "name = {name}", "name = {name} AND lane < lanes"
         identity = idiom.quote("identity")  # a word of its own in some databases
-        guard = f"name = {{name}} AND lane = {GUARD}"
         self.hold = idiom.locking_select("lane", fence, _HELD, idiom.shared_lock)
         self.look = f"SELECT lane FROM {idiom.snapshot_read(fence)} WHERE {_HELD}"
-        self.hold_guard = idiom.locking_select("lane", fence, guard, idiom.exclusive_lock)
-        self.hold_all = idiom.locking_select(
-            "lane", fence, f"name = {{name}} AND lane >= {GUARD}", idiom.exclusive_lock
-        )
-        self.noted = (
-            f"SELECT DISTINCT name FROM {fence} WHERE transacting > 0"
-            f" OR name IN (SELECT name FROM {self.letters} WHERE fate = 'parked')"
-        )
-        self.guard = f"SELECT {identity} FROM {fence} WHERE {guard}"
-        self.tokens = f"SELECT lane, token FROM {fence} WHERE name = {{name}} AND lane >= {GUARD}"
+        self.hold_lanes = idiom.locking_select("lane", fence, named, idiom.exclusive_lock)
+        self.tokens = f"SELECT lane, token FROM {fence} WHERE {named}"
         self.make_lane = (
             f"INSERT INTO {fence}"
-            f" (name, lane, lanes, token, attempt, holder, since, reading, transacting, {identity})"
+            f" (name, lane, lanes, token, epoch, holder, since, metrics, transacting, {identity})"
             f" VALUES ({{name}}, {{lane}}, {{lanes}}, {{token}}, 0, {{holder}}, {idiom.now}, '{{{{}}}}', 0,"
             " {identity})"
         )
         self.bump = (
-            f"UPDATE {fence} SET lanes = {{lanes}}, token = {{token}}, attempt = 0, holder = {{holder}},"
-            f" since = {idiom.now}, beat = NULL, reading = '{{{{}}}}'"
-            f" WHERE name = {{name}} AND lane >= {GUARD}"
+            f"UPDATE {fence} SET lanes = {{lanes}}, token = {{token}}, epoch = 0, holder = {{holder}},"
+            f" since = {idiom.now}, heartbeat_at = NULL, metrics = '{{{{}}}}' WHERE {named}"
         )
         self.enter = (
-            f"UPDATE {fence} SET attempt = attempt + 1"
+            f"UPDATE {fence} SET epoch = epoch + 1"
             " WHERE name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token}"
         )
-        self.entered = f"SELECT attempt, {identity} FROM {fence} WHERE name = {{name}} AND lane = {{lane}}"
-        self.heartbeat = f"UPDATE {fence} SET beat = {idiom.now}, reading = {{reading}} WHERE {_HELD}"
+        self.entered = f"SELECT epoch, {identity} FROM {fence} WHERE name = {{name}} AND lane = {{lane}}"
+        self.heartbeat = f"UPDATE {fence} SET heartbeat_at = {idiom.now}, metrics = {{metrics}} WHERE {_HELD}"
         self.set_transactional = (
-            f"UPDATE {fence} SET transacting = {{noted}}, sender = {{sender}}, marker_place = {{place}}"
+            f"UPDATE {fence} SET transacting = {{noted}}, sender = {{sender}}, location = {{location}}"
             f" WHERE {_HELD}"
         )
         self.transactional_lanes = (
-            f"SELECT lane, transacting, sender, marker_place FROM {fence}"
-            " WHERE name = {name} AND transacting > 0 ORDER BY lane"
+            f"SELECT lane, transacting, sender, location FROM {fence}"
+            f" WHERE {named} AND transacting > 0 ORDER BY lane"
         )
         self.lane_statuses = (
-            f"SELECT lane, lanes, token, attempt, holder, since, beat, {idiom.age_seconds('beat')}, reading"
-            f" FROM {fence} WHERE name = {{name}} AND lane >= 0 AND lane < lanes ORDER BY lane"
+            "SELECT lane, lanes, token, epoch, holder, since, heartbeat_at,"
+            f" {idiom.age_seconds('heartbeat_at')}, metrics FROM {fence} WHERE {lanes} ORDER BY lane"
+        )
+
+    def _note_statements(self) -> None:
+        idiom, notes, named = self.idiom, self.notes, "name = {name}"
+        identity = idiom.quote("identity")
+        self.identity = f"SELECT {identity} FROM {notes} WHERE {named}"
+        self.make_note = f"INSERT INTO {notes} (name) VALUES ({{name}})"
+        self.identify = f"UPDATE {notes} SET {identity} = {{identity}} WHERE {named} AND {identity} IS NULL"
+        self.hold_note = idiom.locking_select("takeovers", notes, named, idiom.exclusive_lock)
+        self.takeovers = f"SELECT takeovers FROM {idiom.snapshot_read(notes)} WHERE {named}"
+        self.set_takeovers = f"UPDATE {notes} SET takeovers = {{takeovers}} WHERE {named}"
+        self.noted = (
+            f"SELECT DISTINCT name FROM {self.fence} WHERE transacting > 0"
+            f" OR name IN (SELECT name FROM {self.letters} WHERE status = 'parked')"
         )
 
     def _letter_statements(self) -> None:
         idiom, letters = self.idiom, self.letters
-        named, chosen = "name = {name}", "name = {name} AND fate = {fate}"
+        named, chosen = "name = {name}", "name = {name} AND status = {status}"
         columns = ", ".join(DEAD_LETTER_COLUMNS)
         values = ", ".join(f"{{{column}}}" for column in DEAD_LETTER_COLUMNS[:-1])
         self.forget_letter = ChangeByIds(letters, condition=named)
-        self.letters_at = SelectByIds(f"id, fate, {self._key}", letters, named)
+        self.letters_at = SelectByIds(f"id, status, {self._key}", letters, named)
         self.lowest_letter = f"SELECT MIN(id) FROM {letters} WHERE name = {{name}}"
         self.move_letter = f"UPDATE {letters} SET id = {{other}} WHERE name = {{name}} AND id = {{id}}"
         self._copies(columns)
         self.write_letter = f"INSERT INTO {letters} ({columns}) VALUES ({values}, {idiom.now})"
         self.parked = (
             f"SELECT COUNT(*), MAX({idiom.age_seconds('since')}) FROM {letters}"
-            " WHERE name = {name} AND fate = 'parked'"
+            " WHERE name = {name} AND status = 'parked'"
         )
-        told = f"fate, reason, attempts, since, {idiom.age_seconds('since')}"
+        told = f"status, reason, attempts, since, {idiom.age_seconds('since')}"
         whole, short = f"{_READ}, {told}", f"{self._without(*COLUMNS[3:])}, {told}"
         every = f"FROM {letters} WHERE {named} ORDER BY id"
         self.list_whole, self.list_short = f"SELECT {whole} {every}", f"SELECT {short} {every}"
@@ -198,12 +200,12 @@ class Statements:
             f"SELECT id FROM {letters} WHERE {chosen} AND {aged} ORDER BY id", "{limit}"
         )
         self.skip = (
-            f"UPDATE {letters} SET fate = 'skipped', since = {idiom.now}, kafka_topic = {{kafka_topic}},"
+            f"UPDATE {letters} SET status = 'skipped', since = {idiom.now}, kafka_topic = {{kafka_topic}},"
             " kafka_value = {kafka_value}, kafka_header_keys = {kafka_header_keys},"
             " kafka_header_values = {kafka_header_values}"
             " WHERE name = {name} AND id = {id}"
         )
-        self.skip_gone = ChangeByIds(letters, f"fate = 'skipped', since = {idiom.now}", chosen)
+        self.skip_gone = ChangeByIds(letters, f"status = 'skipped', since = {idiom.now}", chosen)
         self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self._key} = {idiom.comparable('{key}')}"
         self.stash = stash(idiom, self.outbox, {column: column for column in COLUMNS[1:]})
 
@@ -217,11 +219,11 @@ class Statements:
         head = f"FROM {self.outbox} WHERE id = {{id}}"
         self.copy_head = (
             f"INSERT INTO {self.letters} ({columns}) SELECT {{name}}, {', '.join(copies.values())},"
-            f" {{fate}}, {{reason}}, {{attempts}}, {self.idiom.now} {head}"
+            f" {{status}}, {{reason}}, {{attempts}}, {self.idiom.now} {head}"
         )
         kept = ", ".join(f"{column} = (SELECT {copies[column]} {head})" for column in COLUMNS[1:])
         self.copy_skipped = (
-            f"UPDATE {self.letters} SET fate = 'skipped', since = {self.idiom.now}, {kept}"
+            f"UPDATE {self.letters} SET status = 'skipped', since = {self.idiom.now}, {kept}"
             " WHERE name = {name} AND id = {id}"
         )
 

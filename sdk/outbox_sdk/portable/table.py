@@ -13,8 +13,8 @@ from outbox_sdk.parking import Poison
 from outbox_sdk.portable.batches import Batches
 from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.portable.choosing import Choosing
-from outbox_sdk.portable.fence_rows import make_guard, new_lane
 from outbox_sdk.portable.marking import Marking
+from outbox_sdk.portable.notes import ensure_identity, random_identity
 from outbox_sdk.portable.parking import Parking
 from outbox_sdk.portable.releasing import Releasing
 from outbox_sdk.portable.rows import storable
@@ -38,24 +38,27 @@ class PortableTable(PortableView):
         self._releasing = Releasing(session, self._sql, self._name)
 
     def identity(self) -> str:
-        """Returns the outbox's identity, which the guard row carries."""
-        make_guard(self._session, self._sql, self._name)
-        [(identity,)] = self._session.query("read the outbox's identity", self._sql.guard, name=self._name)
-        return str(identity)
+        """Returns the outbox's identity."""
+        return ensure_identity(self._session, self._sql, self._name)
 
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
         holder = storable(holder)
-        make_guard(self._session, self._sql, self._name)
+        ensure_identity(self._session, self._sql, self._name)
         with self._session.transaction("raise the fence's token"):
             # Serializes bumps even while there are no lanes.
-            self._session.fetch(self._sql.hold_guard, name=self._name)
+            self._session.fetch(self._sql.hold_note, name=self._name)
             found = {row[0]: row[1] for row in self._session.fetch(self._sql.tokens, name=self._name)}
-            former = int(max(found.values()))
+            former = int(max(found.values(), default=0))
             if expected not in {None, former}:
                 raise unexpected_token(expected)
             token = former + token_step()
-            new = [new_lane(self._name, lane, holder) for lane in range(lanes) if lane not in found]
+            made = {"name": self._name, "lanes": lanes, "token": token, "holder": holder}
+            new = [
+                {**made, "lane": lane, "identity": random_identity()}
+                for lane in range(lanes)
+                if lane not in found
+            ]
             self._session.execute_many(self._sql.make_lane, new)
             self._session.execute(self._sql.bump, name=self._name, lanes=lanes, token=token, holder=holder)
         return token
@@ -166,9 +169,9 @@ class PortableTable(PortableView):
 
     def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
         """Stores durably that the lane publishes in transactions and how, or that it no longer does."""
-        lanes, sender, place = (noted.lanes, noted.sender, noted.location) if noted else (0, None, None)
+        lanes, sender, location = (noted.lanes, noted.sender, noted.location) if noted else (0, None, None)
         doing = "store who publishes in transactions"
-        self._write(self._sql.set_transactional, fence, doing, noted=lanes, sender=sender, place=place)
+        self._write(self._sql.set_transactional, fence, doing, noted=lanes, sender=sender, location=location)
 
     def forget_skipped(self, age: float, limit: int) -> int:
         """Deletes dead letters that were skipped long ago."""
@@ -177,7 +180,7 @@ class PortableTable(PortableView):
 
     def heartbeat(self, fence: Fence, metrics: Mapping[str, Any]) -> None:
         """Writes the lane's metrics."""
-        self._write(self._sql.heartbeat, fence, "write a heartbeat", reading=json.dumps(dict(metrics)))
+        self._write(self._sql.heartbeat, fence, "write a heartbeat", metrics=json.dumps(dict(metrics)))
 
     def begin_takeover(self, cluster: int, reason: str) -> bool:
         """Stores durably that the rows of a cluster are to be taken over without delay."""
@@ -232,5 +235,5 @@ class PortableTable(PortableView):
             "lane": fence.lane,
             "lanes": fence.lanes,
             "token": fence.token,
-            "attempt": fence.epoch,
+            "epoch": fence.epoch,
         }

@@ -28,9 +28,13 @@ class TableIdiom:
         user: The user of the session, and what may have to follow it in a query; empty if there are no users.
         present: The query for the present time, if it is another than ``SELECT`` and ``now``.
         short_text_type: The type of a column for a text of up to 4,000 characters.
+        long_text_type: The type of a column for a text of any length.
+        bytes_type: The type of a column for bytes of any length.
+        integer_type: The type of a column for a whole number of 64 bits.
+        key_type: The type of a column for the key of a dead letter.
         moment_type: The type of a column for a time.
-        table_end: What follows the columns of a table whose creation is not a dialect's own; such as that
-            its texts are compared byte for byte, where that is not so by default.
+        table_end: What follows the columns of a table beside the outbox; such as that its texts are compared
+            byte for byte, where that is not so by default.
         brief_locks: The statement after which a session waits for locks of tables and rows for a second at
             most; empty if there is none.
     """
@@ -51,6 +55,10 @@ class TableIdiom:
     present: ClassVar[str] = ""
     user: ClassVar[str] = "CURRENT_USER"
     short_text_type: ClassVar[str] = "VARCHAR(4000)"
+    long_text_type: ClassVar[str] = "CLOB"
+    bytes_type: ClassVar[str] = "BLOB"
+    integer_type: ClassVar[str] = "BIGINT"
+    key_type: ClassVar[str] = "VARCHAR"
     moment_type: ClassVar[str] = "TIMESTAMP WITH TIME ZONE"
     table_end: ClassVar[str] = ""
     brief_locks: ClassVar[str] = ""
@@ -75,12 +83,12 @@ class TableIdiom:
         """Writes a text as a constant."""
         return "'" + text.replace("'", "''") + "'"
 
-    def known_as(self, table: TableName, prefix: str) -> str:
-        """Writes a text: ``prefix``, and a table's name as the database knows it, with its schema.
+    def known_as(self, table: TableName) -> str:
+        """Writes a text: a table's name as the database knows it, with its schema.
 
         The statement that it is part of runs in the schema of the table, if the name has none.
         """
-        return self.literal(prefix + str(table))
+        return self.literal(str(table))
 
     def place(self, table: TableName) -> Mapping[str, object]:
         """Makes the parameters by which the database's catalogue knows a table."""

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 
-from outbox_sdk.affinity import Condition, Origin, Takeover
+from outbox_sdk.affinity import ColumnIs, Origin, Takeover
 from outbox_sdk.backlog import MAX_COUNTED, Backlog, OriginBacklog
 from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane
 from outbox_sdk.parking import Parked
 from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.members import MemberStatements, present, read_members
-from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.origins import Origins, Takeovers
+from outbox_sdk.portable.notes import Takeovers
+from outbox_sdk.portable.origins import Origins
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
+from outbox_sdk.portable.tables import Tables
 from outbox_sdk.portable.upkeep import read_upkeep
 from outbox_sdk.upkeep import Upkeep
 
@@ -26,9 +27,7 @@ class PortableView:
 
     Args:
         session: The connection.
-        outbox: The outbox table, with its schema as far as it is known.
-        fence: The fence table.
-        letters: The table of dead letters.
+        tables: The tables of the outbox, which itself has its schema as far as it is known.
         eligible: Conditions of which one must hold for a row to be marked.
         origin: How rows tell where they were written; ``None`` if they do not.
         indexes: Column → name of an index of this column and ``id``, where there is one.
@@ -39,10 +38,8 @@ class PortableView:
     def __init__(
         self,
         session: Session,
-        outbox: TableName,
-        fence: TableName,
-        letters: TableName,
-        eligible: Sequence[Condition] = (),
+        tables: Tables,
+        eligible: Sequence[ColumnIs] = (),
         *,
         origin: Origin | None = None,
         indexes: Mapping[str, str] = MappingProxyType({}),
@@ -51,10 +48,8 @@ class PortableView:
     ) -> None:
         self._session = session
         self._idiom = session.idiom
-        self._name = str(outbox)
-        self._sql = Statements(
-            session.idiom, outbox, fence, letters, eligible, indexes=indexes, extras=extras
-        )
+        self._name = str(tables.outbox)
+        self._sql = Statements(session.idiom, tables, eligible, indexes=indexes, extras=extras)
         self._intake = intake
         self._origins = Origins(session, self._sql, origin, indexes) if origin else None
         self._takeovers = Takeovers(session, self._sql, self._name)
@@ -65,9 +60,9 @@ class PortableView:
         return self._name
 
     def known_identity(self) -> str | None:
-        """Returns the outbox's identity, which the guard row carries; ``None`` before there is one."""
-        rows = self._session.query("read the outbox's identity", self._sql.guard, name=self._name)
-        return str(rows[0][0]) if rows else None
+        """Returns the outbox's identity; ``None`` before there is one."""
+        rows = self._session.query("read the outbox's identity", self._sql.identity, name=self._name)
+        return str(rows[0][0]) if rows and rows[0][0] else None
 
     def parked(self) -> Parked:
         """Returns how much is parked."""
@@ -81,8 +76,8 @@ class PortableView:
         )
         text = self._idiom.read_text
         return {
-            int(lane): TransactionalLane(int(lanes), text(sender) or "", text(place) or "")
-            for lane, lanes, sender, place in rows
+            int(lane): TransactionalLane(int(lanes), text(sender) or "", text(location) or "")
+            for lane, lanes, sender, location in rows
         }
 
     def lane_statuses(self) -> list[LaneStatus]:
@@ -92,7 +87,7 @@ class PortableView:
         return [
             LaneStatus(
                 fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), epoch=int(epoch)),
-                holder=holder,
+                holder=text(holder) or "",
                 since=moment(since),
                 heartbeat_at=None if heartbeat_at is None else moment(heartbeat_at),
                 age=None if age is None else float(age),

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from time import monotonic, sleep
 
-from outbox_sdk import ColumnIs, Condition, Origin, Stasher
+from outbox_sdk import ColumnIs, Origin, Stasher
 
 from outbox_testkit.conformance.under_test import Box, Hand, OutboxUnderTest, plain
 
@@ -39,13 +39,13 @@ def created(box: Box, stack: ExitStack, rows: Origin) -> Box:
     return found
 
 
-def led(box: Box, *conditions: Condition) -> Hand:
+def led(box: Box, *conditions: ColumnIs) -> Hand:
     """Creates a new leader that takes rows of these sources."""
     table = box.connect(conditions)
     return Hand(table, table.enter(0, 1, table.bump(1, "test")))
 
 
-def aged(cluster: int, *ages: float) -> list[Condition]:
+def aged(cluster: int, *ages: float) -> list[ColumnIs]:
     """Returns the conditions that rows are of a cluster, and of an age."""
     return [ColumnIs(COLUMN, cluster, age) for age in ages]
 

@@ -30,7 +30,7 @@ def acts(hand: Hand, batch: Batch, ids: list[int]) -> dict[str, Callable[[], obj
         "advance that only deletes": lambda: table.advance(fence, [batch], [], 0),
         "advance that does nothing": lambda: table.advance(fence, [], [], 0),
         "beat": lambda: table.heartbeat(fence, {"zombie": 1}),
-        "transact": lambda: table.set_transactional(fence, TransactionalLane(fence.lanes)),
+        "transact": lambda: table.set_transactional(fence, TransactionalLane(fence.lanes, "sender", "place")),
         "end of transactions": lambda: table.set_transactional(fence, None),
     }
 
@@ -104,21 +104,21 @@ class FenceConformance(Conformance):
         (found,) = box.connect().lane_statuses()
         assert found.holder == "zero \\0, half \\udc80, line\n 世界 🌍 'x' \\ %s {}"
 
-    @pytest.mark.parametrize("how", ["token", "attempt"])
+    @pytest.mark.parametrize("how", ["token", "epoch"])
     def test_who_holds_an_old_one_touches_nothing(self, box: Box, how: str) -> None:
         box.fill(12, keys=3)
         (zombie,) = box.lead_all(1)
-        zombie.table.set_transactional(zombie.fence, TransactionalLane(zombie.fence.lanes))
+        zombie.table.set_transactional(zombie.fence, TransactionalLane(zombie.fence.lanes, "sender", "place"))
         batch, values = zombie.batch(4)
         ids = zombie.ids(8)[4:]
         table = box.connect()
-        token = zombie.fence.token if how == "attempt" else table.bump(1, "other")
+        token = zombie.fence.token if how == "epoch" else table.bump(1, "other")
         leader = Hand(table, table.enter(0, 1, token))
         table.heartbeat(leader.fence, {"leader": 1})
         for name, act in acts(zombie, batch, ids).items():
             with pytest.raises(LeadershipLost):
                 raise AssertionError(f"{name} returned {act()!r} under an old {how}")
-        assert table.transactional_lanes() == {0: TransactionalLane(1)}
+        assert table.transactional_lanes() == {0: TransactionalLane(1, "sender", "place")}
         assert table.lane_statuses()[0].metrics == {"leader": 1}
         assert box.dead_letters().find() == []
         # The rows that the fenced holder had marked keep its leader id, and the others have none.
@@ -181,12 +181,12 @@ class FenceConformance(Conformance):
     def test_a_lane_that_is_no_more_is_settled_by_the_leader(self, box: Box) -> None:
         box.fill(60, keys=20)
         last = box.lead_all(3)[2]
-        last.table.set_transactional(last.fence, TransactionalLane(last.fence.lanes))
+        last.table.set_transactional(last.fence, TransactionalLane(last.fence.lanes, "sender", "place"))
         batch, values = last.batch()
         table = box.connect()
         fence = table.enter(2, 1, table.bump(1, "narrow"))
         assert table.advance(fence, [batch], [], 0).purged == len(values)
-        assert table.transactional_lanes() == {2: TransactionalLane(3)}
+        assert table.transactional_lanes() == {2: TransactionalLane(3, "sender", "place")}
         table.set_transactional(fence, None)
         assert table.transactional_lanes() == {}
         assert set(box.survey()).isdisjoint(values)
@@ -235,7 +235,7 @@ class FenceConformance(Conformance):
         hand = box.lead()
         table = other.connect()
         token = table.bump(2, "other")
-        table.set_transactional(table.enter(1, 2, token), TransactionalLane(2))
+        table.set_transactional(table.enter(1, 2, token), TransactionalLane(2, "sender", "place"))
         other.fill(2)
         table.bump(2, "other")
         assert len(hand.mark()) == 3
@@ -250,11 +250,11 @@ def _restored(box: Box, name: str) -> Iterator[None]:
     of_outbox = "name = '{}'".format(name.replace("'", "''"))
     application = box.application()
     with closing(application.cursor()) as cursor:
-        cursor.execute(f"SELECT lane, token, attempt FROM {box.options.fence} WHERE {of_outbox}")
+        cursor.execute(f"SELECT lane, token, epoch FROM {box.options.fence} WHERE {of_outbox}")
         saved = cursor.fetchall()
         application.commit()
         yield
         for lane, token, epoch in saved:
-            values = f"token = {token}, attempt = {epoch}"
+            values = f"token = {token}, epoch = {epoch}"
             cursor.execute(f"UPDATE {box.options.fence} SET {values} WHERE {of_outbox} AND lane = {lane}")
     application.commit()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time as clock
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from time import monotonic, sleep, time
+from contextlib import contextmanager
+from time import sleep, time
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import Capability, OlderThan
+from outbox_sdk import Capability
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.stashing import TEXTS
@@ -161,20 +161,6 @@ class MarkConformance(Conformance):
             while some := hand.values(7):
                 found += some
             assert found == mine
-
-    def test_no_row_is_marked_that_is_not_eligible(self, box: Box) -> None:
-        values = box.fill(3)
-
-        def marked(source: int) -> list[str]:
-            with closing(box.dialect.connect([OlderThan(3600.0), OlderThan(0.0)])) as table:
-                return texts(Hand(table, table.enter(0, 1, table.bump(1, "test"))).mark(source=source))
-
-        assert marked(0) == []
-        deadline = monotonic() + 60
-        while not (found := marked(1)):
-            assert monotonic() < deadline
-            sleep(0.05)
-        assert found == values, "its source is what counts"
 
     def test_after_a_lost_reply_the_same_leader_id_goes_on_and_a_new_one_starts_anew(self, box: Box) -> None:
         lost, values = box.lead(), box.fill(6)

@@ -97,28 +97,35 @@ class StatusConformance(Conformance):
         table = box.connect()
         assert table.transactional_lanes() == {}
         for lane in (2, 0, 0):
-            hands[lane].table.set_transactional(hands[lane].fence, TransactionalLane(hands[lane].fence.lanes))
+            hands[lane].table.set_transactional(
+                hands[lane].fence, TransactionalLane(hands[lane].fence.lanes, "sender", "place")
+            )
         assert list(table.transactional_lanes().items()) == [
-            (0, TransactionalLane(3)),
-            (2, TransactionalLane(3)),
+            (0, TransactionalLane(3, "sender", "place")),
+            (2, TransactionalLane(3, "sender", "place")),
         ]
         for _ in range(2):
             hands[0].table.set_transactional(hands[0].fence, None)
-        assert table.transactional_lanes() == {2: TransactionalLane(3)}
+        assert table.transactional_lanes() == {2: TransactionalLane(3, "sender", "place")}
 
     def test_a_note_outlives_bumps_and_attempts(self, box: Box) -> None:
         hands = box.lead_all(4)
         for lane in (0, 3):
-            hands[lane].table.set_transactional(hands[lane].fence, TransactionalLane(hands[lane].fence.lanes))
+            hands[lane].table.set_transactional(
+                hands[lane].fence, TransactionalLane(hands[lane].fence.lanes, "sender", "place")
+            )
         table = box.connect()
         token = table.bump(2, "narrow")
         fence = table.enter(0, 2, table.enter(0, 2, token).token)
         table.heartbeat(fence, {})
-        assert table.transactional_lanes() == {0: TransactionalLane(4), 3: TransactionalLane(4)}
+        assert table.transactional_lanes() == {
+            0: TransactionalLane(4, "sender", "place"),
+            3: TransactionalLane(4, "sender", "place"),
+        }
         table.set_transactional(fence, TransactionalLane(fence.lanes, "sender", "place"))
         assert table.transactional_lanes() == {
             0: TransactionalLane(2, "sender", "place"),
-            3: TransactionalLane(4),
+            3: TransactionalLane(4, "sender", "place"),
         }
 
 

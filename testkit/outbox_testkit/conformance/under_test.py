@@ -13,7 +13,7 @@ from outbox_sdk import (
     Advanced,
     Batch,
     Changed,
-    Condition,
+    ColumnIs,
     DeadLetters,
     Fence,
     MarkedRecord,
@@ -41,8 +41,8 @@ class OutboxUnderTest:
         bytes_values: Additional options for an outbox whose values are bytes.
         restart: Statements that empty the outbox ``{table}`` and restart its ids.
         rename: A statement that renames the outbox ``{table}`` to ``{name}``, in the same schema.
-        lease_ahead: Writes an hour after ``since``, so that a lease looks as though the database's clock had
-            gone back; or the whole statement that does so.
+        lease_ahead: Writes an hour after ``renewed_at``, so that a lease looks as though the database's clock
+            had gone back; or the whole statement that does so.
     """
 
     driver: str
@@ -50,7 +50,7 @@ class OutboxUnderTest:
     bytes_values: Mapping[str, Any] = field(default_factory=dict)
     restart: Sequence[str] = ("TRUNCATE TABLE {table}",)
     rename: str = "ALTER TABLE {table} RENAME TO {name}"
-    lease_ahead: str = "since + INTERVAL '1' HOUR"
+    lease_ahead: str = "renewed_at + INTERVAL '1' HOUR"
 
     def beside(self, suffix: str) -> OutboxUnderTest:
         """Returns another outbox in the same database."""
@@ -103,7 +103,7 @@ class Box:
         other.dialect.create()
         return other
 
-    def connect(self, eligible: Sequence[Condition] = ()) -> OutboxTable:
+    def connect(self, eligible: Sequence[ColumnIs] = ()) -> OutboxTable:
         return self._kept(self.dialect.connect(eligible))
 
     def dead_letters(self) -> DeadLetters:
@@ -134,7 +134,7 @@ class Box:
         table = self.connect()
         return Hand(table, table.enter(lane, lanes, table.bump(lanes, "test")))
 
-    def lead_all(self, lanes: int, eligible: Sequence[Condition] = ()) -> list[Hand]:
+    def lead_all(self, lanes: int, eligible: Sequence[ColumnIs] = ()) -> list[Hand]:
         """Creates a new leader of all lanes; each has its own connection."""
         table = self.connect()
         token = table.bump(lanes, "test")
@@ -165,9 +165,8 @@ class Box:
         """Has the lease look as though the database's clock had gone back by an hour."""
         ahead = self.under.lease_ahead
         if not ahead.startswith("SELECT "):
-            lease = "lane = -2 AND UPPER(name) LIKE UPPER('%{table}')"
-            ahead = f"UPDATE {{fence}} SET since = {ahead} WHERE {lease}"
-        self.execute(ahead.format(table=self.options.table, fence=self.options.fence_table))
+            ahead = f"UPDATE {{lease}} SET renewed_at = {ahead} WHERE UPPER(name) LIKE UPPER('%{{table}}')"
+        self.execute(ahead.format(table=self.options.table, lease=self.options.tables.lease))
 
     def survey(self) -> list[str]:
         """Returns the values of all rows except those of parked keys, in a new leader's order."""

@@ -73,7 +73,6 @@ class SparkEngine:
         self._application, server = application, self._server = self._host.open(self._key)
         choices = (settings.dialect, settings.affinity, settings.publisher)
         self._warm_workers(application, warming_task(choices, server.address))
-        application.prepare_next_start()
 
     def _warm_workers(self, application: Application, task: Task) -> None:
         """Runs a task for each group; on a thread of its own, as the JVM may never answer.

@@ -19,7 +19,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from outbox_core.engines.spark.class_data import Archive, Training, find_archive, may_archive
+from outbox_core.engines.spark.class_data import find_archive, may_archive
 from outbox_core.engines.spark.java import java_home
 from outbox_core.engines.spark.jvm import START_SECONDS, Jvm
 from outbox_core.engines.spark.security import EMBEDDED, HIDDEN_NAMES, is_embedded, with_defaults
@@ -70,14 +70,13 @@ class Application:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         logging.getLogger().addFilter(_is_not_py4j)  # has no effect when it is there already
         stranger = _is_stranger()
-        self._archive: Archive | None = None
-        self._training: Training | None = None
+        archive = None
         if not training and may_archive(master, settings):
-            self._archive = find_archive(java, Path(_find_spark_home()), JAVA_OPTIONS)
+            archive = find_archive(java, Path(_find_spark_home()), JAVA_OPTIONS)
         wanted = {**_defaults(name, master), **settings}
         # Whoever runs this machine may know of more secrets, or none.
         wanted.setdefault(_REDACTION, with_defaults({}).get(_REDACTION, HIDDEN_NAMES))
-        wanted[_JAVA_OPTIONS] += training or (self._archive.options if self._archive else "")
+        wanted[_JAVA_OPTIONS] += training or (archive.options if archive else "")
         if stranger:
             os.environ.setdefault("SPARK_USER", STRANGER)
             wanted[_JAVA_OPTIONS] += f" -Duser.name={STRANGER} -Duser.home={tempfile.gettempdir()}"
@@ -170,22 +169,12 @@ class Application:
         stages = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
         return any(stage.numActiveTasks for stage in stages)
 
-    def prepare_next_start(self) -> None:
-        """Has an archive of class data made in the background, unless there is one, or one is being made.
-
-        :meth:`stop` ends that, complete or not.
-        """
-        if self._training is None and self._archive is not None:
-            self._training = self._archive.train()
-
     def stop(self, exit_seconds: float | None = None) -> None:
         """Stops the application and ends its JVM, hanging or not, so that a process can start another.
 
         Args:
             exit_seconds: How long the JVM may take to exit before it is killed.
         """
-        if self._training is not None:
-            self._training.end()
         if self._watch is not None:
             self._watch.end()
         stopping = ContextThread(target=self._stop, name="spark-stop", daemon=True)

@@ -1,0 +1,137 @@
+"""The tables beside an outbox: which there are, and the statements that create them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from outbox_sdk.portable.columns import JOURNAL_INDEX, JOURNAL_TEXTS
+from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.names import TableName
+
+_NAME = 300
+_ID = 36
+_IDENTITY = 64
+_HOLDER = 1000
+_GROUP = 256
+_STATUS = 10
+
+
+class Tables(NamedTuple):
+    """The tables of an outbox, each with its schema as far as it is known.
+
+    Attributes:
+        outbox: The outbox.
+        fence: A row for each lane.
+        notes: What is noted of each outbox.
+        lease: The lease of each outbox.
+        members: The harvesters that share the outboxes.
+        dead_letters: The dead letters.
+        journal: What operators have done.
+    """
+
+    outbox: TableName
+    fence: TableName
+    notes: TableName
+    lease: TableName
+    members: TableName
+    dead_letters: TableName
+    journal: TableName
+
+    @classmethod
+    def beside(
+        cls, fence: TableName, *, outbox: TableName, dead_letters: TableName, journal: TableName
+    ) -> Tables:
+        """Returns the tables of an outbox; some have the fence's name with a suffix."""
+        notes, lease, members = (fence.suffixed(each) for each in ("_notes", "_lease", "_members"))
+        return cls(outbox, fence, notes, lease, members, dead_letters, journal)
+
+
+def auxiliary_statements(idiom: Idiom, tables: Tables) -> Mapping[TableName, Sequence[str]]:
+    """Returns the statements that create the tables beside the outbox, by table, in the order of ``Tables``.
+
+    A column that may hold an empty text may be null, since an empty text is null in some databases.
+    """
+    number, time, text = idiom.integer_type, idiom.time_type(), idiom.long_text_type
+    name = f"{idiom.text_type(_NAME)} NOT NULL"
+    identity = idiom.quote("identity")  # a word of its own in some databases
+    fence = {
+        "name": name,
+        "lane": f"{number} NOT NULL",
+        "lanes": f"{number} NOT NULL",
+        "token": f"{number} NOT NULL",
+        "epoch": f"{number} NOT NULL",
+        "holder": idiom.text_type(_HOLDER),
+        "since": f"{time} NOT NULL",
+        "heartbeat_at": time,
+        "metrics": f"{text} NOT NULL",
+        "transacting": f"{number} NOT NULL",
+        identity: f"{idiom.text_type(_IDENTITY)} NOT NULL",
+        "sender": idiom.short_text_type,
+        "location": idiom.short_text_type,
+    }
+    notes = {
+        "name": name,
+        identity: idiom.text_type(_IDENTITY),
+        "version": number,
+        "oldest": number,
+        "noted_by": idiom.text_type(_NAME),
+        "noted_at": time,
+        "takeovers": text,
+    }
+    lease = {
+        "name": name,
+        "holder": idiom.text_type(_HOLDER),
+        "term": f"{number} NOT NULL",
+        "length_ms": f"{number} NOT NULL",
+        "renewed_at": f"{time} NOT NULL",
+    }
+    members = {
+        "member": name,
+        "member_group": idiom.text_type(_GROUP),
+        "leads": number,
+        "seen_at": f"{time} NOT NULL",
+    }
+    journal = {
+        "name": name,
+        "id": f"{idiom.text_type(_ID)} NOT NULL",
+        "begun": f"{time} DEFAULT ({idiom.now}) NOT NULL",
+        "ended": time,  # an empty outcome may be null, so this tells whether there is one
+        **{column: idiom.text_type(size) for column, size in JOURNAL_TEXTS.items()},
+    }
+    return {
+        tables.fence: [_created(idiom, tables.fence, fence, "name, lane")],
+        tables.notes: [_created(idiom, tables.notes, notes, "name")],
+        tables.lease: [_created(idiom, tables.lease, lease, "name")],
+        tables.members: [_created(idiom, tables.members, members, "member")],
+        tables.dead_letters: [_created(idiom, tables.dead_letters, _dead_letters(idiom), "name, id")],
+        tables.journal: [
+            _created(idiom, tables.journal, journal, "name, id"),
+            idiom.create_index(tables.journal, JOURNAL_INDEX),
+        ],
+    }
+
+
+def _dead_letters(idiom: Idiom) -> dict[str, str]:
+    """Returns columns that can hold every row that an outbox can hold, faulty ones included."""
+    number, text = idiom.integer_type, idiom.long_text_type
+    return {
+        "name": f"{idiom.text_type(_NAME)} NOT NULL",
+        "id": f"{number} NOT NULL",
+        "kafka_topic": text,
+        "kafka_key": idiom.key_type,
+        "kafka_value": idiom.bytes_type,
+        "kafka_header_keys": text,
+        "kafka_header_values": text,
+        "status": f"{idiom.text_type(_STATUS)} NOT NULL CHECK (status IN ('parked', 'skipped'))",
+        "reason": text,
+        "attempts": f"{number} NOT NULL",
+        "since": f"{idiom.time_type()} NOT NULL",
+    }
+
+
+def _created(idiom: Idiom, table: TableName, columns: Mapping[str, str], key: str) -> str:
+    listed = ",\n".join(f"    {name} {type_}" for name, type_ in columns.items())
+    return (
+        f"CREATE TABLE {idiom.quote_table(table)} (\n{listed},\n    PRIMARY KEY ({key})\n){idiom.table_end}"
+    )
