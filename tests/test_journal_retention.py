@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import sqlglot
-from outbox_sdk import Deed, Seam, find
+from outbox_sdk import Action, Seam, find
 
 PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text("utf-8")
 STATEMENTS = dict(re.findall(r"^\| ([\w ,]+) \| `(DELETE FROM outbox_journal .*);` \|$", PAGE, re.MULTILINE))
@@ -31,7 +31,7 @@ def test_old_entries_are_deleted(server: str, request: pytest.FixtureRequest) ->
     dialect.create()
     with closing(dialect.journal()) as journal, closing(dialect.stash_connection()) as connection:
         for verb in ("older", "younger", "today"):
-            journal.end(journal.begin(Deed("somebody", "cli", verb)), "done")
+            journal.end(journal.begin(Action("somebody", "cli", verb)), "done")
         statement = STATEMENTS[title]
         cursor = connection.cursor()
         for verb, days in (("older", "401"), ("younger", "399")):
@@ -39,7 +39,7 @@ def test_old_entries_are_deleted(server: str, request: pytest.FixtureRequest) ->
             cursor.execute(f"UPDATE outbox_journal SET begun = {instant} WHERE verb = '{verb}'")
         cursor.execute(statement)
         connection.commit()
-        assert [entry.deed.verb for entry in journal.entries()] == ["today", "younger"]
+        assert [entry.action.verb for entry in journal.entries()] == ["today", "younger"]
 
 
 @pytest.mark.parametrize(("title", "language"), [("Oracle", "oracle"), ("SQL Server", "tsql")])

@@ -28,7 +28,7 @@ from outbox_sdk import (
     TransactionalLane,
     Upkeep,
 )
-from outbox_sdk.journal import Deed, Entry
+from outbox_sdk.journal import Action, Entry
 from outbox_sdk.parking import listed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -209,10 +209,10 @@ class FakeJournal:
     def user(self) -> str:
         return ""
 
-    def begin(self, deed: Deed) -> UUID:
+    def begin(self, action: Action) -> UUID:
         if self.begins_with:
             raise self.begins_with
-        entry = Entry(uuid4(), NOW + timedelta(seconds=len(self.noted)), deed, None)
+        entry = Entry(uuid4(), NOW + timedelta(seconds=len(self.noted)), action, None)
         self.noted[entry.id] = entry
         return entry.id
 

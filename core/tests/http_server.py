@@ -10,8 +10,8 @@ from outbox_core.http.app import application
 from outbox_core.http.server import HttpServer
 from outbox_core.leadership.totals import Totals
 from outbox_core.monitoring.figures import Figures
-from outbox_core.monitoring.looks import Looks
 from outbox_core.monitoring.observed import Observed
+from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.monitoring.prometheus import Prometheus
 from starlette.applications import Starlette
 
@@ -63,7 +63,7 @@ def serving(settings: Settings) -> Iterator[Server]:
     def nobody() -> Any:
         raise AssertionError("nobody looks")
 
-    looks = Looks(nobody)
+    looks = StatusPolls(nobody)
     app = application(settings, observe, looks, Prometheus(Figures(observe, looks), "test"))
     with HttpServer(settings.http.address, app) as server:
         yield Server(server.address.port, app)
@@ -74,7 +74,7 @@ def bearer(token: str) -> tuple[str, str]:
 
 
 def verb(site: Site, *headers: tuple[str, str], peer: str = "127.0.0.1") -> Answered:
-    """Asks for a deed that lacks its ids: 400 says that it would be done otherwise."""
+    """Asks for an action that lacks its ids: 400 says that it would be done otherwise."""
     return site.ask("POST", VERB, JSON, *headers, body="{}", peer=peer)
 
 

@@ -17,13 +17,13 @@ from outbox_core.history import History
 from outbox_core.http.app import application
 from outbox_core.http.server import HttpServer
 from outbox_core.monitoring.figures import Figures
-from outbox_core.monitoring.looks import Looks
 from outbox_core.monitoring.observed import Observed
+from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.monitoring.prometheus import Prometheus
 from outbox_core.operations import Changed, Operator, Raised, TakeoverChanged, Verb
 from outbox_core.snapshot import Snapshot
 from outbox_sdk.errors import OutboxError
-from outbox_sdk.journal import Deed, Entry
+from outbox_sdk.journal import Action, Entry
 from outbox_sdk.parking import DeadLetter, DeadLetterStatus
 
 from .http_client import Answered, Site
@@ -155,8 +155,8 @@ class Operations:
 
     def _note(self, verb: Verb, subject: str, operator: Operator) -> None:
         self._answer()
-        deed = Deed(operator.name, operator.via, verb, subject, operator.reason)
-        self.noted.insert(0, Entry(uuid4(), datetime.now(UTC), deed, "done"))
+        action = Action(operator.name, operator.via, verb, subject, operator.reason)
+        self.noted.insert(0, Entry(uuid4(), datetime.now(UTC), action, "done"))
 
     def _answer(self) -> None:
         if self.error is not None:
@@ -165,7 +165,7 @@ class Operations:
 
 def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has a page after a change wait for a short while only until the database is looked at again."""
-    for name in ("monitoring.looks.SHARED_SECONDS", "http.page.live.LOOK_SECONDS"):
+    for name in ("monitoring.polls.SHARED_SECONDS", "http.page.live.LOOK_SECONDS"):
         monkeypatch.setattr(f"outbox_core.{name}", 0.1)
 
 
@@ -176,7 +176,7 @@ def serving(
     def observe() -> list[Observed]:
         return [Observed(outbox, Harvest()) for outbox in settings.outboxes]
 
-    looks = Looks(database.view)
+    looks = StatusPolls(database.view)
     app: Any = application(settings, observe, looks, Prometheus(Figures(observe, looks), "test"), history)
     with HttpServer(settings.http.address, app) as server:
         yield PageSite(server.address.port)

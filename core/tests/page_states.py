@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from outbox_core.clusters import ClusterState
 from outbox_core.snapshot import Snapshot
-from outbox_sdk import Backlog, Deed, Entry, Fence, LaneStatus, Parked, Takeover, Upkeep
+from outbox_sdk import Action, Backlog, Entry, Fence, LaneStatus, Parked, Takeover, Upkeep
 from outbox_sdk.parking import DeadLetter, DeadLetterStatus
 from outbox_sdk.record import Header, MarkedRecord
 
@@ -57,7 +57,7 @@ def letter(
 
 
 def entry(text: str = "key 'order-4711' (record 7)", outcome: str | None = "1 changed") -> Entry:
-    return Entry(uuid4(), NOW, Deed("alice", "http", "retry", text, text), outcome)
+    return Entry(uuid4(), NOW, Action("alice", "http", "retry", text, text), outcome)
 
 
 def takeover(reason: str) -> Takeover:

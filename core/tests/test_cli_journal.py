@@ -16,7 +16,15 @@ from outbox_core.cli.invocation import Invocation
 from outbox_core.cli.reason import operator
 from outbox_core.config import parse
 from outbox_core.operations import Verb, effect
-from outbox_sdk import AccessDenied, DeadLetter, DeadLetterStatus, Deed, MarkedRecord, Seam, TransactionalLane
+from outbox_sdk import (
+    AccessDenied,
+    Action,
+    DeadLetter,
+    DeadLetterStatus,
+    MarkedRecord,
+    Seam,
+    TransactionalLane,
+)
 
 from .fakes import NOW, FakeClusters, FakeDialect, FakeJournal, FakeLetters, FakeTable, Terminal, made
 
@@ -70,7 +78,7 @@ def test_whose_deed_it_was_does_not_depend_on_the_environment(
     (entry,) = journal.entries()
     own = pwd.getpwuid(os.getuid()).pw_name
     host = socket.gethostname()
-    assert entry.deed.operator == f"{own} at {host}, database user outbox_operator"
+    assert entry.action.operator == f"{own} at {host}, database user outbox_operator"
 
 
 def test_who_has_become_root_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +90,7 @@ def test_who_has_become_root_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def noted(journal: FakeJournal) -> Sequence[tuple[str, str]]:
-    return [(each.deed.verb, each.deed.reason) for each in journal.entries()]
+    return [(each.action.verb, each.action.reason) for each in journal.entries()]
 
 
 def agreed(verb: Verb) -> Sequence[str]:
@@ -93,7 +101,7 @@ def agreed(verb: Verb) -> Sequence[str]:
 def test_what_an_encoding_lacks_is_written_as_escapes(
     encoding: str, journal: FakeJournal, monkeypatch: pytest.MonkeyPatch
 ):
-    journal.begin(Deed("Jürgen 🌍", "http", "retry", reason="half \udc80"))
+    journal.begin(Action("Jürgen 🌍", "http", "retry", reason="half \udc80"))
     for arguments in (("journal",), ("journal", "--json")):
         stream = TextIOWrapper(BytesIO(), encoding=encoding)
         monkeypatch.setattr("sys.stdout", stream)
@@ -108,8 +116,11 @@ def test_what_an_encoding_lacks_is_written_as_escapes(
 
 def test_entries_are_listed_the_newest_first(journal: FakeJournal, capsys: pytest.CaptureFixture[str]):
     assert call(capsys, "journal") == (0, "no operator has done anything yet\n", "")
-    deeds = [Deed("me at host", "cli", "skip", "key 'a'\x1b[2J", "sold out"), Deed("alice", "http", "retry")]
-    first, second = map(journal.begin, deeds)
+    actions = [
+        Action("me at host", "cli", "skip", "key 'a'\x1b[2J", "sold out"),
+        Action("alice", "http", "retry"),
+    ]
+    first, second = map(journal.begin, actions)
     journal.end(first, "1 changed")
     code, out, _ = call(capsys, "journal", "--json")
     assert code == 0
@@ -147,7 +158,7 @@ def test_entries_are_listed_the_newest_first(journal: FakeJournal, capsys: pytes
 
 def test_long_texts_are_cut_for_people_only(journal: FakeJournal, capsys: pytest.CaptureFixture[str]):
     long = "x" * 5000
-    journal.end(journal.begin(Deed("me", "cli", "skip", long, long)), long)
+    journal.end(journal.begin(Action("me", "cli", "skip", long, long)), long)
     [entry] = json.loads(call(capsys, "journal", "--json")[1])["entries"]
     assert entry["subject"] == entry["reason"] == entry["outcome"] == long
     out = call(capsys, "journal")[1]
@@ -169,7 +180,7 @@ def test_a_script_may_give_a_reason(verb: Verb, journal: FakeJournal, capsys: py
     assert call(capsys, *VERBS[verb], *agreed(verb), "--reason", " as agreed ")[0] == 0
     assert call(capsys, "fence", "bump", "--yes")[0] == 0
     assert noted(journal) == [("raise-fence", ""), (verb, "as agreed")]
-    assert all(" at " in each.deed.operator for each in journal.entries())
+    assert all(" at " in each.action.operator for each in journal.entries())
 
 
 @every_verb

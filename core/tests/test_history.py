@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from outbox_core.clusters import ClusterState, Role
-from outbox_core.history import Happening, History, Point
+from outbox_core.history import History, HistoryEvent, Point
 from outbox_core.snapshot import Snapshot
 from outbox_sdk import Backlog, Fence, LaneStatus, OldSnapshot, Parked, Takeover, Upkeep
 
@@ -33,15 +33,15 @@ def state(*lanes: LaneStatus, records: int = 0, oldest: float | None = None, par
     return Snapshot("outbox", Backlog(records, True, oldest), Parked(parked, None), lanes, 15.0)
 
 
-def told(happenings: Sequence[Happening]) -> list[tuple[str, str]]:
-    return [(str(each.code), each.text) for each in happenings]
+def told(events: Sequence[HistoryEvent]) -> list[tuple[str, str]]:
+    return [(str(each.code), each.text) for each in events]
 
 
 def between(before: Snapshot, after: Snapshot) -> list[tuple[str, str]]:
     history = History()
     assert history.add(NOON, before) == ()
     happened = history.add(later(10), after)
-    assert history.happenings() == happened
+    assert history.events() == happened
     return told(happened)
 
 
@@ -250,7 +250,7 @@ LOOKS = st.lists(
 
 @given(LOOKS)
 def test_whatever_clocks_and_outboxes_do(looks: list[tuple[float, Snapshot | None]]):
-    history, now, all_told = History(), NOON, list[Happening]()
+    history, now, all_told = History(), NOON, list[HistoryEvent]()
     for step, snapshot in looks:
         now += timedelta(seconds=step)
         all_told += history.failed(now, "down") if snapshot is None else history.add(now, snapshot)
@@ -263,7 +263,7 @@ def test_whatever_clocks_and_outboxes_do(looks: list[tuple[float, Snapshot | Non
             assert (point.records or 0) >= 0
             assert (point.oldest or 0.0) >= 0
             assert (point.rate or 0.0) >= 0
-    assert list(history.happenings()) == all_told[-50:]
+    assert list(history.events()) == all_told[-50:]
     assert all("\n" not in each.text and not each.text.endswith(".") for each in all_told)
     away = [each.code for each in all_told if each.code.startswith("database-")]
     assert away == (["database-away", "database-back"] * len(away))[: len(away)]

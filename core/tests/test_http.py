@@ -20,8 +20,8 @@ from outbox_core.http.app import application
 from outbox_core.http.server import HttpServer
 from outbox_core.leadership.totals import Totals
 from outbox_core.monitoring.figures import Figures
-from outbox_core.monitoring.looks import Looks
 from outbox_core.monitoring.observed import Observed
+from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.monitoring.prometheus import Prometheus
 from outbox_core.snapshot import Snapshot, as_data
 from outbox_sdk import Backlog, ConfigError, DriverError, OutboxError, Parked, Upkeep
@@ -84,7 +84,7 @@ def serving(settings: Settings, database: Any, harvests: list[Harvest]) -> Itera
     def observe() -> list[Observed]:
         return [Observed(*each) for each in zip(settings.outboxes, harvests, strict=True)]
 
-    looks = Looks(database.view)
+    looks = StatusPolls(database.view)
     app = application(settings, observe, looks, Prometheus(Figures(observe, looks), "test"))
     with HttpServer(settings.http.address._replace(port=0), app) as server:
         yield Site(server.address.port)
@@ -266,7 +266,7 @@ def test_an_address_of_another_machine(host: str):
 
 
 def application_of_nothing() -> Any:
-    looks = Looks(Database().view)
+    looks = StatusPolls(Database().view)
     return application(settings_of(), list, looks, Prometheus(Figures(list, looks), "test"))
 
 

@@ -114,7 +114,7 @@ def test_all_of_it_is_described_and_each_deed_is_noted(api: Checked):
     assert api.post("raise-fence", fence_token=raised["token"])["token"] > raised["token"]
     assert api.post("take-over", cluster=2)["changed"] is True
     assert api.post("end-takeover", cluster=2)["changed"] is True
-    assert api.get("/api/history") == {"points": [], "happenings": []}
+    assert api.get("/api/history") == {"points": [], "events": []}
 
     entries = api.get("/api/journal?limit=9")["entries"]
     noted = [(each["operator"], each["via"], each["verb"], each["outcome"]) for each in reversed(entries)]
@@ -157,7 +157,7 @@ def test_what_cannot_be_done(api: Checked, settings: Settings):
     for query in ("limit=0", "limit=1001", "limit=x", "limit=%D9%A1", "status=gone"):
         assert query.partition("=")[0] in api.get(f"/api/parked?{query}", code=400)["error"]
     api.get("/api/parked?outbox=other", code=404)
-    assert {each.deed.verb for each in operations.entries(settings.harvest)} == {"retry", "reveal"}
+    assert {each.action.verb for each in operations.entries(settings.harvest)} == {"retry", "reveal"}
 
 
 def test_a_deed_goes_on_if_its_database_takes_too_long(
@@ -210,7 +210,7 @@ async def test_a_machine_without_threads(monkeypatch: pytest.MonkeyPatch):
         patched.setattr("outbox_core.http.work.ContextThread.start", fail)
         for _ in range(work_module.MOST_AT_ONCE + 1):
             with pytest.raises(RefusedError, match="nothing was done: this machine"):
-                await work.deed(lambda: 1)
+                await work.action(lambda: 1)
     assert await work.read(lambda: 1) == 1
 
 
@@ -220,7 +220,7 @@ async def test_who_reads_takes_no_place_of_a_verb():
         asyncio.create_task(work.read(lambda: ended.wait(60))) for _ in range(work_module.MOST_AT_ONCE)
     ]
     await asyncio.sleep(0.1)
-    assert await work.deed(lambda: 1) == 1
+    assert await work.action(lambda: 1) == 1
     ended.set()
     assert await asyncio.gather(*reading) == [True] * work_module.MOST_AT_ONCE
 
@@ -254,5 +254,5 @@ def test_one_of_several_outboxes_is_chosen():
     with serving(several) as site:
         api = Checked(site)
         assert "choose one" in api.get("/api/history", code=400)["error"]
-        assert api.get("/api/history?outbox=second") == {"points": [], "happenings": []}
+        assert api.get("/api/history?outbox=second") == {"points": [], "events": []}
         assert "choose one" in api.post("raise-fence", 400)["error"]

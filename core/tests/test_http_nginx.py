@@ -87,7 +87,7 @@ class TestBelowAPath:
         asked = browser.get(f"{PATH}/do/retry?outbox=outbox&id=7")
         done = browser.send(f"{PATH}/do/retry", fields_of(asked) | {"reason": "x"})
         assert "1 record tried again: 7." in browser.follow(done).text
-        assert [each.deed.verb for each in operations.noted] == ["retry"]
+        assert [each.action.verb for each in operations.noted] == ["retry"]
 
         assert browser.follow(browser.send(f"{PATH}/logout", {})).code == 200
         assert browser.get(f"{PATH}/").headers["location"] == f"{PATH}/login?next=%2Fops%2Foutbox%2F"
@@ -157,7 +157,7 @@ def test_users_of_a_proxy(operations: Operations, tmp_path: Path):
                 assert refused.code == 403
             assert operations.noted == []
             assert browser.send("/do/retry", fields, carol, SAME).code == 303
-            assert [each.deed.operator for each in operations.noted] == ["carol"]
+            assert [each.action.operator for each in operations.noted] == ["carol"]
 
 
 class SignsIn(BaseHTTPRequestHandler):
@@ -211,7 +211,7 @@ def test_users_who_are_sent_to_sign_in_elsewhere(operations: Operations):
             assert operations.noted == []
             browser.cookies["user"] = "carol", "/"
             assert browser.send("/do/retry", fields).code == 303
-            assert [each.deed.operator for each in operations.noted] == ["carol@example.com"]
+            assert [each.action.operator for each in operations.noted] == ["carol@example.com"]
         signs_in.shutdown()
 
 

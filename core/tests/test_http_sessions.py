@@ -5,11 +5,11 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from outbox_core.http import attempts as attempts_module
+from outbox_core.http import rate_limit as attempts_module
 from outbox_core.http import sessions as sessions_module
 from outbox_core.http import tokens as tokens_module
-from outbox_core.http.attempts import Attempts
 from outbox_core.http.login import local
+from outbox_core.http.rate_limit import RateLimit
 from outbox_core.http.sessions import Sessions
 from outbox_core.http.tokens import digest
 
@@ -181,7 +181,7 @@ def test_sessions_end_and_are_few(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_guesses_are_slowed_down_all_together(monkeypatch: pytest.MonkeyPatch):
-    attempts = Attempts()
+    attempts = RateLimit()
     for second in range(attempts_module.FEW):
         assert attempts.delay(second) == 0
         attempts.failed(second)

@@ -12,10 +12,10 @@ from outbox_core.config import HarvestSettings, KeyNames, parse
 from outbox_core.operations import Operator, Verb, effect
 from outbox_sdk import (
     AccessDenied,
+    Action,
     ConfigError,
     DeadLetter,
     DeadLetterStatus,
-    Deed,
     DriverError,
     Fence,
     LaneStatus,
@@ -68,7 +68,7 @@ class Watched:
 
     Attributes:
         open: Whether the last entry had no outcome, each time.
-        failure: What a deed ends with.
+        failure: What an action ends with.
     """
 
     def __init__(self, journal: FakeJournal) -> None:
@@ -160,8 +160,8 @@ def test_a_deed_is_noted_before_it_is_done_and_afterwards(
 ):
     done = DEEDS[verb](box)
     assert watched.open == [True]
-    assert [(each.deed, each.outcome) for each in operations.entries(box)] == [
-        (Deed("alice at host", "cli", verb, SUBJECTS[verb], "she knows why"), OUTCOMES[verb])
+    assert [(each.action, each.outcome) for each in operations.entries(box)] == [
+        (Action("alice at host", "cli", verb, SUBJECTS[verb], "she knows why"), OUTCOMES[verb])
     ]
     assert getattr(done, "unnoted", "") == ""
     assert journal.closed
@@ -275,7 +275,7 @@ def test_letters_that_are_gone_are_told(box: HarvestSettings, dialect: FakeDiale
     done = operations.retry(box, [2, 1, 1, 17], ALICE)
     assert (done.changed, done.gone) == ((1, 17), (2,)), "the fake changes what it does not know"
     [entry] = operations.entries(box)
-    assert entry.deed.subject == "3 records, key 'a' (record 1), key 'b' (record 2), record 17"
+    assert entry.action.subject == "3 records, key 'a' (record 1), key 'b' (record 2), record 17"
     assert entry.outcome == "2 changed, 1 gone"
 
 
@@ -289,7 +289,7 @@ def test_what_is_about_nothing_is_not_noted(box: HarvestSettings, dialect: FakeD
 def test_keys_are_called_what_log_lines_call_them(box: HarvestSettings):
     hashed = replace(box, key_names=KeyNames("secret"))
     operations.skip(hashed, [1], ALICE)
-    assert operations.entries(box)[0].deed.subject == f"key {KeyNames('secret').of('a')} (record 1)"
+    assert operations.entries(box)[0].action.subject == f"key {KeyNames('secret').of('a')} (record 1)"
 
 
 def test_looking_is_not_noted(box: HarvestSettings, journal: FakeJournal):

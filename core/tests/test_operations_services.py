@@ -193,7 +193,7 @@ def test_whatever_operators_do_is_noted(database: str, configure: Configure):
         (alice, "skip", "1 changed"),
         (alice, "reveal", "1 shown"),
     ]
-    assert operations.entries(box, 1)[0].deed.reason == "a test"
+    assert operations.entries(box, 1)[0].action.reason == "a test"
 
 
 @pytest.mark.parametrize("database", SOURCES)
@@ -220,8 +220,8 @@ def test_whatever_operators_are_called_their_deeds_are_done_and_noted(database: 
     box = load(configure(database)).harvest
     assert operations.raise_fence(box, CARL).holder == CARL.holder
     [entry] = operations.entries(box)
-    assert entry.deed.operator.startswith(r"Čarli 🌍 \0Čarli")
-    assert entry.deed.reason.startswith(r"half \udc80half")
+    assert entry.action.operator.startswith(r"Čarli 🌍 \0Čarli")
+    assert entry.action.reason.startswith(r"half \udc80half")
     assert (entry.outcome or "").startswith("token ")
 
 
@@ -266,7 +266,7 @@ def test_an_operator_needs_the_right_to_write_the_journal(configure: Configure, 
 
 @contextmanager
 def held_at_work(file: Path, dsn: str, *arguments: str) -> Iterator[tuple[Command, Connection]]:
-    """Starts a command that waits for a lock with its deed, and gives it the lock in the end."""
+    """Starts a command that waits for a lock with its action, and gives it the lock in the end."""
     with psycopg.connect(dsn) as blocker:
         blocker.execute("LOCK TABLE outbox_dead_letters IN SHARE MODE")
         command = [OUTBOX, *arguments, "-f", str(file)]

@@ -11,7 +11,7 @@ from outbox_core.clusters import ClusterState, Role
 from outbox_core.config import Settings
 from outbox_core.health import Code
 from outbox_core.history import History
-from outbox_core.http.page import letters as page_letters
+from outbox_core.http.page import dead_letters as page_letters
 from outbox_core.http.page import live
 from outbox_sdk import DriverError, Parked
 from outbox_sdk.parking import DeadLetterStatus
@@ -104,8 +104,8 @@ def test_who_comes_after_a_while_sees_nothing_of_long_ago(
     for name in ("READ_SECONDS", "REST", "UNWATCHED_SECONDS"):
         monkeypatch.setattr(page_letters, name, 0)
     for number in range(5):
-        operations.noted = [entry(f"deed {number}")]
-        assert f"deed {number}" in site.get("/journal", **AS_ALICE).text
+        operations.noted = [entry(f"action {number}")]
+        assert f"action {number}" in site.get("/journal", **AS_ALICE).text
 
 
 def test_nothing_but_its_own_files_is_loaded(site: PageSite):

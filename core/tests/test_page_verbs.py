@@ -63,9 +63,9 @@ def test_chosen_records_are_tried_again(site: PageSite, operations: Operations):
     done = site.post("/do/retry", ALICE, reason=" the limit\nis raised ", **fields_of(asked))
     assert follow(site, done) == ("1 record tried again: 8. Not parked any more, and left alone: 7.")
     [noted] = operations.noted
-    assert noted.deed.operator == "alice"
-    assert noted.deed.via == "http"
-    assert noted.deed.reason == "the limit is raised"
+    assert noted.action.operator == "alice"
+    assert noted.action.via == "http"
+    assert noted.action.reason == "the limit is raised"
     page = site.get("/", **AS_PERSON).text
     assert "letter-8" not in page
     assert "the limit is raised" in page
@@ -86,7 +86,7 @@ def test_a_form_that_is_sent_twice_acts_once(site: PageSite, operations: Operati
         answers = [each.result() for each in sent]
     assert {each.headers["location"] for each in answers} == {answers[0].headers["location"]}
     assert "The fence is raised: the token is 4300000 now." in follow(site, answers[0])
-    assert [each.deed.verb for each in operations.noted] == ["raise-fence"]
+    assert [each.action.verb for each in operations.noted] == ["raise-fence"]
     again = fields_of(site.get("/do/raise-fence", **AS_PERSON))
     site.post("/do/raise-fence", ALICE, reason="x", **again)
     assert len(operations.noted) == 2
@@ -98,7 +98,7 @@ def test_a_number_of_a_form_stands_for_one_deed(site: PageSite, operations: Oper
     site.post("/do/retry", ALICE, reason="x", **fields)
     refused = site.post("/do/skip", ALICE, reason="x", **fields | {"ids": "8"})
     assert refused.code == 409
-    assert [each.deed.verb for each in operations.noted] == ["retry"]
+    assert [each.action.verb for each in operations.noted] == ["retry"]
 
 
 def test_what_came_of_it_is_told_to_whom_has_done_it(site: PageSite):
@@ -179,7 +179,7 @@ def test_values_are_hidden_until_an_operator_asks(site: PageSite, operations: Op
     assert '<pre id="value">\ufffd\\x00secret</pre>' in shown.text
     assert '<pre id="value-hex">ff 00 73' in shown.text
     assert '<pre id="value-base64">/wBzZWNyZXQ=</pre>' in shown.text
-    assert [(each.deed.verb, each.deed.operator) for each in operations.noted] == [("reveal", "alice")]
+    assert [(each.action.verb, each.action.operator) for each in operations.noted] == [("reveal", "alice")]
     assert site.get("/letter?id=99", **AS_PERSON).code == 404
 
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from outbox_core.config import KeyNames
 from outbox_core.health import Code
-from outbox_core.history import Happening, HappeningCode, Point
+from outbox_core.history import HistoryEvent, HistoryEventCode, Point
+from outbox_core.http.view.dead_letters import MOST_SHOWN, letter, noted, value
 from outbox_core.http.view.graphs import HEIGHT, WIDTH, Sample, graph
 from outbox_core.http.view.history import graphs, known_since, recent
-from outbox_core.http.view.letters import MOST_SHOWN, letter, noted, value
 from outbox_core.http.view.outbox import overall, shown, worst_first
 from outbox_core.http.view.verbs import MOST, Confirmation
 from outbox_core.http.view.verdict import Known, State, verdict
@@ -75,7 +75,7 @@ def test_the_hour_begins_with_the_process():
 
 
 def test_the_newest_happenings_come_first():
-    happened = [Happening(NOW, HappeningCode.KEYS_PARKED, str(number)) for number in range(30)]
+    happened = [HistoryEvent(NOW, HistoryEventCode.KEYS_PARKED, str(number)) for number in range(30)]
     assert [each.text for each in recent(happened)] == [str(number) for number in range(29, 9, -1)]
 
 

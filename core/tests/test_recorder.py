@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from outbox_core.config import HarvestSettings, parse
-from outbox_core.monitoring.looks import Looks
 from outbox_core.monitoring.observed import Observed
+from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.monitoring.recorder import Recorder
 from outbox_core.snapshot import Snapshot
 from outbox_sdk import Backlog, DriverError, Parked
@@ -45,8 +45,8 @@ class Databases:
 
 @pytest.fixture(autouse=True)
 def _fresh_looks(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("outbox_core.monitoring.looks.SHARED_SECONDS", 0.0)
-    monkeypatch.setattr("outbox_core.monitoring.looks.REST_SECONDS", 1.0)
+    monkeypatch.setattr("outbox_core.monitoring.polls.SHARED_SECONDS", 0.0)
+    monkeypatch.setattr("outbox_core.monitoring.polls.REST_SECONDS", 1.0)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def databases() -> Iterator[Databases]:
 
 @pytest.fixture
 def recorder(databases: Databases) -> Iterator[Recorder]:
-    with Recorder(databases.observe, Looks(databases.view), 0.2) as made:
+    with Recorder(databases.observe, StatusPolls(databases.view), 0.2) as made:
         yield made
 
 
@@ -71,7 +71,7 @@ def until(true: Callable[[], object]) -> None:
 
 
 def codes(recorder: Recorder, title: str) -> list[str]:
-    return [str(each.code) for each in recorder.history(title).happenings()]
+    return [str(each.code) for each in recorder.history(title).events()]
 
 
 def test_changes_are_recorded(recorder: Recorder, databases: Databases):
@@ -89,7 +89,7 @@ def test_a_database_that_fails_is_told_once(recorder: Recorder, databases: Datab
     time.sleep(0.5)  # two more looks fail
     databases.states["orders"] = SNAPSHOT
     until(lambda: codes(recorder, "orders")[-2:] == ["database-away", "database-back"])
-    assert "connection refused" in recorder.history("orders").happenings()[-2].text
+    assert "connection refused" in recorder.history("orders").events()[-2].text
 
 
 def test_outboxes_appear_and_vanish(recorder: Recorder, databases: Databases):
@@ -107,7 +107,7 @@ def test_a_database_that_hangs_delays_nobody_else(recorder: Recorder, databases:
     databases.hanging["orders"] = threading.Event()
     databases.states["bills"] = SNAPSHOT
     until(lambda: codes(recorder, "orders")[-1:] == ["database-away"])
-    assert "no answer for" in recorder.history("orders").happenings()[-1].text
+    assert "no answer for" in recorder.history("orders").events()[-1].text
     databases.states["bills"] = replace(SNAPSHOT, parked=Parked(2, 1.0))
     until(lambda: "keys-parked" in codes(recorder, "bills"))
     databases.hanging.pop("orders").set()
@@ -129,7 +129,7 @@ def test_an_outbox_that_vanishes_while_it_hangs(recorder: Recorder, databases: D
 
 def test_it_ends_at_once_though_a_database_hangs(databases: Databases):
     databases.hanging["orders"] = threading.Event()
-    with Recorder(databases.observe, Looks(databases.view), 3600.0) as recorder:
+    with Recorder(databases.observe, StatusPolls(databases.view), 3600.0) as recorder:
         until(lambda: recorder._asked)
         began = time.monotonic()
     assert time.monotonic() - began < 50  # and not as long as it hangs

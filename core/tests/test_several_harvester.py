@@ -14,8 +14,8 @@ import pytest
 from outbox_core import members as members_module
 from outbox_core.config import HarvestSettings, Settings, configure
 from outbox_core.members import group_of
-from outbox_core.several import harvester as module
-from outbox_core.several.harvester import Harvester
+from outbox_core.multi_outbox import harvester as module
+from outbox_core.multi_outbox.harvester import Harvester
 from outbox_sdk import DriverError
 
 PATIENCE = 60.0

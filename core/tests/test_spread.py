@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from outbox_core.several.spread import STEADY_SECONDS, UNWANTED_SECONDS, Spread, excess
+from outbox_core.multi_outbox.rebalance import STEADY_SECONDS, UNWANTED_SECONDS, Rebalance, excess
 
 TICK = 2.0
 ASIDE = 5.0
@@ -18,13 +18,13 @@ class World:
         self.chance = random.Random(seed)
         self.leaders: dict[str, str | None] = {f"box-{number}": None for number in range(outboxes)}
         self.aside: dict[tuple[str, str], float] = {}
-        self.spreads: dict[str, Spread] = {}
+        self.spreads: dict[str, Rebalance] = {}
         self.now = 100.0
         self.moves = 0
 
     def join(self, *names: str) -> None:
         for name in names:
-            self.spreads[name] = Spread(name)
+            self.spreads[name] = Rebalance(name)
         self.elect()
 
     def end(self, name: str) -> None:
@@ -88,14 +88,14 @@ def test_leaderships_even_out_when_a_process_joins_and_when_one_ends(
 
 
 def test_nothing_is_given_up_while_processes_come_and_go() -> None:
-    spread, led = Spread("a"), ["x", "y", "z", "w"]
+    spread, led = Rebalance("a"), ["x", "y", "z", "w"]
     for second in range(0, 40, 2):
         members = {"a": 4, "b": 0} if second % 4 else {"a": 4}
         assert not spread.to_give_up(led, members, second)
 
 
 def test_an_outbox_that_nobody_else_takes_is_not_given_up_again_and_again() -> None:
-    spread, members = Spread("a"), {"a": 2, "b": 0}
+    spread, members = Rebalance("a"), {"a": 2, "b": 0}
     given: list[tuple[float, str]] = []
     led, back = ["x", "y"], 0.0
     for now in range(0, 400, 2):

@@ -126,7 +126,7 @@ def test_whatever_the_window_nothing_overflows(
 )
 def test_in_a_small_window_the_figures_come_before_graphs(width: int, height: int):
     state = replace(take(*(lane_status(number) for number in range(20))), backlog=Backlog(4711, True, 75.0))
-    drawing, happened = graphs(points(100), state), [("12:00:00", "a happening")] * 20
+    drawing, happened = graphs(points(100), state), [("12:00:00", "an event")] * 20
     brief = Text(in_brief(state))
     shown = printed(Screen(as_text(state), drawing, happened, brief, NARROWEST_WINDOW), width, height)
     assert len(shown.splitlines()) <= height
@@ -137,12 +137,12 @@ def test_in_a_small_window_the_figures_come_before_graphs(width: int, height: in
 
 def test_the_last_happenings_have_room_in_a_usual_window():
     state = as_text(take(*(lane_status(number, lanes=20) for number in range(20))))
-    happened = [("12:00:00", f"happening {number}") for number in range(20)]
+    happened = [("12:00:00", f"event {number}") for number in range(20)]
     shown = printed(Screen(state, graphs(points(5), STATE), happened))
-    assert re.findall(r"happening (\d+)", shown) == ["15", "16", "17", "18", "19"]
+    assert re.findall(r"event (\d+)", shown) == ["15", "16", "17", "18", "19"]
     assert "more lines)" in shown
     shown = printed(Screen(state, graphs(points(5), STATE), happened), height=50)
-    assert len(re.findall(r"happening (\d+)", shown)) > 5
+    assert len(re.findall(r"event (\d+)", shown)) > 5
     assert "more lines)" not in shown
 
 
@@ -153,13 +153,13 @@ def test_a_full_window_is_redrawn_in_place():
         for number in range(30):
             lanes = 1 + 7 * number % 30
             state = as_text(take(*(lane_status(lane, lanes=lanes) for lane in range(lanes))))
-            happened = [("12:00:00", f"happening {each}" * each) for each in range(number + 1)]
+            happened = [("12:00:00", f"event {each}" * each) for each in range(number + 1)]
             live.update(Screen(state, graphs(points(number), STATE), happened), refresh=True)
         pyte.Stream(screen).feed(written.getvalue().replace("\n", "\r\n"))
     assert screen.display[0].startswith("outbox   shop.outbox")
     shown = "\n".join(screen.display)
     assert (shown.count("shop.outbox"), shown.count("max ")) == (1, 3)
-    assert "happening 29" in shown
+    assert "event 29" in shown
 
 
 # On a terminal

@@ -20,7 +20,7 @@ from outbox_sdk.file_text import FileText, present_text
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.intake import Intake, Taken
-from outbox_sdk.journal import Deed, Entry, Journal
+from outbox_sdk.journal import Action, Entry, Journal
 from outbox_sdk.lease import Lease
 from outbox_sdk.members import Members
 from outbox_sdk.outbox_table import UNBOUNDED, Advanced, Changed, OutboxTable
@@ -49,6 +49,7 @@ __all__ = [
     "SCHEMA",
     "UNBOUNDED",
     "AccessDenied",
+    "Action",
     "Advanced",
     "Affinity",
     "AsyncStasher",
@@ -63,7 +64,6 @@ __all__ = [
     "DeadLetter",
     "DeadLetterStatus",
     "DeadLetters",
-    "Deed",
     "Deliveries",
     "Dialect",
     "Driver",

@@ -12,7 +12,7 @@ from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class Action:
     """What an operator is about to do.
 
     Attributes:
@@ -33,27 +33,27 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One deed as it was noted.
+    """One action as it was noted.
 
     Attributes:
         id: Identifies the entry.
         at: When it was begun (database clock), with a time zone.
-        deed: What was to be done.
+        action: What was to be done.
         outcome: What came of it, for people; ``None`` if that was never noted: the process ended before, so
             that it may have been done or not.
     """
 
     id: UUID
     at: datetime
-    deed: Deed
+    action: Action
     outcome: str | None
 
 
 class Journal(Protocol):
     """A connection to the journal of one outbox; used by one thread.
 
-    A deed is noted before it is done, in a transaction of its own, and its outcome afterwards. So nothing is
-    done that is not noted, and what was interrupted can be told. Texts that are too long for the table are
+    An action is noted before it is done, in a transaction of its own, and its outcome afterwards. So nothing
+    is done that is not noted, and what was interrupted can be told. Texts that are too long for the table are
     cut; characters that it cannot hold are replaced.
 
     Every method raises ``DriverError`` if the database refuses or cannot be reached.
@@ -63,7 +63,7 @@ class Journal(Protocol):
         """Returns the user as whom this process has signed in; empty if the database knows no users."""
         ...
 
-    def begin(self, deed: Deed) -> UUID:
+    def begin(self, action: Action) -> UUID:
         """Notes what is about to be done, durably; returns the id of the entry."""
         ...
 

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from outbox_sdk import Deed, DriverError, Entry
+from outbox_sdk import Action, DriverError, Entry
 from outbox_sdk.portable.journal import JournalStatements, PortableJournal
 from outbox_sqlite import SqliteDialect
 from outbox_testkit.conformance.journal import JournalConformance
@@ -45,13 +45,13 @@ def box(bare: Box) -> Box:
     return bare
 
 
-def begins_in_memory(journal: Any, deed: Deed) -> UUID:
-    journal.kept = [*getattr(journal, "kept", []), deed]
+def begins_in_memory(journal: Any, action: Action) -> UUID:
+    journal.kept = [*getattr(journal, "kept", []), action]
     return uuid4()
 
 
-def begins_with_an_outcome(journal: PortableJournal, deed: Deed) -> UUID:
-    number = begin(journal, deed)
+def begins_with_an_outcome(journal: PortableJournal, action: Action) -> UUID:
+    number = begin(journal, action)
     end(journal, number, "done")
     return number
 
@@ -89,7 +89,7 @@ def reads_an_empty_outcome_as_none(journal: PortableJournal, limit: int = 100) -
 
 def reads_ascii(journal: PortableJournal, limit: int = 100) -> Sequence[Entry]:
     return [
-        replace(entry, deed=replace(entry.deed, reason=ascii(entry.deed.reason)[1:-1]))
+        replace(entry, action=replace(entry.action, reason=ascii(entry.action.reason)[1:-1]))
         for entry in entries(journal, limit)
     ]
 

@@ -60,7 +60,7 @@ def test_a_parked_key_is_looked_at_repaired_and_tried_again(scene: Scene, visito
     expect(page.locator("#value")).to_have_text("secret 1")
     [seen, *former] = scene.journal()
     assert len(former) == before
-    assert (seen.deed.verb, seen.deed.operator, seen.deed.via) == ("reveal", "olga", "http")
+    assert (seen.action.verb, seen.action.operator, seen.action.via) == ("reveal", "olga", "http")
 
     scene.repair("repaired")
     page.goto(scene.url)
@@ -109,7 +109,7 @@ def test_a_form_that_is_sent_twice_acts_once(scene: Scene, visitors: Visitors) -
         answer = page.request.post(f"{scene.url}/do/raise-fence", form=form, headers=origin)
         assert answer.ok
         assert "The fence is raised" in answer.text()
-    assert [each.deed.reason for each in scene.journal()].count("pressed twice") == 1
+    assert [each.action.reason for each in scene.journal()].count("pressed twice") == 1
 
 
 def test_the_fence_is_raised_and_the_leader_continues(scene: Scene, visitors: Visitors) -> None:

@@ -37,7 +37,7 @@ def test_the_page_of_another_process_shows_the_takeover(scene: Scene, visitors: 
 
     scene.harvester(leader).kill()
     expect(watching.locator("#leader-name")).to_have_text(other)
-    changed = watching.locator('#happenings li[data-code="leader-changed"]').first
+    changed = watching.locator('#events li[data-code="leader-changed"]').first
     expect(changed).to_contain_text(leader)
     expect(changed).to_contain_text(other)
     expect(of_leader.locator("#connection")).to_contain_text("No answer since")

@@ -27,7 +27,7 @@ def journal(
 ) -> None:
     """List what operators have done to the outbox, the newest first: when, who, what, why, and the outcome.
 
-    Each deed is noted before it is done, and its outcome afterwards. An entry without an outcome is of a
+    Each action is noted before it is done, and its outcome afterwards. An entry without an outcome is of a
     program that was ended in between: what it was to do may have been done or not.
 
     Long texts are cut for people; with --json they are whole.
@@ -60,13 +60,13 @@ class _Listed(NamedTuple):
         for heading in ("when", "who", "via", "what", "to what", "why", "outcome"):
             table.add_column(heading, overflow="fold", no_wrap=heading == "when")
         for entry in self.entries:
-            deed = entry.deed
+            action = entry.action
             outcome = "not known: interrupted" if entry.outcome is None else entry.outcome
             table.add_row(
                 entry.at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
                 *(
                     Text(_short(text))
-                    for text in (deed.operator, deed.via, deed.verb, deed.subject, deed.reason)
+                    for text in (action.operator, action.via, action.verb, action.subject, action.reason)
                 ),
                 Text(_short(outcome), "yellow" if entry.outcome is None else ""),
             )
@@ -79,15 +79,15 @@ def _short(text: str) -> str:
 
 
 def _as_data(entry: Entry) -> dict[str, Any]:
-    deed = entry.deed
+    action = entry.action
     return {
         "id": str(entry.id),
         "at": entry.at.isoformat(),
-        "operator": deed.operator,
-        "via": deed.via,
-        "verb": deed.verb,
-        "subject": deed.subject,
-        "reason": deed.reason,
+        "operator": action.operator,
+        "via": action.via,
+        "verb": action.verb,
+        "subject": action.subject,
+        "reason": action.reason,
         "outcome": entry.outcome,
     }
 

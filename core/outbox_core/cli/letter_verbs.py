@@ -21,7 +21,7 @@ from outbox_core.printable import printable
 
 
 @dataclass(frozen=True)
-class Action:
+class LetterVerb:
     """An action on dead letters.
 
     Attributes:
@@ -37,9 +37,9 @@ class Action:
     act: Callable[[HarvestSettings, Sequence[int], Operator], Changed]
 
 
-RETRY = Action(Verb.RETRY, DeadLetterStatus.PARKED, "", operations.retry)
-SKIP = Action(Verb.SKIP, DeadLetterStatus.PARKED, "Give up these records, undelivered?", operations.skip)
-REDRIVE = Action(Verb.REDRIVE, DeadLetterStatus.SKIPPED, "", operations.redrive)
+RETRY = LetterVerb(Verb.RETRY, DeadLetterStatus.PARKED, "", operations.retry)
+SKIP = LetterVerb(Verb.SKIP, DeadLetterStatus.PARKED, "Give up these records, undelivered?", operations.skip)
+REDRIVE = LetterVerb(Verb.REDRIVE, DeadLetterStatus.SKIPPED, "", operations.redrive)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Request:
     yes: bool = False
 
 
-def apply(action: Action, request: Request) -> None:
+def apply(action: LetterVerb, request: Request) -> None:
     """Applies an action, prints what has changed, and ends with 1 if something was gone by then."""
     if sum(map(bool, (request.keys, request.ids, request.everything))) != 1:
         raise typer.BadParameter("name keys, or ids with --id, or give --all", param_hint="KEY…")
@@ -72,7 +72,7 @@ def apply(action: Action, request: Request) -> None:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _selected(action: Action, request: Request) -> list[DeadLetter]:
+def _selected(action: LetterVerb, request: Request) -> list[DeadLetter]:
     letters = operations.letters(request.settings, action.status, request.keys or [], request.ids or None)
     keys = {letter.record.key for letter in letters}  # as lists have them
     ids = {letter.record.id for letter in letters}
@@ -86,7 +86,7 @@ def _selected(action: Action, request: Request) -> list[DeadLetter]:
     return letters
 
 
-def _act(action: Action, request: Request, letters: Sequence[DeadLetter], ids: Sequence[int]) -> Changed:
+def _act(action: LetterVerb, request: Request, letters: Sequence[DeadLetter], ids: Sequence[int]) -> Changed:
     if action.question:
         confirm(Parts(as_table(letters), Text(effect(action.verb))), action.question, yes=request.yes)
     else:
@@ -97,7 +97,7 @@ def _act(action: Action, request: Request, letters: Sequence[DeadLetter], ids: S
 
 
 def _print_outcomes(
-    action: Action, request: Request, letters: Sequence[DeadLetter], outcomes: dict[int, str]
+    action: LetterVerb, request: Request, letters: Sequence[DeadLetter], outcomes: dict[int, str]
 ) -> None:
     if request.json:
         data = [{"outcome": outcomes[letter.record.id], **as_data(letter)} for letter in letters]

@@ -9,8 +9,8 @@ from outbox_sdk.errors import ConfigError
 from outbox_core.cli.extras import needs, needs_http
 from outbox_core.config import HarvestSettings, Settings
 from outbox_core.monitoring.figures import Figures
-from outbox_core.monitoring.looks import Looks
 from outbox_core.monitoring.observed import Observe
+from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.snapshot import Snapshot, Watches
 
 _EXPORTERS = "OTEL_METRICS_EXPORTER"
@@ -31,7 +31,7 @@ def monitored(
     served, pushed = settings.http.listen is not None, _is_pushed(variables)
     with ExitStack() as stack:
         if served or pushed:
-            looks = Looks(_view)
+            looks = StatusPolls(_view)
             figures = Figures(observe, looks)
             name = settings.process.name
         if served:

@@ -15,8 +15,8 @@ from outbox_core.cli.exits import exit_code
 from outbox_core.cli.invocation import Invocation, log_warnings_only
 from outbox_core.cli.terminal import output, print_error, print_json, print_message
 from outbox_core.config import HarvestSettings, Settings
+from outbox_core.multi_outbox.templates import outboxes_of
 from outbox_core.printable import printable
-from outbox_core.several.templates import outboxes_of
 
 Result = TypeVar("Result")
 

@@ -64,6 +64,6 @@ def _user() -> str:
 
 
 def tell_unnoted(why: str) -> None:
-    """Says that a deed is done, but that the journal lacks its outcome; an empty text says nothing."""
+    """Says that an action is done, but that the journal lacks its outcome; an empty text says nothing."""
     if why:
         print_message(f"done, but {why}")

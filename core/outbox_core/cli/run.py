@@ -112,7 +112,7 @@ def _harvest(settings: Settings, signals: StopSignals) -> None:
 
 def _harvest_several(settings: Settings, signals: StopSignals) -> None:
     from outbox_core.lanes.threads import dedicate_process  # noqa: PLC0415 - likewise
-    from outbox_core.several.harvester import Harvester  # noqa: PLC0415 - other commands start faster without it
+    from outbox_core.multi_outbox.harvester import Harvester  # noqa: PLC0415 - other commands start faster without it
 
     process = settings.process
     if process.engine.driver == "inline":

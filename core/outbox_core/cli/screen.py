@@ -1,4 +1,4 @@
-"""Divides a terminal's window, whatever its size: the state above, graphs, and the last happenings below."""
+"""Divides a terminal's window, whatever its size: the state above, graphs, and the last events below."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 _FEWEST = 5
-"""So many happenings have precedence over the end of the state."""
+"""So many events have precedence over the end of the state."""
 _LEAST_STATE = 6
-"""So many lines of the state have precedence over graphs and happenings."""
+"""So many lines of the state have precedence over graphs and events."""
 
 Lines = list[list[Segment]]
 
@@ -23,14 +23,14 @@ class Screen:
     Attributes:
         state: Above; its end is left out if there is no room.
         graphs: In the middle, if there is room for them; ``None`` for none.
-        happenings: Time and text of each, in their order; of those that do not fit, the last are shown.
+        events: Time and text of each, in their order; of those that do not fit, the last are shown.
         brief: Replaces a state that does not fit a very small window; ``None`` for nothing.
         narrowest: A window of fewer columns is narrow: it has no graphs.
     """
 
     state: RenderableType
     graphs: RenderableType | None
-    happenings: Sequence[tuple[str, str]]
+    events: Sequence[tuple[str, str]]
     brief: RenderableType | None = None
     narrowest: int = 0
 
@@ -39,12 +39,12 @@ class Screen:
         free = options.update(height=None)
         state = self._state(console, free)
         graphs = self._graphs(console, free, min(len(state), _LEAST_STATE))
-        happenings = [console.render_lines(_row(*each), free, pad=False) for each in self.happenings]
-        few = sum(map(len, happenings[-_FEWEST:]))
+        events = [console.render_lines(_row(*each), free, pad=False) for each in self.events]
+        few = sum(map(len, events[-_FEWEST:]))
         height = console.height - len(graphs)
         apart = len(state) + few + bool(graphs) + bool(few) <= height  # else no line is spent on being blank
         height -= apart * (bool(graphs) + bool(few))
-        told = _last(happenings, max(height - len(state), min(few, height - _LEAST_STATE)))
+        told = _last(events, max(height - len(state), min(few, height - _LEAST_STATE)))
         parts = [part for part in (_first(state, height - len(told), console), graphs, told) if part]
         for number, part in enumerate(parts):
             if number and apart:
@@ -80,9 +80,9 @@ def _without_blanks(lines: Lines) -> Lines:
     return lines
 
 
-def _last(happenings: Sequence[Lines], room: int) -> Lines:
+def _last(events: Sequence[Lines], room: int) -> Lines:
     told: Lines = []
-    for lines in reversed(happenings):
+    for lines in reversed(events):
         if len(told) + len(lines) > room:
             break
         told = lines + told

@@ -19,13 +19,13 @@ from outbox_core.cli.overview import in_brief, overview
 from outbox_core.cli.screen import Screen
 from outbox_core.cli.snapshot import as_text
 from outbox_core.cli.terminal import output, print_json, print_message
-from outbox_core.history import Happening, History
+from outbox_core.history import History, HistoryEvent
 from outbox_core.printable import printable
 from outbox_core.snapshot import Snapshot, Watches, as_data
 
 Found = Sequence[tuple[str, Snapshot | OutboxError]]
 """The title of each outbox, and its state, or why that is not known."""
-Happened = Sequence[tuple[str, Happening]]
+Happened = Sequence[tuple[str, HistoryEvent]]
 """What happened since the look before, each with the title of its outbox."""
 Show = Callable[[datetime, Found, Happened], None]
 """Shows a look."""
@@ -50,9 +50,9 @@ def watch(chosen: Chosen, pause: float, *, json: bool) -> None:
             found = _look(chosen, watches)
             at = datetime.now(UTC)
             happened = [
-                (title, happening)
+                (title, event)
                 for title, state in found
-                for happening in _add(histories.setdefault(title, History(pause)), at, state)
+                for event in _add(histories.setdefault(title, History(pause)), at, state)
             ]
             show(at, found, happened)
             signals.requested.wait(pause)
@@ -67,7 +67,7 @@ def _look(chosen: Chosen, watches: Watches) -> Found:
         return [(chosen.outboxes[0].title, error)]
 
 
-def _add(history: History, at: datetime, state: Snapshot | OutboxError) -> Sequence[Happening]:
+def _add(history: History, at: datetime, state: Snapshot | OutboxError) -> Sequence[HistoryEvent]:
     return history.add(at, state) if isinstance(state, Snapshot) else history.failed(at, str(state))
 
 
@@ -97,7 +97,7 @@ def _as_json(chosen: Chosen, _at: datetime, found: Found, happened: Happened) ->
 
 
 def _as_lines(chosen: Chosen, at: datetime, found: Found, happened: Happened) -> None:
-    """Prints a line for each happening, and then one for each outbox that is known."""
+    """Prints a line for each event, and then one for each outbox that is known."""
     said = [(title, f"{each.code}: {printable(each.text)}") for title, each in happened]
     said += [(title, in_brief(state)) for title, state in found if isinstance(state, Snapshot)]
     stamp = at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -107,20 +107,20 @@ def _as_lines(chosen: Chosen, at: datetime, found: Found, happened: Happened) ->
 
 
 class _Window:
-    """Redraws the state, the graphs of one outbox alone, and the last happenings of all."""
+    """Redraws the state, the graphs of one outbox alone, and the last events of all."""
 
     def __init__(self, chosen: Chosen, histories: dict[str, History], live: Live) -> None:
         self._chosen = chosen
         self._histories = histories
         self._live = live
-        self._happened: deque[tuple[str, Happening]] = deque(maxlen=_MOST_SHOWN)
+        self._happened: deque[tuple[str, HistoryEvent]] = deque(maxlen=_MOST_SHOWN)
         self._known: tuple[datetime, Snapshot] | None = None
 
     def show(self, at: datetime, found: Found, happened: Happened) -> None:
         self._happened.extend(happened)
-        happenings = [self._line(*each) for each in self._happened]
+        events = [self._line(*each) for each in self._happened]
         if not self._chosen.single:
-            self._live.update(Screen(overview(found), None, happenings), refresh=True)
+            self._live.update(Screen(overview(found), None, events), refresh=True)
             return
         [(title, state)] = found
         snapshot = state if isinstance(state, Snapshot) else None
@@ -128,7 +128,7 @@ class _Window:
             self._known = at, snapshot
         drawn = graphs(self._histories[title].points(), snapshot)
         brief = None if snapshot is None else Text(in_brief(snapshot))
-        screen = Screen(self._state(snapshot), drawn, happenings, brief, NARROWEST_WINDOW)
+        screen = Screen(self._state(snapshot), drawn, events, brief, NARROWEST_WINDOW)
         self._live.update(screen, refresh=True)
 
     def _state(self, snapshot: Snapshot | None) -> RenderableType:
@@ -141,9 +141,9 @@ class _Window:
             Text(f"the state at {_time_of_day(at)}, as it is not known now", "yellow"), as_text(last)
         )
 
-    def _line(self, title: str, happening: Happening) -> tuple[str, str]:
+    def _line(self, title: str, event: HistoryEvent) -> tuple[str, str]:
         about = "" if self._chosen.single else f"{printable(title)}: "
-        return _time_of_day(happening.at), f"{about}{printable(happening.text)}"
+        return _time_of_day(event.at), f"{about}{printable(event.text)}"
 
 
 def _time_of_day(at: datetime) -> str:

@@ -1,7 +1,7 @@
 """What happened to an outbox in the last hour, found by comparing successive looks: no I/O, no clock."""
 
-from outbox_core.history.happenings import Happening, HappeningCode
+from outbox_core.history.events import HistoryEvent, HistoryEventCode
 from outbox_core.history.history import History
 from outbox_core.history.points import Point
 
-__all__ = ["Happening", "HappeningCode", "History", "Point"]
+__all__ = ["History", "HistoryEvent", "HistoryEventCode", "Point"]

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from outbox_core.config.duration import format_duration
 from outbox_core.health import problems
-from outbox_core.history.happenings import (
-    Happening,
-    HappeningCode,
+from outbox_core.history.events import (
+    HistoryEvent,
+    HistoryEventCode,
     Seen,
     Told,
     changes,
@@ -36,7 +36,7 @@ class History:
     def __init__(self, interval: float = 10.0) -> None:
         self._points = Points(interval)
         self._problems = Problems()
-        self._happenings: tuple[Happening, ...] = ()  # replaced as a whole, so that any thread may read it
+        self._happenings: tuple[HistoryEvent, ...] = ()  # replaced as a whole, so that any thread may read it
         self._before: Seen | None = None
         self._leader: str | None = None
         self._away: datetime | None = None
@@ -45,11 +45,11 @@ class History:
         """Returns the points of the last hour, in the order of time; gaps are points that are not known."""
         return self._points.all
 
-    def happenings(self) -> Sequence[Happening]:
-        """Returns the last happenings, in the order in which they were seen; 50 at most."""
+    def events(self) -> Sequence[HistoryEvent]:
+        """Returns the last events, in the order in which they were seen; 50 at most."""
         return self._happenings
 
-    def add(self, at: datetime, snapshot: Snapshot) -> Sequence[Happening]:
+    def add(self, at: datetime, snapshot: Snapshot) -> Sequence[HistoryEvent]:
         """Adds a look.
 
         Args:
@@ -68,7 +68,7 @@ class History:
         self._leader = harvester(snapshot) or self._leader
         return self._tell(at, told)
 
-    def failed(self, at: datetime, error: str) -> Sequence[Happening]:
+    def failed(self, at: datetime, error: str) -> Sequence[HistoryEvent]:
         """Adds a look that has failed.
 
         Args:
@@ -83,13 +83,13 @@ class History:
             return ()
         self._away = at
         told = f"the database cannot be queried: {in_one_line(error)}"
-        return self._tell(at, [(HappeningCode.DATABASE_AWAY, told)])
+        return self._tell(at, [(HistoryEventCode.DATABASE_AWAY, told)])
 
     def _back(self, at: datetime) -> Iterable[Told]:
         if self._away is None:
             return ()
         away = format_duration(max(0.0, round((at - self._away).total_seconds())))
-        return [(HappeningCode.DATABASE_BACK, f"the database can be queried again, after {away}")]
+        return [(HistoryEventCode.DATABASE_BACK, f"the database can be queried again, after {away}")]
 
     def _changes(self, at: datetime, seen: Seen) -> Iterable[Told]:
         present = list(self._problems.look(at, problems(seen.snapshot)))
@@ -97,7 +97,7 @@ class History:
             return ()  # since when there are problems is not known
         return [*changes(self._before, seen, self._leader), *present]
 
-    def _tell(self, at: datetime, told: Iterable[Told]) -> Sequence[Happening]:
-        happened = tuple(Happening(at, code, text) for code, text in told)
+    def _tell(self, at: datetime, told: Iterable[Told]) -> Sequence[HistoryEvent]:
+        happened = tuple(HistoryEvent(at, code, text) for code, text in told)
         self._happenings = (*self._happenings, *happened)[-MOST_HAPPENINGS:]
         return happened

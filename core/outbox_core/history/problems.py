@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from outbox_core.health import Code, HealthProblem
-from outbox_core.history.happenings import HappeningCode, Told
+from outbox_core.history.events import HistoryEventCode, Told
 
 CALM = timedelta(seconds=30)
 """A problem has ended once it was not seen for so long; one that comes and goes would fill the history."""
@@ -34,11 +34,11 @@ class Problems:
         present = {problem.code: problem.message for problem in found if problem.code in _ENDED}
         for code, message in present.items():
             if code not in self._seen:
-                yield HappeningCode.PROBLEM_BEGAN, message
+                yield HistoryEventCode.PROBLEM_BEGAN, message
             self._seen[code] = at
         for code, seen in list(self._seen.items()):
             if at < seen:  # the clock was set back
                 self._seen[code] = at
             elif code not in present and at - seen >= CALM:
                 del self._seen[code]
-                yield HappeningCode.PROBLEM_ENDED, _ENDED[code]
+                yield HistoryEventCode.PROBLEM_ENDED, _ENDED[code]

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.history import History
-from outbox_core.http import bodies, schemas
+from outbox_core.http import body_limits, schemas
 from outbox_core.http.access import Access
 from outbox_core.http.openapi import VERBS, description
 from outbox_core.http.refusals import RefusedError
@@ -89,11 +89,11 @@ class Api:
             schemas.JournalEntry(
                 id=each.id,
                 at=each.at,
-                operator=each.deed.operator,
-                via=each.deed.via,
-                verb=each.deed.verb,
-                subject=each.deed.subject,
-                reason=each.deed.reason,
+                operator=each.action.operator,
+                via=each.action.via,
+                verb=each.action.verb,
+                subject=each.action.subject,
+                reason=each.action.reason,
                 outcome=each.outcome,
             )
             for each in found
@@ -109,11 +109,11 @@ class Api:
             )
             for each in history.points()
         ]
-        happenings = [
-            schemas.HistoryHappening(at=each.at, code=each.code, text=each.text)
-            for each in history.happenings()
+        events = [
+            schemas.HistoryEventAnswer(at=each.at, code=each.code, text=each.text)
+            for each in history.events()
         ]
-        return _answer(schemas.LastHour(points=points, happenings=happenings))
+        return _answer(schemas.LastHour(points=points, events=events))
 
     async def nothing(self, request: Request) -> Response:
         """Says that there is no such address, or that it is asked for in the wrong way."""
@@ -128,11 +128,11 @@ class Api:
         body, do = VERBS[verb].body, _DO[verb]
 
         async def serve(request: Request) -> Response:
-            asked = await bodies.json(request, body)
+            asked = await body_limits.json(request, body)
             outbox = self._outbox(asked.outbox)
             client = self._access.client(request)
             operator = Operator(client.name if client else "", "http", asked.reason)
-            return _answer(await self._work.deed(lambda: do(outbox, asked, operator)))
+            return _answer(await self._work.action(lambda: do(outbox, asked, operator)))
 
         return self._access.operator(serve)
 

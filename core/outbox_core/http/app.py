@@ -19,7 +19,6 @@ from outbox_core.config.settings import HarvestSettings, Settings
 from outbox_core.history import History
 from outbox_core.http.access import Access
 from outbox_core.http.api import Api
-from outbox_core.http.framing import OneLength
 from outbox_core.http.login import Login
 from outbox_core.http.page.live import Watch
 from outbox_core.http.page.outboxes import Outboxes
@@ -27,9 +26,10 @@ from outbox_core.http.page.page import Page
 from outbox_core.http.page.parts import Parts
 from outbox_core.http.page.refused import Refused
 from outbox_core.http.page.rendering import Templates
+from outbox_core.http.request_length import OneLength
 from outbox_core.http.work import Work
-from outbox_core.monitoring.looks import Look, Looks
 from outbox_core.monitoring.observed import Observe
+from outbox_core.monitoring.polls import Look, StatusPolls
 from outbox_core.monitoring.prometheus import Prometheus
 
 STATUS_PATIENCE = 5.0
@@ -51,7 +51,7 @@ _HEADERS = (
 def application(
     settings: Settings,
     observe: Observe,
-    looks: Looks,
+    looks: StatusPolls,
     prometheus: Prometheus,
     history: Callable[[str], History] = lambda _: History(),
 ) -> Starlette:
@@ -103,7 +103,9 @@ def _below(prefix: str, routes: Sequence[BaseRoute]) -> list[BaseRoute]:
 class Answers:
     """Answers requests; see :func:`application`."""
 
-    def __init__(self, settings: Settings, observe: Observe, looks: Looks, prometheus: Prometheus) -> None:
+    def __init__(
+        self, settings: Settings, observe: Observe, looks: StatusPolls, prometheus: Prometheus
+    ) -> None:
         self._several = settings.several
         self._observe = observe
         self._looks = looks

@@ -12,9 +12,9 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from outbox_core.http.access import Access
-from outbox_core.http.attempts import DELAY_SECONDS, Attempts
-from outbox_core.http.bodies import form
+from outbox_core.http.body_limits import form
 from outbox_core.http.page.rendering import Templates
+from outbox_core.http.rate_limit import DELAY_SECONDS, RateLimit
 from outbox_core.http.refusals import RefusedError
 from outbox_core.http.tokens import digest
 
@@ -37,7 +37,7 @@ class Login:
     def __init__(self, access: Access, templates: Templates) -> None:
         self._access = access
         self._templates = templates
-        self._attempts = Attempts()
+        self._attempts = RateLimit()
 
     def routes(self) -> list[Route]:
         """Returns what is served."""

@@ -73,7 +73,7 @@ class _Done(_Answer):
     unnoted: Annotated[
         str,
         Field(
-            description="Why the journal lacks the outcome, although the deed is done; empty if it has it."
+            description="Why the journal lacks the outcome, although the action is done; empty if it has it."
         ),
     ] = ""
 
@@ -195,7 +195,7 @@ class HistoryPoint(_Answer):
     records_per_second: Annotated[float | None, Field(description="Records harvested in each second.")]
 
 
-class HistoryHappening(_Answer):
+class HistoryEventAnswer(_Answer):
     """Something that happened to an outbox."""
 
     at: Annotated[datetime, Field(description="When it was seen.")]
@@ -207,4 +207,4 @@ class LastHour(_Answer):
     """What this process has seen of an outbox in the last hour."""
 
     points: Annotated[list[HistoryPoint], Field(description="In the order of time.")]
-    happenings: Annotated[list[HistoryHappening], Field(description="In the order of time; the last 50.")]
+    events: Annotated[list[HistoryEventAnswer], Field(description="In the order of time; the last 50.")]

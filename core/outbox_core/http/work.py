@@ -48,7 +48,7 @@ class Work:
         """
         return await self._run(do, self._reads, "")
 
-    async def deed(self, do: Callable[[], Result]) -> Result:
+    async def action(self, do: Callable[[], Result]) -> Result:
         """Returns what ``do`` returns, which changes something, and goes on if it takes too long.
 
         Raises:

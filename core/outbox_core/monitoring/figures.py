@@ -9,9 +9,9 @@ from outbox_core.clusters import Role
 from outbox_core.measurements import Distribution, LaneWork, Measurements
 from outbox_core.metrics import LaneMetrics
 from outbox_core.monitoring import names
-from outbox_core.monitoring.looks import Data, Looks
 from outbox_core.monitoring.names import Metric
 from outbox_core.monitoring.observed import Observe, Observed
+from outbox_core.monitoring.polls import Data, StatusPolls
 
 Attributes = Mapping[str, str]
 
@@ -54,7 +54,7 @@ class Figures:
         looks: What is known of their databases.
     """
 
-    def __init__(self, observe: Observe, looks: Looks) -> None:
+    def __init__(self, observe: Observe, looks: StatusPolls) -> None:
         self._observe = observe
         self._looks = looks
 

@@ -14,8 +14,8 @@ from typing import Self
 from outbox_core.config.duration import format_duration
 from outbox_core.history import History
 from outbox_core.log_context import ContextThread
-from outbox_core.monitoring.looks import Look, Looks
 from outbox_core.monitoring.observed import Observe
+from outbox_core.monitoring.polls import Look, StatusPolls
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Recorder:
         interval: Seconds between two looks at an outbox.
     """
 
-    def __init__(self, observe: Observe, looks: Looks, interval: float = INTERVAL) -> None:
+    def __init__(self, observe: Observe, looks: StatusPolls, interval: float = INTERVAL) -> None:
         self._observe = observe
         self._looks = looks
         self._interval = interval

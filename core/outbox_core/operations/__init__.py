@@ -1,6 +1,6 @@
 """What an operator does to an outbox, and how it is noted: the same for commands and for pages.
 
-Each deed is noted in the outbox's journal before it is done, and its outcome afterwards. A deed that
+Each action is noted in the outbox's journal before it is done, and its outcome afterwards. An action that
 cannot be noted is refused before anything is done. Every function connects, does its work and disconnects;
 it may be called on any thread, and beside harvesters. All raise :class:`outbox_sdk.errors.OutboxError` with
 a message that names the cure.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from outbox_sdk.errors import DriverError, OutboxError, RolledBack
-from outbox_sdk.journal import Deed, Entry, Journal
+from outbox_sdk.journal import Action, Entry, Journal
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.reason import check_reason
@@ -20,7 +20,7 @@ _LONGEST_HOLDER = 400
 
 
 UNCERTAIN = "it may be done nevertheless: see the journal"
-"""Said of a deed whose answer was lost."""
+"""Said of an action whose answer was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class Operator:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a deed.
+    """What came of an action.
 
     Attributes:
-        text: For the journal; set it once the deed is done.
-        unnoted: Why the journal does not have the text, although the deed is done; empty if it has.
+        text: For the journal; set it once the action is done.
+        unnoted: Why the journal does not have the text, although the action is done; empty if it has.
     """
 
     text: str = "done"
@@ -66,11 +66,11 @@ class Outcome:
 def journalled(
     settings: HarvestSettings, verb: Verb, subject: str, operator: Operator, *, at_once: bool = False
 ) -> Iterator[Outcome]:
-    """Notes a deed in the journal before the block, and afterwards its outcome or its error.
+    """Notes an action in the journal before the block, and afterwards its outcome or its error.
 
-    An error of the block is raised as it is; a retryable one also says that the deed may be done, or that
+    An error of the block is raised as it is; a retryable one also says that the action may be done, or that
     nothing was done, if the database says so. If only the outcome cannot be noted, nothing is raised, as the
-    deed is done: ``unnoted`` says why.
+    action is done: ``unnoted`` says why.
 
     Args:
         settings: The outbox.
@@ -80,7 +80,7 @@ def journalled(
         at_once: Whether the block changes the outbox in one transaction, or not at all.
 
     Raises:
-        DriverError: The deed cannot be noted; the block is not executed.
+        DriverError: The action cannot be noted; the block is not executed.
     """
     journal, entry = _begin(settings, operator, verb, subject)
     outcome = Outcome()
@@ -114,7 +114,7 @@ def _begin(settings: HarvestSettings, operator: Operator, verb: Verb, subject: s
             # Over HTTP it is the harvester's user, whoever asks.
             user = journal.user() if operator.via == "cli" else ""
             who = f"{operator.name}, database user {user}" if user else operator.name
-            return journal, journal.begin(Deed(who, operator.via, verb, subject, operator.reason))
+            return journal, journal.begin(Action(who, operator.via, verb, subject, operator.reason))
         except BaseException:
             journal.close()
             raise
@@ -130,7 +130,7 @@ def _end(settings: HarvestSettings, journal: Journal, entry: UUID, outcome: Outc
         except DriverError as error:
             if not error.retryable:
                 raise
-            # The connection was idle during the deed, and may have been closed meanwhile.
+            # The connection was idle during the action, and may have been closed meanwhile.
             with closing(settings.dialect.create().journal()) as anew:
                 anew.end(entry, outcome.text)
     except OutboxError as error:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 from outbox_mysql import MySqlDialect, MySqlOptions
-from outbox_sdk import Deed, LeadershipLost, Level, Record, Stasher
+from outbox_sdk import Action, LeadershipLost, Level, Record, Stasher
 from outbox_testkit.conformance import OutboxUnderTest
 
 
@@ -41,5 +41,5 @@ def test_a_name_may_have_any_characters(server: str, request: pytest.FixtureRequ
     with closing(dialect.connect()) as outbox, closing(dialect.journal()) as journal:
         fence = outbox.enter(0, 1, outbox.bump(1, "leader"))
         assert [record.key for record in outbox.mark(fence, uuid4(), 10)] == ["key"]
-        journal.begin(Deed("me", "cli", "retry"))
+        journal.begin(Action("me", "cli", "retry"))
         assert len(journal.entries()) == 1

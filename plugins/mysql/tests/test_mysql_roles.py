@@ -18,8 +18,8 @@ from outbox_mysql import MySqlDialect, MySqlOptions
 from outbox_mysql.connection import open_plain
 from outbox_sdk import (
     AccessDenied,
+    Action,
     Batch,
-    Deed,
     Finding,
     Level,
     Poison,
@@ -80,7 +80,7 @@ NEW = {
     " reason = '', attempts = 1, since = NOW()",
     "outbox_journal": "INSERT INTO outbox_journal SET name = 'x', id = 'y'",
 }
-DEED = Deed("operator", "cli", "retry", "k0")
+ACTION = Action("operator", "cli", "retry", "k0")
 
 
 class Roles:
@@ -263,7 +263,7 @@ def test_a_watcher_sees_everything_and_check_says_what_it_lacks(roles: Roles) ->
     with closing(dialect.journal(read_only=True)) as journal:
         assert journal.entries() == []
     with closing(dialect.journal()) as journal, pytest.raises(AccessDenied):
-        journal.begin(DEED)
+        journal.begin(ACTION)
     assert dialect.migrations() == []
     lacking = [each.message for each in dialect.check() if each.level is Level.ERROR]
     assert [text.split(" on ")[0] for text in lacking] == [
@@ -297,8 +297,8 @@ def test_an_operator_decides_about_letters_leaders_and_takeovers(roles: Roles) -
     heads = [record.id for record in hand.mark(6)[:3]]
     hand.park(heads, *heads)
     with closing(roles.dialect("outbox_operator").journal()) as journal:
-        journal.end(journal.begin(DEED), "done")
-        assert [(entry.deed, entry.outcome) for entry in journal.entries()] == [(DEED, "done")]
+        journal.end(journal.begin(ACTION), "done")
+        assert [(entry.action, entry.outcome) for entry in journal.entries()] == [(ACTION, "done")]
     with closing(roles.dialect("outbox_operator").dead_letters()) as letters:
         assert letters.retry(heads[:1]) == heads[:1]
         assert letters.skip(heads[1:]) == heads[1:]

@@ -15,9 +15,9 @@ from outbox_postgres.batch_statements import BatchStatements
 from outbox_postgres.layout import Layout
 from outbox_postgres.locked_rows import blockers
 from outbox_postgres.rows import Claimed, claimed, records
+from outbox_postgres.scan_starts import ScanStarts, excluding
 from outbox_postgres.session import Session, array
 from outbox_postgres.sources import Source
-from outbox_postgres.starts import Starts, excluding
 
 log = logging.getLogger("outbox.postgres")
 
@@ -41,7 +41,9 @@ class Batches:
         sources: From which rows; each selection takes from one of them.
     """
 
-    def __init__(self, session: Session, layout: Layout, starts: Starts, sources: Sequence[Source]) -> None:
+    def __init__(
+        self, session: Session, layout: Layout, starts: ScanStarts, sources: Sequence[Source]
+    ) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
         self.sql = BatchStatements(
             *tables, sources, time=layout.time, extras=layout.extras, sequence=layout.sequence

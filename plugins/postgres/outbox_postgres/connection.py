@@ -22,9 +22,9 @@ from outbox_postgres.intake import PostgresIntake, WaitingIntake
 from outbox_postgres.layout import Layout, find_layout
 from outbox_postgres.lease import PostgresLease
 from outbox_postgres.options import PostgresOptions
+from outbox_postgres.scan_starts import provable
 from outbox_postgres.search_path import Connection
 from outbox_postgres.session import Session
-from outbox_postgres.starts import provable
 from outbox_postgres.table import PostgresTable
 from outbox_postgres.view import PostgresView
 

@@ -10,7 +10,7 @@ from psycopg import ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox_postgres.options import PostgresOptions
-from outbox_postgres.silence import GRACE
+from outbox_postgres.read_timeout import GRACE
 
 _PAIR = re.compile(
     r"""\s*(?P<key>\w+)\s*=

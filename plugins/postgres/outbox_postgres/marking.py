@@ -15,9 +15,9 @@ from outbox_postgres.layout import Layout
 from outbox_postgres.locked_rows import LockedRows, blockers
 from outbox_postgres.marking_statements import MarkingStatements
 from outbox_postgres.rows import Claimed, claimed
+from outbox_postgres.scan_starts import ScanStarts, excluding
 from outbox_postgres.session import Session
 from outbox_postgres.sources import Source
-from outbox_postgres.starts import Starts, excluding
 
 log = logging.getLogger("outbox.postgres")
 
@@ -50,7 +50,9 @@ class Marking:
         sources: From which rows; each mark takes from one of them.
     """
 
-    def __init__(self, session: Session, layout: Layout, starts: Starts, sources: Sequence[Source]) -> None:
+    def __init__(
+        self, session: Session, layout: Layout, starts: ScanStarts, sources: Sequence[Source]
+    ) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
         self.sql = MarkingStatements(*tables, sources, extras=layout.extras, sequence=layout.sequence)
         self._sources = sources

@@ -17,7 +17,7 @@ from outbox_sdk.portable import TableName
 from psycopg.pq import TransactionStatus
 
 from outbox_postgres.names import QuotedName
-from outbox_postgres.silence import AttentiveConnection
+from outbox_postgres.read_timeout import AttentiveConnection
 
 # The function's name has a schema, and SET takes no expressions: nothing here can be redefined. Temporary
 # tables come last only where the path says so; otherwise they hide the catalogue. Two statements, since the

@@ -33,9 +33,9 @@ from outbox_postgres.layout import Layout
 from outbox_postgres.marking import Marking, Wanted
 from outbox_postgres.parking_statements import ParkingStatements
 from outbox_postgres.releasing import Releasing
+from outbox_postgres.scan_starts import ScanStarts
 from outbox_postgres.session import Session
 from outbox_postgres.sources import sources
-from outbox_postgres.starts import Starts
 from outbox_postgres.view import PostgresView
 
 log = logging.getLogger("outbox.postgres")
@@ -64,7 +64,7 @@ class PostgresTable(PostgresView):
         self._fencing = statements.Statements(layout.tables)
         self._parks = ParkingStatements(layout.tables, binary=layout.binary)
         taken_from = sources(layout.outbox, eligible, layout.indexed)
-        self._starts = starts = Starts(session, layout, taken_from[0])
+        self._starts = starts = ScanStarts(session, layout, taken_from[0])
         self._marks = Marking(session, layout, starts, taken_from)
         self._batches = Batches(session, layout, starts, taken_from)
         self._releasing = Releasing(session, layout, self._fencing)
@@ -87,7 +87,7 @@ class PostgresTable(PostgresView):
             return self._raise(lanes, holder, expected)
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
-        """Starts a lane: raises its epoch."""
+        """ScanStarts a lane: raises its epoch."""
         rows = self._numbered.rows(
             self._fencing.enter, (self._layout.name, lane, lanes, token), "enter a lane"
         )

@@ -11,9 +11,9 @@ import pytest
 from outbox_sdk import (
     OLDEST,
     SCHEMA,
+    Action,
     Batch,
     ColumnIs,
-    Deed,
     DriverError,
     Intake,
     Level,
@@ -157,7 +157,7 @@ def test_an_operators_verbs(attacked: Outbox) -> None:
     for head in heads:
         hand.table.park(hand.fence, hand.leader, [Poison(head, "bad", 1)], [head])
     with closing(attacked.dialect.journal()) as journal:
-        entry = journal.begin(Deed("alice", "cli", "retry"))
+        entry = journal.begin(Action("alice", "cli", "retry"))
         journal.end(entry, "done")
         assert [(each.id, each.outcome) for each in journal.entries()] == [(entry, "done")]
     letters = attacked.dead_letters()

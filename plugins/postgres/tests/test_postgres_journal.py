@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from outbox_sdk import AccessDenied, Deed, DriverError, Level
+from outbox_sdk import AccessDenied, Action, DriverError, Level
 from outbox_servers.services import Postgres
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import MakeOutbox, Outbox, ask
 
-DEED = Deed("Jürgen 🌍", "cli", "retry", "zero \0", "half \udc80")
+ACTION = Action("Jürgen 🌍", "cli", "retry", "zero \0", "half \udc80")
 MANY = """
 INSERT INTO outbox_journal
 SELECT name, md5(concat(name, i))::uuid, now() - make_interval(secs => i), NULL, '', '', '', '', ''
@@ -38,12 +38,12 @@ def narrow(
 
 def test_characters_that_the_database_does_not_have_are_written_as_escapes(narrow: Outbox) -> None:
     with closing(narrow.dialect.journal()) as journal:
-        journal.end(journal.begin(DEED), "fertig: größer")
+        journal.end(journal.begin(ACTION), "fertig: größer")
         (entry,) = journal.entries()
-    written = (entry.deed.operator, entry.deed.subject, entry.deed.reason, entry.outcome)
+    written = (entry.action.operator, entry.action.subject, entry.action.reason, entry.outcome)
     assert written == (r"J\xfcrgen \U0001f30d", r"zero \0", r"half \udc80", r"fertig: gr\xf6\xdfer")
     with closing(narrow.dialect.connect()) as table:
-        table.bump(1, f"operator {DEED.operator}")
+        table.bump(1, f"operator {ACTION.operator}")
         table.begin_takeover(2, "größer")
         held, why = table.lane_statuses()[0].holder, table.takeovers()[0].reason
     assert (held, why) == (r"operator J\xfcrgen \U0001f30d", r"gr\xf6\xdfer")
@@ -84,7 +84,7 @@ def test_who_lacks_a_privilege_is_told_which(
         reader.dialect.journal()
     outbox.admin.execute(f"GRANT INSERT, UPDATE ON outbox_journal TO {name}")
     with closing(reader.dialect.journal()) as journal:
-        journal.end(journal.begin(Deed("clerk", "http", "retry")), "refused")
+        journal.end(journal.begin(Action("clerk", "http", "retry")), "refused")
     outbox.admin.execute("DROP TABLE outbox_journal")
     with pytest.raises(DriverError, match=r"there is no journal table .*: run 'outbox init'"):
         reader.dialect.journal(read_only=True)

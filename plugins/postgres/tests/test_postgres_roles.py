@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from outbox_postgres import PostgresDialect
-from outbox_sdk import AccessDenied, DeadLetterStatus, Deed, Level, Record, Stasher, TransactionalLane
+from outbox_sdk import AccessDenied, Action, DeadLetterStatus, Level, Record, Stasher, TransactionalLane
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import BatchHand, Hand, MakeOutbox, Outbox
@@ -73,7 +73,7 @@ def roles(make_outbox: MakeOutbox) -> Iterator[Roles]:
     owner.admin.execute(grants(suffix).encode())
     owner.fill(20)
     with closing(owner.dialect.journal()) as journal:
-        journal.end(journal.begin(Deed("owner", "cli", "retry")), "done")
+        journal.end(journal.begin(Action("owner", "cli", "retry")), "done")
     yield made
     for role in ROLES:
         owner.admin.execute(f"DROP OWNED BY {made.name(role)}; DROP ROLE {made.name(role)}".encode())
@@ -108,7 +108,7 @@ def read_journal(dialect: PostgresDialect) -> None:
 
 def operate(dialect: PostgresDialect) -> None:
     with closing(dialect.journal()) as journal:
-        journal.end(journal.begin(Deed("operator", "cli", "retry")), "done")
+        journal.end(journal.begin(Action("operator", "cli", "retry")), "done")
     with closing(dialect.dead_letters()) as letters:
         (retried, skipped, *_) = letters.find(status=DeadLetterStatus.PARKED)
         assert letters.retry([retried.record.id]) == [retried.record.id]

@@ -43,4 +43,4 @@ JOURNAL_INDEX = ("name", "begun", "id")
 """The columns of the journal's index, by which the last entries of an outbox are found."""
 
 JOURNAL_TEXTS = {"operator": 400, "via": 40, "verb": 160, "subject": 2000, "reason": 2000, "outcome": 2000}
-"""The texts of a journal, the fields of a ``Deed`` and the outcome, with the bytes of UTF-8 that each has."""
+"""The texts of a journal, the fields of an ``Action`` and the outcome, with the bytes of UTF-8 of each."""

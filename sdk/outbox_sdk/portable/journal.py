@@ -10,7 +10,7 @@ from uuid import UUID
 
 from outbox_sdk.errors import AccessDenied, DriverError
 from outbox_sdk.finding import Finding, Level
-from outbox_sdk.journal import Deed, Entry, new_entry_id
+from outbox_sdk.journal import Action, Entry, new_entry_id
 from outbox_sdk.portable.columns import JOURNAL_COLUMNS, JOURNAL_TEXTS
 from outbox_sdk.portable.described import Described
 from outbox_sdk.portable.idiom import Idiom
@@ -100,18 +100,18 @@ class PortableJournal:
         [(user,)] = self._session.query("ask for the user", f"SELECT {expression}")
         return str(user)
 
-    def begin(self, deed: Deed) -> UUID:
+    def begin(self, action: Action) -> UUID:
         """Notes what is about to be done, durably."""
         entry = new_entry_id()
-        fitted = {column: self._fitting(column, text) for column, text in asdict(deed).items()}
-        with self._session.transaction("note a deed"):
+        fitted = {column: self._fitting(column, text) for column, text in asdict(action).items()}
+        with self._session.transaction("note an action"):
             self._session.execute(self._sql.begin, name=self._name, id=str(entry), **fitted)
         return entry
 
     def end(self, entry: UUID, outcome: str) -> None:
         """Notes what came of it."""
         fitted = self._fitting("outcome", outcome)
-        with self._session.transaction("note the outcome of a deed"):
+        with self._session.transaction("note the outcome of an action"):
             self._session.execute(self._sql.end, name=self._name, id=str(entry), outcome=fitted)
 
     def entries(self, limit: int = 100) -> list[Entry]:
@@ -128,6 +128,6 @@ class PortableJournal:
 
     def _entry(self, row: Sequence[Any]) -> Entry:
         number, begun, ended = row[:3]
-        *deed, outcome = (self._idiom.read_text(text) or "" for text in row[3:])
+        *action, outcome = (self._idiom.read_text(text) or "" for text in row[3:])
         at = self._idiom.read_timestamp(begun)
-        return Entry(UUID(str(number)), at, Deed(*deed), None if ended is None else outcome)
+        return Entry(UUID(str(number)), at, Action(*action), None if ended is None else outcome)

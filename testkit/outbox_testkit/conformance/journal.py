@@ -8,14 +8,14 @@ from time import sleep
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import Deed, DriverError, Entry, Journal, Level
+from outbox_sdk import Action, DriverError, Entry, Journal, Level
 
 from outbox_testkit.conformance.schemas import Noted, NotedConformance
 from outbox_testkit.conformance.stashing import TEXTS
 from outbox_testkit.conformance.under_test import Box
 from outbox_testkit.conformance.watching import CONNECTIONS, JOURNAL, refusal
 
-DEED = Deed("alice at host-1", "cli", "retry", "keys k1, k2", "the topic exists by now")
+ACTION = Action("alice at host-1", "cli", "retry", "keys k1, k2", "the topic exists by now")
 WITHOUT_A_JOURNAL = [how for how in CONNECTIONS if not how.startswith("journal")]
 
 
@@ -34,15 +34,15 @@ class JournalConformance(NotedConformance):
     ) -> None:
         with closing(box.dialect.journal()) as journal:
             assert list(journal.entries()) == []
-            number = journal.begin(DEED)
+            number = journal.begin(ACTION)
             (begun,) = self.journal(box, stack).entries()
-            assert begun == Entry(number, begun.at, DEED, None)
+            assert begun == Entry(number, begun.at, ACTION, None)
             assert begun.at.tzinfo is not None
             assert abs(datetime.now(UTC) - begun.at) < timedelta(minutes=5)
             journal.end(number, "2 keys are free")
         for read_only in (False, True):
             (ended,) = self.journal(box, stack, read_only=read_only).entries()
-            assert ended == Entry(number, begun.at, DEED, "2 keys are free")
+            assert ended == Entry(number, begun.at, ACTION, "2 keys are free")
 
     def test_it_knows_the_user_of_the_database(self, box: Box, stack: ExitStack) -> None:
         user = self.journal(box, stack).user()
@@ -51,7 +51,7 @@ class JournalConformance(NotedConformance):
 
     def test_a_deed_that_was_interrupted_has_no_outcome(self, box: Box, stack: ExitStack) -> None:
         journal = self.journal(box, stack)
-        first, second, third = (journal.begin(Deed("a", "cli", verb)) for verb in ("one", "two", "three"))
+        first, second, third = (journal.begin(Action("a", "cli", verb)) for verb in ("one", "two", "three"))
         journal.end(second, "")
         journal.end(uuid4(), "of nothing that was begun")
         journal.close()
@@ -60,62 +60,69 @@ class JournalConformance(NotedConformance):
 
     def test_an_outcome_is_noted_once(self, box: Box, stack: ExitStack) -> None:
         journal = self.journal(box, stack)
-        number = journal.begin(DEED)
+        number = journal.begin(ACTION)
         for outcome in ("done", "done", "something else"):
             journal.end(number, outcome)
         assert [entry.outcome for entry in journal.entries()] == ["done"]
 
     def test_the_newest_entries_come_first(self, box: Box, stack: ExitStack) -> None:
         journals = [self.journal(box, stack) for _ in range(2)]
-        numbers = [journals[turn % 2].begin(Deed("a", "http", f"verb {turn}")) for turn in range(12)]
+        numbers = [journals[turn % 2].begin(Action("a", "http", f"verb {turn}")) for turn in range(12)]
         journals[0].end(numbers[3], "which changes no order")
         entries = self.journal(box, stack, read_only=True).entries()
         assert [entry.id for entry in entries] == numbers[::-1]
         assert [entry.at for entry in entries] == sorted((entry.at for entry in entries), reverse=True)
         sleep(0.01)
-        last = journals[1].begin(DEED)
+        last = journals[1].begin(ACTION)
         assert [entry.id for entry in journals[0].entries(3)] == [last, *numbers[:-3:-1]]
         assert len(journals[0].entries(1000)) == 13
 
     def test_outboxes_of_one_database_have_entries_of_their_own(self, box: Box, stack: ExitStack) -> None:
         boxes = [box, box.beside("b")]
         journals = [self.journal(each, stack) for each in boxes]
-        numbers = [journal.begin(DEED) for journal in journals]
-        journals[1].end(numbers[0], "of another outbox's deed")
+        numbers = [journal.begin(ACTION) for journal in journals]
+        journals[1].end(numbers[0], "of another outbox's action")
         for journal, number in zip(journals, numbers, strict=True):
             assert [(entry.id, entry.outcome) for entry in journal.entries()] == [(number, None)]
 
     def test_texts_of_every_kind_are_readable(self, box: Box, stack: ExitStack) -> None:
         journal = self.journal(box, stack)
         for text in TEXTS:
-            deed = Deed(text, "cli", "retry", text, text)
-            journal.end(journal.begin(deed), text)
+            action = Action(text, "cli", "retry", text, text)
+            journal.end(journal.begin(action), text)
             (entry,) = journal.entries(1)
-            assert (entry.deed, entry.outcome) == (deed, text)
+            assert (entry.action, entry.outcome) == (action, text)
 
     @pytest.mark.parametrize("text", ["", "🌍é" * 40_000, "zero \0, half \udc80, 世界 🌍 'x' \\ %s {}"])
     def test_texts_that_do_not_fit_are_made_to(self, box: Box, stack: ExitStack, text: str) -> None:
         journal = self.journal(box, stack)
-        number = journal.begin(Deed(text, text, text, text, text))
+        number = journal.begin(Action(text, text, text, text, text))
         journal.end(number, text)
         (entry,) = journal.entries()
-        deed = entry.deed
-        for found in (deed.operator, deed.via, deed.verb, deed.subject, deed.reason, entry.outcome or ""):
+        action = entry.action
+        for found in (
+            action.operator,
+            action.via,
+            action.verb,
+            action.subject,
+            action.reason,
+            entry.outcome or "",
+        ):
             assert found[:4] == text[:4]
             assert len(found) < 4_000
 
     def test_whoever_only_reads_notes_nothing(self, box: Box, stack: ExitStack) -> None:
         journal = self.journal(box, stack)
-        number = journal.begin(DEED)
+        number = journal.begin(ACTION)
         reader = self.journal(box, stack, read_only=True)
         with pytest.raises(DriverError):
-            reader.begin(DEED)
+            reader.begin(ACTION)
         with pytest.raises(DriverError):
             reader.end(number, "done")
         assert [(entry.id, entry.outcome) for entry in reader.entries()] == [(number, None)]
 
     def test_it_outlives_what_is_done_to_the_rest(self, box: Box, stack: ExitStack) -> None:
-        number = self.journal(box, stack).begin(DEED)
+        number = self.journal(box, stack).begin(ACTION)
         box.fill(2)
         box.lead().mark()
         box.restart()
@@ -147,4 +154,4 @@ class JournalConformance(NotedConformance):
         ]
         assert list(dialect.create()) == [dropped]
         assert list(dialect.migrations()) == []
-        self.journal(noted.box, stack).begin(DEED)
+        self.journal(noted.box, stack).begin(ACTION)

@@ -12,8 +12,8 @@ from typing import NamedTuple, Self
 from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.http.view.verdict import Known
-from outbox_core.monitoring.looks import SHARED_SECONDS as LOOK_SECONDS
-from outbox_core.monitoring.looks import Look, Looks
+from outbox_core.monitoring.polls import SHARED_SECONDS as LOOK_SECONDS
+from outbox_core.monitoring.polls import Look, StatusPolls
 
 PATIENCE = 1.5
 """Seconds for which the page waits for a database before it shows the last known state."""
@@ -30,7 +30,7 @@ class Watch:
         looks: Looks at their databases.
     """
 
-    def __init__(self, looks: Looks) -> None:
+    def __init__(self, looks: StatusPolls) -> None:
         self._looks = looks
         self._late_since: dict[str, float] = {}
         self._away: dict[str, tuple[float, datetime]] = {}

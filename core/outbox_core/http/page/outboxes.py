@@ -10,7 +10,7 @@ from outbox_sdk.errors import OutboxError
 
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.http.page.letters import Contents, Shelf
+from outbox_core.http.page.dead_letters import Contents, Shelf
 from outbox_core.http.refusals import RefusedError
 from outbox_core.monitoring.observed import Observe
 

@@ -18,12 +18,12 @@ from outbox_core.config.settings import HarvestSettings
 from outbox_core.history import History
 from outbox_core.http.clients import Role
 from outbox_core.http.page.live import Fragment, Shared
-from outbox_core.http.page.pacing import next_turn, overview_seconds
 from outbox_core.http.page.parts import Parts
+from outbox_core.http.page.polling import next_turn, overview_seconds
 from outbox_core.http.page.records import Records
-from outbox_core.http.page.verbs import Deeds, Verbs
+from outbox_core.http.page.verbs import Actions, Verbs
+from outbox_core.http.view.dead_letters import listed, noted
 from outbox_core.http.view.history import graphs, known_since, recent
-from outbox_core.http.view.letters import listed, noted
 from outbox_core.http.view.outbox import overall, shown, worst_first
 
 MOST_ENTRIES = 20
@@ -51,7 +51,7 @@ class Page:
         self._parts = parts
         self._histories = histories
         self._several = several
-        self._deeds = Deeds()
+        self._deeds = Actions()
         self._fragments: dict[tuple[str, Role], Shared] = {}
         self._turn = 0.0
         self._static = {name: files(__package__).joinpath("static", name).read_bytes() for name in _STATIC}
@@ -168,7 +168,7 @@ class Page:
             journal_error=contents.journal_error,
             graphs=graphs(points, now),
             known_since=known_since(points, now),
-            happenings=recent(history.happenings()),
+            events=recent(history.events()),
             operates=role is Role.OPERATOR,
         )
         return Fragment.of(text, f"{found.verdict.short} · {outbox.title}")

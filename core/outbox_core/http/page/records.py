@@ -13,11 +13,11 @@ from starlette.routing import Route
 
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.http.bodies import form as fields_of
+from outbox_core.http.body_limits import form as fields_of
 from outbox_core.http.page.parts import Parts
 from outbox_core.http.page.verbs import integers
 from outbox_core.http.refusals import RefusedError
-from outbox_core.http.view.letters import headers, letter, noted, value
+from outbox_core.http.view.dead_letters import headers, letter, noted, value
 from outbox_core.operations import Operator
 
 _GONE = (
@@ -66,7 +66,7 @@ class Records:
             " ".join(form.get("reason", "").split())[: operations.LONGEST_REASON],
         )
         ask = partial(operations.reveal, outbox, [known.record.id], operator)
-        found = await self._parts.work.deed(ask)
+        found = await self._parts.work.action(ask)
         if not found:
             raise RefusedError(404, _GONE)
         return self._page(request, outbox, found[0], rows=None, revealed=True)

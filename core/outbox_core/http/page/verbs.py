@@ -16,10 +16,10 @@ from starlette.routing import Route
 
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.http.bodies import form as fields_of
+from outbox_core.http.body_limits import form as fields_of
 from outbox_core.http.page.parts import Parts
 from outbox_core.http.refusals import RefusedError
-from outbox_core.http.view.letters import letter
+from outbox_core.http.view.dead_letters import letter
 from outbox_core.http.view.outbox import shown
 from outbox_core.http.view.verbs import MOST, Confirmation, said
 from outbox_core.operations import Operator, Verb
@@ -37,7 +37,7 @@ _OF_CLUSTERS = frozenset({Verb.TAKE_OVER, Verb.END_TAKEOVER})
 _VERBS = frozenset({*_OF_LETTERS, *_OF_CLUSTERS, Verb.RAISE_FENCE})
 
 
-class Deeds:
+class Actions:
     """What came of the forms that were sent, each under the number that the form was given.
 
     A form that is sent twice, even while the first is at work, acts once, and both get the same answer. Used
@@ -55,7 +55,7 @@ class Deeds:
         Args:
             who: The operator.
             number: The form's.
-            what: What is to be done: equal for equal deeds.
+            what: What is to be done: equal for equal actions.
             do: Does it, and says what came of it.
 
         Raises:
@@ -88,12 +88,12 @@ class Verbs:
 
     Args:
         parts: What it works with.
-        deeds: Remembers what was done.
+        actions: Remembers what was done.
     """
 
-    def __init__(self, parts: Parts, deeds: Deeds) -> None:
+    def __init__(self, parts: Parts, actions: Actions) -> None:
         self._parts = parts
-        self._deeds = deeds
+        self._deeds = actions
 
     def routes(self) -> list[Route]:
         """Returns what is served."""
@@ -141,7 +141,7 @@ class Verbs:
 
         async def once() -> str:
             try:
-                return await self._parts.work.deed(act)
+                return await self._parts.work.action(act)
             finally:
                 self._parts.outboxes.changed(outbox)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
-from outbox_core.history import Happening, Point
+from outbox_core.history import HistoryEvent, Point
 from outbox_core.http.view.graphs import LONGEST, Graph, graph
 from outbox_core.http.view.texts import duration
 
@@ -42,9 +42,9 @@ def known_since(points: Sequence[Point], now: datetime) -> datetime | None:
     return points[0].at
 
 
-def recent(happenings: Sequence[Happening]) -> Sequence[Happening]:
-    """Returns the last happenings, the newest first."""
-    return happenings[: -MOST_HAPPENINGS - 1 : -1]
+def recent(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
+    """Returns the last events, the newest first."""
+    return events[: -MOST_HAPPENINGS - 1 : -1]
 
 
 def _number(figure: float) -> str:

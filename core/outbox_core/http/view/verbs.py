@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from outbox_core.http.view.letters import Letter
+from outbox_core.http.view.dead_letters import Letter
 from outbox_core.http.view.outbox import Leader
 from outbox_core.operations import Changed, Raised, TakeoverChanged, Verb
 
@@ -54,19 +54,19 @@ class Confirmation:
         if not letters:
             nothing = f"No record is {_state(verb)} any more." if gone else "No record is chosen."
             return cls(f"{_NAMES[verb]}: nothing to do", "", (*about, nothing))
-        deed = f"{_NAMES[verb]} {_records(len(letters))}"
+        action = f"{_NAMES[verb]} {_records(len(letters))}"
         ids = ",".join(str(each.id) for each in letters)
-        return cls(f"{deed}?", deed, tuple(about), letters, {"ids": ids})
+        return cls(f"{action}?", action, tuple(about), letters, {"ids": ids})
 
     @classmethod
     def of_cluster(cls, verb: Verb, cluster: int) -> Confirmation:
         """Asks before a deliberate takeover begins or ends."""
         fields = {"cluster": str(cluster)}
         if verb is Verb.TAKE_OVER:
-            deed = f"Take over cluster {cluster}"
-            return cls(f"{deed}?", deed, fields=fields)
-        deed = f"End the takeover of cluster {cluster}"
-        return cls(f"{deed}?", deed, fields=fields)
+            action = f"Take over cluster {cluster}"
+            return cls(f"{action}?", action, fields=fields)
+        action = f"End the takeover of cluster {cluster}"
+        return cls(f"{action}?", action, fields=fields)
 
     @classmethod
     def of_fence(cls, leader: Leader | None) -> Confirmation:

@@ -1,7 +1,7 @@
 // Keeps the live part of a page up to date; all else is plain HTML.
 "use strict";
 (() => {
-  // What came of a deed is told once, and not again when the page is loaded anew.
+  // What came of a action is told once, and not again when the page is loaded anew.
   const here = new URL(location.href);
   if (here.searchParams.has("done")) {
     here.searchParams.delete("done");

@@ -22,9 +22,9 @@ from outbox_core.engines.inline import InlineEngine
 from outbox_core.events import Event
 from outbox_core.log_context import ContextThread
 from outbox_core.members import NOTE_SECONDS, MembersThread, group_of, member_name, places_among
-from outbox_core.several.harvest_thread import HarvestThread
-from outbox_core.several.spread import Spread
-from outbox_core.several.templates import matching, unknown
+from outbox_core.multi_outbox.harvest_thread import HarvestThread
+from outbox_core.multi_outbox.rebalance import Rebalance
+from outbox_core.multi_outbox.templates import matching, unknown
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Harvester:
             self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
-        spread = Spread(self._member)
+        spread = Rebalance(self._member)
         while not self._stopping.is_set():
             self._keep_members()
             self._stopping.wait(NOTE_SECONDS)
@@ -177,7 +177,7 @@ class Harvester:
                 else:
                     self._members[database] = MembersThread(self._member, self._group, outboxes)
 
-    def _spread(self, spread: Spread) -> None:
+    def _spread(self, spread: Rebalance) -> None:
         led = [
             thread
             for thread in self.harvests

@@ -17,11 +17,11 @@ log = logging.getLogger("outbox.postgres")
 
 
 def excluding(keys: frozenset[str], topics: frozenset[str]) -> frozenset[str]:
-    """Returns what a look leaves out as one set, see :meth:`Starts.next`; no key of the table has a NUL."""
+    """Returns what a look leaves out as one set, see ``ScanStarts.next``; no key of the table has a NUL."""
     return keys | {f"\0{topic}" for topic in topics} if topics else keys
 
 
-class Starts:
+class ScanStarts:
     """From which id the next mark or selection of one connection looks.
 
     Args:

@@ -15,8 +15,8 @@ _MOST_NAMED = 8
 """So many lanes are named; more are counted."""
 
 
-class HappeningCode(StrEnum):
-    """The kinds of happenings; programs may rely on these names."""
+class HistoryEventCode(StrEnum):
+    """The kinds of events; programs may rely on these names."""
 
     LEADER_CHANGED = "leader-changed"
     FENCE_RAISED = "fence-raised"
@@ -35,7 +35,7 @@ class HappeningCode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class HistoryEvent:
     """Something that happened to an outbox.
 
     Attributes:
@@ -46,11 +46,11 @@ class Happening:
     """
 
     at: datetime
-    code: HappeningCode
+    code: HistoryEventCode
     text: str
 
 
-Told = tuple[HappeningCode, str]
+Told = tuple[HistoryEventCode, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,14 @@ def _leader(before: Snapshot, after: Snapshot, former: str | None) -> Iterator[T
         return
     holder, leads = after.lanes[0].holder, harvester(after)
     if leads is None:
-        yield HappeningCode.FENCE_RAISED, f"{holder} has raised the fence"
+        yield HistoryEventCode.FENCE_RAISED, f"{holder} has raised the fence"
     elif former is None:
-        yield HappeningCode.LEADER_CHANGED, f"{holder} leads{_after(before, after)}"
+        yield HistoryEventCode.LEADER_CHANGED, f"{holder} leads{_after(before, after)}"
     elif former == leads:
-        yield HappeningCode.LEADER_CHANGED, f"{holder} leads anew{_after(before, after)}"
+        yield HistoryEventCode.LEADER_CHANGED, f"{holder} leads anew{_after(before, after)}"
     else:
         told = f"the leader changed from {former} to {holder}{_after(before, after)}"
-        yield HappeningCode.LEADER_CHANGED, told
+        yield HistoryEventCode.LEADER_CHANGED, told
 
 
 def _after(before: Snapshot, after: Snapshot) -> str:
@@ -133,9 +133,9 @@ def _silence(before: Seen, after: Seen) -> Iterator[Told]:
     every = [lane.fence.lane for lane in after.snapshot.lanes]
     if fallen := after.silent - was:
         nobody = ": nobody leads" if len(after.silent) == len(every) else ""
-        yield HappeningCode.LANES_SILENT, f"{_named(fallen, every)} silent{nobody}"
+        yield HistoryEventCode.LANES_SILENT, f"{_named(fallen, every)} silent{nobody}"
     if heard := was - after.silent:
-        yield HappeningCode.LANES_HEARD, f"{_named(heard, every)} heard again"
+        yield HistoryEventCode.LANES_HEARD, f"{_named(heard, every)} heard again"
 
 
 def _named(lanes: frozenset[int], every: Sequence[int]) -> str:
@@ -154,9 +154,9 @@ def _takeovers(before: Snapshot, after: Snapshot) -> Iterator[Told]:
     for cluster, takeover in now.items():
         if cluster not in was:
             reason = f": {' '.join(takeover.reason.split())}" if takeover.reason else ""
-            yield HappeningCode.TAKEOVER_BEGAN, f"the takeover of cluster {cluster} began{reason}"
+            yield HistoryEventCode.TAKEOVER_BEGAN, f"the takeover of cluster {cluster} began{reason}"
     for cluster in sorted(was - now.keys()):
-        yield HappeningCode.TAKEOVER_ENDED, f"the takeover of cluster {cluster} ended"
+        yield HistoryEventCode.TAKEOVER_ENDED, f"the takeover of cluster {cluster} ended"
 
 
 def _parked(before: int, after: int) -> Iterator[Told]:
@@ -166,9 +166,9 @@ def _parked(before: int, after: int) -> Iterator[Told]:
     keys = "1 key was" if changed == 1 else f"{changed:,} keys were"
     left = f"{after:,} {'is' if after == 1 else 'are'} parked now" if after else "none is parked now"
     if after > before:
-        yield HappeningCode.KEYS_PARKED, f"{keys} parked{f', {left}' if before else ''}"
+        yield HistoryEventCode.KEYS_PARKED, f"{keys} parked{f', {left}' if before else ''}"
     else:
-        yield HappeningCode.KEYS_FREED, f"{keys} freed, {left}"
+        yield HistoryEventCode.KEYS_FREED, f"{keys} freed, {left}"
 
 
 def _seconds(seconds: float) -> str:

@@ -18,7 +18,7 @@ UNWANTED_SECONDS = 600.0
 """For how long such an outbox is not given up again."""
 
 
-class Spread:
+class Rebalance:
     """What one process knows of the others.
 
     Times are seconds on any clock that never goes back.

@@ -13,7 +13,7 @@ MOST_WAITING = 20
 """So many attempts wait at a time; others are refused."""
 
 
-class Attempts:
+class RateLimit:
     """Counts failures of all clients together: whoever guesses has many addresses."""
 
     def __init__(self) -> None:

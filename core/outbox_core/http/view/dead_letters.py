@@ -167,18 +167,18 @@ class Noted:
 
 def noted(entry: Entry) -> Noted:
     """Returns what is shown of an entry of the journal."""
-    deed = entry.deed
-    subject = printable(deed.subject)
+    action = entry.action
+    subject = printable(action.subject)
     is_long = len(subject) > LONG
     return Noted(
         id=str(entry.id),
         at=entry.at,
-        operator=printable(deed.operator),
-        via=printable(deed.via),
-        verb=printable(deed.verb),
+        operator=printable(action.operator),
+        via=printable(action.via),
+        verb=printable(action.verb),
         short=f"{subject[:LONG]}…" if is_long else subject,
         rest=subject if is_long else "",
-        reason=printable(deed.reason),
+        reason=printable(action.reason),
         outcome=printable(entry.outcome or ""),
     )
 

@@ -60,7 +60,7 @@ class Look:
         return None if self.snapshot is None else as_data(self.snapshot)
 
 
-class Looks:
+class StatusPolls:
     """Looks at outboxes; safe to use from any thread.
 
     Each outbox has a thread with a connection of its own while somebody asks, and one look at a time is made
@@ -70,7 +70,7 @@ class Looks:
     def __init__(self, new_view: NewView) -> None:
         self._new_view = new_view
         self._lock = Lock()
-        self._lookers: dict[str, _Looker] = {}
+        self._lookers: dict[str, _Poller] = {}
         self._places: dict[tuple[str, object], Semaphore] = {}
 
     def ask(self, outbox: HarvestSettings) -> Future[Look]:
@@ -105,15 +105,15 @@ class Looks:
             except TimeoutError:
                 continue
 
-    def _looker(self, outbox: HarvestSettings) -> _Looker:
+    def _looker(self, outbox: HarvestSettings) -> _Poller:
         with self._lock:
             if outbox.title not in self._lookers:
                 places = self._places.setdefault(database_of(outbox), Semaphore(_CONCURRENT))
-                self._lookers[outbox.title] = _Looker(outbox, self._new_view, places)
+                self._lookers[outbox.title] = _Poller(outbox, self._new_view, places)
             return self._lookers[outbox.title]
 
 
-class _Looker:
+class _Poller:
     """Looks at one outbox, on a thread that ends when nobody asks for a while."""
 
     def __init__(self, outbox: HarvestSettings, new_view: NewView, places: Semaphore) -> None:
