@@ -177,14 +177,14 @@ class EngineSettings:
         driver: ``spark``, or ``inline`` for threads of this process without a JVM.
         master: The Spark master's URL; ``None`` embeds ``local[…]`` in this process.
         lane_groups: Spark tasks that the lanes are spread over; ``None`` lets the engine choose.
-        link_port: The port of this process that Spark's workers report to; ``None`` takes a free one.
+        control_port: The port of this process that Spark's workers report to; ``None`` takes a free one.
         settings: Spark settings by name; left out of the repr, as they may contain secrets.
     """
 
     driver: Literal["spark", "inline"] = "spark"
     master: str | None = None
     lane_groups: Count | None = None
-    link_port: Port | None = None
+    control_port: Port | None = None
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 

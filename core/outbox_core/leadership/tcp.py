@@ -60,7 +60,7 @@ class ControlServer:
         self._unauthenticated: list[Wire] = []  # the oldest first
         self._peers: set[Wire] = set()
         self._closed = Flag()
-        self._listening = ContextThread(target=self._accept, name="link", daemon=True)
+        self._listening = ContextThread(target=self._accept, name="control", daemon=True)
         self._listening.start()
 
     @property
@@ -89,7 +89,7 @@ class ControlServer:
                 except TimeoutError:
                     continue
                 except OSError as error:  # no file descriptor is left, or the connection was closed at once
-                    log.warning("a connection to the lanes' link was not accepted: %s", error)
+                    log.warning("a connection to the control channel was not accepted: %s", error)
                     self._closed.wait(ACCEPT_SECONDS)
                     continue
                 self._serve_peer(Wire(peer, b"leader", self._secret))
@@ -103,7 +103,7 @@ class ControlServer:
                 oldest = self._unauthenticated.pop(0)
         if oldest is not None:
             oldest.hang_up()
-        ContextThread(target=self._answer, args=(wire,), name="link-peer", daemon=True).start()
+        ContextThread(target=self._answer, args=(wire,), name="control-peer", daemon=True).start()
 
     def _answer(self, wire: Wire) -> None:
         try:
@@ -118,9 +118,9 @@ class ControlServer:
                     raise ConnectionError("a report arrived before any leadership began")
                 wire.send(encode(channel.exchange(report)))
         except NotAuthentic as error:
-            log.warning("a connection to the lanes' link was refused: %s", error)
+            log.warning("a connection to the control channel was refused: %s", error)
         except (OSError, EOFError) as error:
-            log.debug("a connection to the lanes' link ended: %s", error)
+            log.debug("a connection to the control channel ended: %s", error)
         finally:
             wire.close()
             with self._lock:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from outbox_sdk import ConfigError
-
 from outbox_core.config.settings import HarvestSettings, Template
 
 
@@ -28,16 +26,10 @@ def matching(template: Template) -> list[HarvestSettings]:
 
     Raises:
         DriverError: The database refuses or cannot be reached.
-        ConfigError: The dialect cannot look for tables; or the pattern is none of this database.
+        ConfigError: The pattern is none of this database.
     """
-    choice = template.probe.dialect
-    find = getattr(choice.create(), "find_outboxes", None)
-    if find is None:
-        raise ConfigError(
-            f"outboxes.{template.label}: the dialect '{choice.driver}' cannot look for tables that match "
-            f"'{template.pattern}': name each outbox instead"
-        )
-    return list(map(template.settings_for, find(template.pattern)))
+    found = template.probe.dialect.create().find_outboxes(template.pattern)
+    return list(map(template.settings_for, found))
 
 
 def unknown(found: Iterable[HarvestSettings], known: Collection[HarvestSettings]) -> list[HarvestSettings]:

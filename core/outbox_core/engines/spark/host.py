@@ -37,7 +37,7 @@ class SparkHost:
 
     Args:
         name: The harvester's name.
-        settings: The master, the link's port and Spark's own settings.
+        settings: The master, the control channel's port and Spark's own settings.
         groups: The lane groups of all engines together, which may run at the same time.
         spare: Task slots beyond, of an embedded Spark. One is for a group that restarts, which then need not
             wait until its frozen copy is killed.
@@ -104,13 +104,13 @@ class SparkHost:
     def _listen(self, conf: SparkConf) -> ControlServer:
         host = conf.get("spark.driver.host") or "127.0.0.1"
         bind = conf.get("spark.driver.bindAddress") or host
-        port = self._settings.link_port or 0
+        port = self._settings.control_port or 0
         try:
             return ControlServer(host, port, bind)
         except OSError as error:
             raise OutboxError(
                 f"cannot listen for lanes at {bind}:{port or '*'}: {error}; "
-                "see engine.linkPort and spark.driver.bindAddress"
+                "see engine.controlPort and spark.driver.bindAddress"
             ) from error
 
     def _require_slots(self, application: Application) -> None:
