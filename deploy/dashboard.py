@@ -196,7 +196,7 @@ def _leadership() -> list[Shown]:
     lately = duration(TAKEOVERS_SECONDS)
     durations = [
         Query(quantile(metric, 0.95, within=lately).expression, f"{EACH} {word}")
-        for metric, word in ((names.TAKEOVER_DURATION, "duration"), (names.TAKEOVER_SILENCE, "silence"))
+        for metric, word in ((names.FAILOVER_DURATION, "duration"), (names.FAILOVER_SILENCE, "silence"))
     ]
     about = "In half an hour. Silence: what one has cost at most; duration: from the election to its lanes."
     takeovers = Panel(

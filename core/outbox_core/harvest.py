@@ -27,6 +27,7 @@ from outbox_core.lanes.recovery import Begun, begin_leadership
 from outbox_core.leadership.candidacy import Candidacy
 from outbox_core.leadership.requests import (
     Announce,
+    BecomeLeader,
     CancelLanes,
     CheckEngine,
     CloseEngine,
@@ -40,7 +41,6 @@ from outbox_core.leadership.requests import (
     Result,
     StartLanes,
     Steps,
-    TakeOver,
     Wait,
     WarmEngine,
 )
@@ -246,7 +246,7 @@ class Harvest:
                     return self._changed.wait_for(until, seconds)
             case Announce(event):
                 self._emit(self._completed(event))
-            case TakeOver():
+            case BecomeLeader():
                 self._begun = begin_leadership(self._settings)
                 self.totals.succeed(self._begun.silence)
                 for event in self._begun.settled:

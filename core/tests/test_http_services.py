@@ -181,8 +181,8 @@ def test_counters_never_go_back_through_takeovers_and_their_sums_are_what_was_pu
             stash(postgres_dsn, topic, 200)
             successor = [sites[1 - first]]
             until(lambda: watch.total("outbox_purged", of=successor) == 200)
-            assert watch.total("outbox_takeover_duration_seconds", of=successor) == 1
-            assert watch.total("outbox_takeover_silence_seconds", of=successor) == 1
+            assert watch.total("outbox_failover_duration_seconds", of=successor) == 1
+            assert watch.total("outbox_failover_silence_seconds", of=successor) == 1
         until(lambda: watch.total("outbox_leader") == 1 and watch.total("outbox_candidate") == 2)
         assert watch.total("outbox_purged") == 500
 

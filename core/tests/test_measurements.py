@@ -154,7 +154,7 @@ def test_totals_never_go_back_through_lost_workers_and_leaderships():
         assert totals.metrics().in_flight == 0
     assert totals.token is None
     assert seen[-1] == 70
-    assert sum(totals.takeovers().counts) == 2
+    assert sum(totals.failovers().counts) == 2
 
 
 def test_a_first_leader_succeeds_nobody():

@@ -13,7 +13,7 @@ from outbox_core.lanes.group import LaneGroup, LaneSteps
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.leadership.candidacy import Candidacy
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.requests import CloseEngine, LeaveElection, Steps, TakeOver
+from outbox_core.leadership.requests import BecomeLeader, CloseEngine, LeaveElection, Steps
 from outbox_sdk import DriverError
 from outbox_sdk.election import LeaseWatch
 
@@ -34,14 +34,14 @@ class KeptToken(Candidacy):
             except StopIteration as end:
                 result: Leadership | None = end.value
                 return result
-            if isinstance(request, TakeOver) and self._token is not None:
+            if isinstance(request, BecomeLeader) and self._token is not None:
                 reply = self._token
                 continue
             try:
                 reply = yield request
             except DriverError:
                 return None
-            if isinstance(request, TakeOver):
+            if isinstance(request, BecomeLeader):
                 self._token = reply
 
 

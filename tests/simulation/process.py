@@ -10,6 +10,7 @@ from outbox_core.delivery.recovery import Recovery, TakenOver
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.requests import (
     Announce,
+    BecomeLeader,
     CancelLanes,
     CheckEngine,
     CloseEngine,
@@ -21,7 +22,6 @@ from outbox_core.leadership.requests import (
     ReachServers,
     Resign,
     StartLanes,
-    TakeOver,
     Wait,
     WarmEngine,
 )
@@ -150,7 +150,7 @@ class Process:
             case Announce(event):
                 self.world.tell(self, None, "announces %s", event)
                 reply(None)
-            case TakeOver():
+            case BecomeLeader():
                 steps = self.world.parts.take_over(self.lanes, self.host.name, self.recovery)
                 driver = Driver(self.world, self.host, self.settings)
                 driver.run(steps, lambda result: self._taken_over(result, reply))

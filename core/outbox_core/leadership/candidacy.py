@@ -30,6 +30,7 @@ from outbox_core.leadership.patience import Patience
 from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_core.leadership.requests import (
     Announce,
+    BecomeLeader,
     CancelLanes,
     CheckEngine,
     CloseEngine,
@@ -42,7 +43,6 @@ from outbox_core.leadership.requests import (
     Resign,
     StartLanes,
     Steps,
-    TakeOver,
     Wait,
     WarmEngine,
 )
@@ -201,7 +201,7 @@ class Candidacy:
                 yield self._pause(REPORT_SECONDS)
                 continue
             try:
-                token: int = yield TakeOver()
+                token: int = yield BecomeLeader()
             except LeadershipLost as error:
                 log.info("another process has raised the fence: %s", error)
                 yield self._pause(self._timeouts.retry)

@@ -39,7 +39,7 @@ class CheckEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOver:
+class BecomeLeader:
     """Raises the fence and recovers former lanes; see :func:`outbox_core.delivery.recovery.take_over`.
 
     Reply: the fence token. Fails with ``LeadershipLost`` or a ``DriverError``.
@@ -119,7 +119,7 @@ class WarmEngine:
 LeadershipRequest = (
     Wait
     | CheckEngine
-    | TakeOver
+    | BecomeLeader
     | StartLanes
     | JoinLanes
     | CancelLanes

@@ -58,7 +58,7 @@ class Totals:
         with self._lock:
             return self._past if self._leadership is None else add_lanes(self._past, self._leadership.work())
 
-    def takeovers(self) -> Durations:
+    def failovers(self) -> Durations:
         """Returns the seconds from each election of this process until its lanes started."""
         with self._lock:
             return self._takeovers + Durations()

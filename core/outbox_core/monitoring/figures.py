@@ -73,8 +73,8 @@ class Figures:
         yield Figure(names.LEADER, outbox, int(harvest.leads))
         if (token := totals.token) is not None:
             yield Figure(names.FENCE_TOKEN, outbox, token)
-        yield Figure(names.TAKEOVER_DURATION, outbox, totals.takeovers())
-        yield Figure(names.TAKEOVER_SILENCE, outbox, totals.silences())
+        yield Figure(names.FAILOVER_DURATION, outbox, totals.failovers())
+        yield Figure(names.FAILOVER_SILENCE, outbox, totals.silences())
         system = observed.settings.publisher.driver
         for lane, work in totals.work().items():
             yield from _of_lane({**outbox, names.LANE: str(lane)}, system, work)

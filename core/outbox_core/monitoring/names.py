@@ -61,14 +61,14 @@ CANDIDATE = Metric(
 )
 LEADER = Metric("outbox.leader", Kind.GAUGE, "", "Whether this process leads: 1, or 0")
 FENCE_TOKEN = Metric("outbox.fence.token", Kind.GAUGE, "", "The fence token of this process, while it leads")
-TAKEOVER_DURATION = Metric(
-    "outbox.takeover.duration",
+FAILOVER_DURATION = Metric(
+    "outbox.failover.duration",
     Kind.HISTOGRAM,
     "s",
     "From an election of this process until it has raised the fence and its lanes start",
 )
-TAKEOVER_SILENCE = Metric(
-    "outbox.takeover.silence",
+FAILOVER_SILENCE = Metric(
+    "outbox.failover.silence",
     Kind.HISTOGRAM,
     "s",
     "From the last heartbeat of the former leader's lanes until this process had raised the fence",
