@@ -230,7 +230,7 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         batch_machine=ShortCheckpoint)),
     under("pauses, slow database", processes=1, lanes=(1,), workers=(1,), transactions_per_second=100.0,
           each=breaks_batches(
-        "purging-unnamed", "A checkpoint does not name what is being deleted.", "I6 checkpoint", first=120,
+        "purging-unnamed", "A checkpoint does not name what is being deleted.", "I6 checkpoint",
         batch_machine=PurgingUnnamed)),
     under("handovers", touched=0.5, each=breaks_batches(
         "locked-unnamed", "A checkpoint does not name rows that others have locked.", "I6 checkpoint",
