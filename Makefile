@@ -123,6 +123,8 @@ $(READY): $(MEMBERS) uv.lock | uv
 	@# A Python that is told to write no bytecode compiles all that it imports at each start, unless this was done before.
 	@[ -z "$$PYTHONDONTWRITEBYTECODE" ] || nice .venv/bin/python -m compileall -q -j 0 -x '/(tests?|testing)/' \
 		.venv/lib $(wildcard */outbox_* plugins/*/outbox_*) >/dev/null 2>&1 || true
+	@# Spark's JVM then starts with half of the work (ADR 25); where it cannot be made, it starts as well.
+	@$(RUN) python -m outbox_core.engines.spark.training >/dev/null 2>&1 || true
 	@touch $@
 
 uv:
