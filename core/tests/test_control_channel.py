@@ -71,7 +71,7 @@ def test_a_silent_peer_keeps_nobody_out(server):
 
 
 def peers():
-    return [thread for thread in threading.enumerate() if thread.name == "link-peer"]
+    return [thread for thread in threading.enumerate() if thread.name == "control-peer"]
 
 
 def test_many_silent_peers_keep_nobody_out_and_hold_few_threads(server):
@@ -106,7 +106,7 @@ def test_a_connection_is_closed_by_the_thread_that_reads_it(server, monkeypatch)
         until(lambda: len(closed_by) >= 3)
         server.close()
         until(lambda: len(closed_by) == connections)
-    assert set(closed_by) == {"link-peer"}
+    assert set(closed_by) == {"control-peer"}
 
 
 def test_a_silent_peer_is_hung_up_on(server, monkeypatch):
