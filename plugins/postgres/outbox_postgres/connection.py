@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import psycopg
 from outbox_sdk import ColumnIs, DriverError
 from outbox_sdk.full_server import pace_of
+from outbox_sdk.portable.session import closing_at_errors
 from psycopg.conninfo import make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper
 
@@ -67,7 +68,7 @@ def connect_as_application(options: PostgresOptions) -> psycopg.Connection[Any]:
 def open_table(options: PostgresOptions, eligible: Sequence[ColumnIs]) -> PostgresTable:
     """Connects to the outbox; the work behind ``PostgresDialect.connect``."""
     session, catalogue, layout = open_outbox(options, eligible)
-    with _closing_at_errors(session):
+    with closing_at_errors(session):
         _plan(session)
         if not (options.skip_settled and provable(layout, eligible, options.origin)):
             layout = replace(layout, sequence=None)  # so marks always read from the head
@@ -79,7 +80,7 @@ def open_table(options: PostgresOptions, eligible: Sequence[ColumnIs]) -> Postgr
 def open_view(options: PostgresOptions) -> PostgresView:
     """Connects to look at the outbox; the work behind ``PostgresDialect.watch``."""
     session, catalogue, layout = open_outbox(options, watches=True)
-    with _closing_at_errors(session):
+    with closing_at_errors(session):
         _plan(session)
         waiting = WaitingIntake.find(catalogue, session.source, options.intake) if options.intake else None
         return PostgresView(session, layout, intake=waiting, origin=options.origin)
@@ -88,7 +89,7 @@ def open_view(options: PostgresOptions) -> PostgresView:
 def open_lease(options: PostgresOptions) -> PostgresLease:
     """Connects to the lease; the work behind ``PostgresDialect.lease``."""
     session, _, layout = open_outbox(options, more="lease")
-    with _closing_at_errors(session):
+    with closing_at_errors(session):
         lease = PostgresLease(session.connection, session.source, layout)
         lease.open()
         return lease
@@ -128,7 +129,7 @@ def open_outbox(
         DriverError: Unreachable or read-only (retryable), or the tables are not as they must be.
     """
     session = open_session(options, watches=watches)
-    with _closing_at_errors(session), session.translated("look at the outbox"):
+    with closing_at_errors(session), session.translated("look at the outbox"):
         catalogue = Catalogue(session.connection)
         layout = find_layout(catalogue, options, writable=not watches)
         inspector = Inspector(catalogue, options, read_only=watches)
@@ -142,12 +143,3 @@ def open_outbox(
 def _plan(session: Session) -> None:
     with session.translated("set up the session"):
         session.connection.execute(statements.PLANNING)
-
-
-@contextmanager
-def _closing_at_errors(session: Session) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        session.close()
-        raise

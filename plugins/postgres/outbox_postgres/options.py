@@ -8,7 +8,7 @@ from typing import ClassVar
 from outbox_sdk import ConfigError, Duration, FileText
 from outbox_sdk.portable import PortableOptions, TableName
 
-from outbox_postgres.names import QuotedName
+from outbox_postgres.names import QuotedName, is_cut
 
 _FILLFACTORS = range(10, 101)
 
@@ -51,6 +51,8 @@ class PostgresOptions(PortableOptions):
 
     def __post_init__(self) -> None:
         PortableOptions.__post_init__(self)
+        if is_cut(self.fence.table, "_members"):  # the server would cut the names of the tables beside it
+            raise ConfigError(f"fenceTable is '{self.fence_table}'; its own name can have 55 bytes")
         if self.fillfactor not in _FILLFACTORS:
             raise ConfigError(f"fillfactor is {self.fillfactor}; it can be 10 to 100")
         self.require_times("connect_timeout", "lock_timeout", "statement_timeout", zero=True)

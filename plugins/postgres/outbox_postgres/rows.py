@@ -73,7 +73,7 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
         if names is None
         or values is None
         or not len(names) == len(values) == 1
-        or names[0] is None
+        or names[0].__class__ is not str
         or values[0].__class__ is list
         or topic is None
         or key is None

@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import uuid4
 
+import psycopg
 import pytest
 from outbox_sdk import OLDEST, SCHEMA, AccessDenied, ColumnIs, DriverError, Schema
+from outbox_servers.services import Postgres
+from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import BESIDE, MakeOutbox, Outbox, ask
 from .ways import WAYS
@@ -213,3 +217,18 @@ def test_each_statement_is_prepared_once_whatever_the_size_of_its_numbers(outbox
         "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%chosen%'"
     ).fetchone()
     assert prepared == (1,)
+
+
+def test_a_database_without_an_encoding_is_refused(
+    postgres_server: Postgres, make_outbox: MakeOutbox
+) -> None:
+    name = f"raw_{uuid4().hex}"
+    with psycopg.connect(postgres_server.dsn, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+    dialect = make_outbox(make_conninfo(postgres_server.dsn, dbname=name)).dialect
+    with pytest.raises(DriverError, match=r"has no encoding \(SQL_ASCII\)") as caught:
+        dialect.create()
+    assert not caught.value.retryable
+    (found,) = [each for each in dialect.check() if each.subject == "connection"]
+    assert "SQL_ASCII" in found.message
+    postgres_server.drop_database(name)

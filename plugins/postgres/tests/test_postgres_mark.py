@@ -23,6 +23,7 @@ from .outbox_hands import BESIDE, MakeOutbox, Outbox, ask
         ((["a", None], ["1", "2"]), "name is null"),
         (([["a"]], [["1"]]), "several dimensions"),
         ((["a"], [["1"]]), "several dimensions"),
+        (([["a"]], ["1"]), "several dimensions"),
     ],
 )
 def test_a_row_that_makes_no_message_has_a_fault_and_holds_up_no_other(

@@ -44,6 +44,7 @@ def test_options_are_picklable_and_keep_the_data_source_to_themselves() -> None:
     [
         ({"value_type": "json"}, "text or bytea"),
         ({"fillfactor": 5}, "10 to 100"),
+        ({"fence_table": "f" * 56}, "can have 55 bytes"),
         ({"lock_timeout": -1.0}, "negative"),
         ({"table": "a.b.c"}, "not a table name"),
         ({"table": "out-box"}, "double quotes"),

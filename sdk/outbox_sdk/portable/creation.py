@@ -39,7 +39,7 @@ def create(dialect: Described, session: Session) -> list[str]:
     tables = zip(dialect.options.tables, dialect.tables(names).items(), strict=True)
     with suppress(AccessDenied):  # what follows says what to run
         if session.columns(session.idiom.quote_table(names.notes)) is not None:
-            require_version(dialect, session)
+            require_version(dialect, session, names)
     created = [
         ".".join(part for part in configured if part)
         for configured, (table, statements) in tables

@@ -29,7 +29,7 @@ from outbox_sdk.portable.notes import read_schema
 from outbox_sdk.portable.origin_columns import OriginColumns
 from outbox_sdk.portable.outboxes import TablePattern, find_outboxes
 from outbox_sdk.portable.readiness import require, require_tables, require_version
-from outbox_sdk.portable.session import Session, translated
+from outbox_sdk.portable.session import Session, closing_at_errors, translated
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.table import PortableTable
 from outbox_sdk.portable.tables import Tables, auxiliary_statements
@@ -159,7 +159,7 @@ class PortableDialect(ABC):
         """Connects to the journal of the outbox."""
         session = self.session(watches=read_only)
         tables = self._required(session)
-        with _closing_at_errors(session):
+        with closing_at_errors(session):
             require_journal(self, session)
         return PortableJournal(session, tables)
 
@@ -202,22 +202,26 @@ class PortableDialect(ABC):
     def schema(self) -> Schema | None:
         """Returns the version that is noted for the tables."""
         with closing(self.session(watches=True)) as session:
-            require_tables(self, session)
-            return read_schema(session, self.names(session))
+            names = self.names(session)
+            require_tables(self, session, names)
+            return read_schema(session, names)
 
     def migrations(self) -> Sequence[str]:
         """Returns the statements that bring existing tables up to ``SCHEMA``."""
         with closing(self.session(watches=True)) as session:
-            require_tables(self, session)
-            require_version(self, session)
+            self._require_known_tables(session)
             return [statement for together in migrations(self, session) for statement in together]
 
     def migrate(self) -> Sequence[str]:
         """Executes :meth:`migrations`."""
         with closing(self.session()) as session:
-            require_tables(self, session)
-            require_version(self, session)
+            self._require_known_tables(session)
             return migrate(self, session)
+
+    def _require_known_tables(self, session: Session) -> None:
+        names = self.names(session)
+        require_tables(self, session, names)
+        require_version(self, session, names)
 
     def free_connections(self) -> int | None:
         """Returns ``None``: the dialect of a server with a limit counts."""
@@ -246,12 +250,12 @@ class PortableDialect(ABC):
         Returns:
             Their names; that of the outbox as the database knows it.
         """
-        with _closing_at_errors(session):
+        with closing_at_errors(session):
             return require(self, session, more=more).tables
 
     def _connected(self, kind: type[View], session: Session, eligible: Sequence[ColumnIs]) -> View:
         options = self.options
-        with _closing_at_errors(session):
+        with closing_at_errors(session):
             tables, columns = require(self, session, eligible)
             extras = set(EXTRAS) <= set(columns)
             intake = self.intake(session, extras=extras) if options.intake else None
@@ -294,15 +298,6 @@ class PortableDialect(ABC):
         columns |= {origin.column} if origin else set()
         found = {column: find_index(session, self.options.outbox, (column, "id")) for column in columns}
         return {column: name for column, name in found.items() if name}
-
-
-@contextmanager
-def _closing_at_errors(session: Session) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        session.close()
-        raise
 
 
 @contextmanager

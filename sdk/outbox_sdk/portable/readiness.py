@@ -49,8 +49,9 @@ def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] =
         DriverError: They are not as they must be; the message says what to run.
     """
     options = dialect.options
-    found = require_tables(dialect, session, more)
-    names = require_version(dialect, session)
+    names = dialect.names(session)
+    found = require_tables(dialect, session, names, more)
+    require_version(dialect, session, names)
     faults, wanted = list[str](), columns_of(names)
     for table, there in found.items():
         faults += missing_columns(table, wanted[table], there)
@@ -90,15 +91,14 @@ def harvested(tables: Tables) -> Mapping[TableName, tuple[str, str]]:
 
 
 def require_tables(
-    dialect: Described, session: Session, more: str = ""
+    dialect: Described, session: Session, tables: Tables, more: str = ""
 ) -> Mapping[TableName, Collection[str]]:
     """Makes sure that the tables exist; returns their columns, in lower case.
 
     Raises:
         DriverError: A table is missing; the message says what to run.
     """
-    tables, found = dialect.names(session), dict[TableName, Collection[str]]()
-    wanted = harvested(tables)
+    found, wanted = dict[TableName, Collection[str]](), harvested(tables)
     for table in (*wanted, *([getattr(tables, more)] if more else [])):
         columns = session.columns(dialect.idiom.quote_table(table))
         if columns is None:
@@ -110,17 +110,15 @@ def require_tables(
     return found
 
 
-def require_version(dialect: Described, session: Session) -> Tables:
-    """Makes sure that existing tables are not too new; returns their names.
+def require_version(dialect: Described, session: Session, names: Tables) -> None:
+    """Makes sure that existing tables are not too new.
 
     Raises:
         DriverError: They are.
     """
-    names = dialect.names(session)
     if reason := refusal(read_schema(session, names)):
         message = f"outbox {names.outbox} in {dialect.address} cannot be used: {reason}"
         raise DriverError(message, retryable=False)
-    return names
 
 
 def missing_columns(table: TableName, wanted: Collection[str], found: Collection[str]) -> list[str]:

@@ -175,6 +175,16 @@ class Session:
         return None if any(secret in str(error) for secret in self._secrets) else error
 
 
+@contextmanager
+def closing_at_errors(session: Session) -> Iterator[None]:
+    """Closes a session if something is raised within, and passes the error on."""
+    try:
+        yield
+    except BaseException:
+        session.close()
+        raise
+
+
 def translated(
     error: Exception, idiom: Idiom, doing: str, address: str, secrets: Sequence[str] = ()
 ) -> DriverError:
