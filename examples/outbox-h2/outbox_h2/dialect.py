@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, ClassVar
 
 from outbox_sdk import Capability, Duration
-from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, PortableOptions
+from outbox_sdk.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions
 
 from outbox_h2.idiom import H2Idiom
 
@@ -41,7 +41,11 @@ class H2Dialect(PortableDialect):
     """An outbox in an H2 database, which all processes of one machine may open at once."""
 
     idiom: ClassVar[Idiom] = H2Idiom()
-    capabilities: ClassVar[frozenset[Capability]] = SERVER_CAPABILITIES | {Capability.SKIP_LOCKED}
+    # No CONCURRENT_DDL: H2 copies a table to change it, and theirs is gone for a moment.
+    capabilities: ClassVar[frozenset[Capability]] = CAPABILITIES | {
+        Capability.CONCURRENT_WRITERS,
+        Capability.SKIP_LOCKED,
+    }
     options: H2Options
 
     @property
