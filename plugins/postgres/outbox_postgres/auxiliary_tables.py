@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import JOURNAL_COLUMNS
 from outbox_sdk.portable.readiness import columns_of
 from outbox_sdk.portable.tables import Tables
 
-from outbox_postgres.fault import Fault
 from outbox_postgres.names import quoted
+
+
+class Fault(NamedTuple):
+    """A reason why an outbox cannot be harvested.
+
+    Attributes:
+        message: What was found.
+        cure: What to do about it.
+        refusal: Whether a privilege is missing.
+    """
+
+    message: str
+    cure: str
+    refusal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from typing import Any
 
 import psycopg
 from outbox_sdk import DriverError, Finding, Intake, Level
+from outbox_sdk.portable import TableName
 from outbox_sdk.portable.check import version_finding
 from outbox_sdk.portable.described import Described
+from outbox_sdk.tls import Protection, transport_finding
 
 from outbox_postgres.auxiliary_tables import HARVESTED, AuxiliaryTable, auxiliary_tables
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.check_origin import check_origin
 from outbox_postgres.check_queries import FREE_CONNECTIONS, SERVER_PROBES, TABLE_PROBES, Probe
-from outbox_postgres.check_schemas import check_schemas
-from outbox_postgres.check_transport import check_transport
 from outbox_postgres.connection import connect
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
@@ -28,6 +28,75 @@ from outbox_postgres.names import quoted
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.search_path import Connection
 from outbox_postgres.session import Session
+
+_KERBEROS = "SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()"
+_BY_MODE = {"verify-full": Protection.VERIFIED, "verify-ca": Protection.AUTHORITY}
+_CURE = (
+    "set sslmode=verify-full and sslrootcert=FILE in dataSource, with the certificate of the authority that "
+    "signed the server's"
+)
+
+
+def check_transport(connection: psycopg.Connection[Any], source: DataSource) -> Sequence[Finding]:
+    """Judges the settings as libpq has found them, and what it made of them: some modes give either."""
+    settings = {option.keyword.decode(): (option.val or b"").decode() for option in connection.pgconn.info}
+    # psycopg tries the hosts one by one, and resolves them before.
+    written = source.parameters.get("hostaddr") or source.parameters.get("host")
+    hosts = (written or settings.get("host") or connection.info.host).split(",")
+    mode = settings.get("sslmode", "")
+    if not connection.pgconn.ssl_in_use:
+        row = connection.execute(_KERBEROS).fetchone()
+        protection = Protection.VERIFIED if row and row[0] else Protection.NONE
+        server = "" if mode == "disable" else ", and the server offers no TLS: switch ssl on there"
+        return transport_finding(hosts, protection, f"sslmode is {mode}{server}", _CURE)
+    protection = _BY_MODE.get(mode, Protection.ENCRYPTED)
+    weaker = ", which takes a connection in clear as well" if mode in ("allow", "prefer") else ""
+    return transport_finding(hosts, protection, f"sslmode is {mode}{weaker}", _CURE)
+
+
+# A grant to a role that no other login role is a member of permits nobody anything.
+_CREATORS = """
+SELECT n.nspname, g.rolname
+FROM pg_namespace AS n
+CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS acl
+LEFT JOIN pg_roles AS g ON g.oid = acl.grantee
+WHERE n.nspname::text = ANY ($1::text[]) AND acl.privilege_type = 'CREATE' AND acl.grantee <> n.nspowner
+  AND (acl.grantee = 0 OR EXISTS (
+      SELECT FROM pg_roles AS r
+      WHERE r.rolcanlogin AND NOT r.rolsuper AND r.rolname <> current_user
+        AND pg_has_role(r.oid, acl.grantee, 'MEMBER') AND NOT pg_has_role(r.oid, n.nspowner, 'MEMBER')))
+ORDER BY n.nspname, g.rolname
+"""
+
+
+def check_schemas(connection: Connection, layout: Layout, wanted: TableName) -> Iterator[Finding]:
+    """Looks for roles, other than owners and superusers, that could put a table in the place of ours.
+
+    Args:
+        connection: The connection.
+        layout: The outbox as found.
+        wanted: The outbox's name as configured: without a schema, what is in an earlier one of the search
+            path would be taken for it.
+    """
+    subject = "schemas"
+    schemas = [table.schema for table in layout.tables]
+    if not wanted.schema:
+        schemas += connection.schemas[: connection.schemas.index(layout.outbox.schema)]
+    found = connection.execute(_CREATORS, (schemas,)).fetchall()
+    for schema, role in found:
+        who, grantee = (f"role '{role}'", quoted(role)) if role else ("every role", "PUBLIC")
+        # As one would write it, which matters for the schema that all databases have.
+        name = schema if schema == "public" else quoted(schema)
+        yield Finding(
+            Level.WARNING,
+            subject,
+            f"{who} may create in schema {schema}: a table in the place of one of ours has triggers, which "
+            "run with the harvester's rights",
+            f"REVOKE CREATE ON SCHEMA {name} FROM {grantee}",
+        )
+    if not found:
+        yield Finding(Level.OK, subject, "only their owners may create in them")
+
 
 OLDEST_SERVER = 120000
 

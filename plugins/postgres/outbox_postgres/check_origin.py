@@ -13,7 +13,7 @@ from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.layout import Layout
 from outbox_postgres.names import quoted
 from outbox_postgres.origin_columns import IDS_OF_CLUSTER, default_fault, first_id, index_ddl, writes
-from outbox_postgres.origins import numbers_query
+from outbox_postgres.statements import numbers_query
 
 _PUBLISHED = """
 SELECT p.pubname, p.pubinsert, p.pubupdate, p.pubdelete, c.oid::bigint

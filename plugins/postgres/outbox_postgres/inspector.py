@@ -11,9 +11,15 @@ from outbox_sdk import AccessDenied, ColumnIs, DriverError, Schema
 from outbox_sdk.portable import TableName
 from outbox_sdk.schema import refusal
 
-from outbox_postgres.auxiliary_tables import HARVESTED, AuxiliaryTable, auxiliary_tables, grant, init_and
+from outbox_postgres.auxiliary_tables import (
+    HARVESTED,
+    AuxiliaryTable,
+    Fault,
+    auxiliary_tables,
+    grant,
+    init_and,
+)
 from outbox_postgres.catalogue import Catalogue
-from outbox_postgres.fault import Fault
 from outbox_postgres.layout import Layout
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.origin_columns import affinity_faults, constant, default_fault

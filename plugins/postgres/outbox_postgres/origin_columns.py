@@ -10,7 +10,7 @@ from zlib import crc32
 from outbox_sdk import ColumnIs, Origin
 from outbox_sdk.portable import TableName
 
-from outbox_postgres.fault import Fault
+from outbox_postgres.auxiliary_tables import Fault
 from outbox_postgres.names import QuotedName, is_cut, quoted, with_suffix
 
 IDS_OF_CLUSTER = 10**15

@@ -10,8 +10,10 @@ from __future__ import annotations
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.tables import Tables
 
+from outbox_postgres.names import quoted
 from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS, free
 from outbox_postgres.predicates import AGE
+from outbox_postgres.settled import FIRST
 
 SESSION = """
 SELECT set_config('default_transaction_isolation', 'read committed', false),
@@ -175,3 +177,31 @@ def _touch_free(change: str, fence: TableName, free: str) -> str:
         )
         SELECT (SELECT count(*) FROM touched), ARRAY(SELECT id FROM free EXCEPT SELECT id FROM touched)
         FROM fence"""
+
+
+def numbers_query(outbox: str, column: str) -> str:
+    """Returns the start of a query, ``numbers`` of clusters that have rows: a look at the index for each."""
+    name = quoted(column)
+    return f"""
+        WITH RECURSIVE numbers AS (
+            (SELECT {name} AS cluster FROM {outbox} ORDER BY {name} LIMIT 1)
+            UNION ALL
+            SELECT (SELECT {name} FROM {outbox} WHERE {name} > cluster ORDER BY {name} LIMIT 1)
+            FROM numbers WHERE cluster IS NOT NULL
+        )"""
+
+
+def origins_query(outbox: str, column: str) -> str:
+    """Returns the query of the rows of each cluster: its number, how many up to $1, the age of the first."""
+    name = quoted(column)
+    return f"""
+        {numbers_query(outbox, column)}
+        SELECT cluster::int, counted.number, greatest(0, oldest.age)
+        FROM numbers CROSS JOIN LATERAL (
+            SELECT count(*) AS number FROM (SELECT FROM {outbox} WHERE {name} = cluster LIMIT $1) AS sample
+        ) AS counted CROSS JOIN LATERAL (
+            -- As ``Source.between``: no index but that of the clusters has this order.
+            SELECT {AGE} AS age FROM {outbox}
+            WHERE ({name}, id) >= (cluster, {FIRST}) AND {name} <= cluster ORDER BY {name}, id LIMIT 1
+        ) AS oldest
+        WHERE cluster IS NOT NULL ORDER BY cluster"""

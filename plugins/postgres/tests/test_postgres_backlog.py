@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from outbox_postgres import waiting as module
+from outbox_postgres import view as module
 from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_sdk import Backlog
 from outbox_sdk.backlog import MAX_COUNTED

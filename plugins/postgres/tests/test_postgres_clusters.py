@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from outbox_postgres.insert import insert
-from outbox_postgres.origins import origins_query
+from outbox_postgres.statements import origins_query
 from outbox_sdk import AccessDenied, ColumnIs, DriverError, Origin, Record
 from outbox_sdk.backlog import MAX_COUNTED
 from psycopg.conninfo import make_conninfo
