@@ -18,7 +18,6 @@ from outbox_sdk import ConfigError, Level
 
 from outbox_core.config.election import election_of, with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
-from outbox_core.drive import drive
 from outbox_core.engines.base import Engine
 from outbox_core.engines.inline import InlineEngine
 from outbox_core.events import Emitter, Event, EventHandler, LeaderAcquired
@@ -49,6 +48,7 @@ from outbox_core.leadership.totals import Totals
 from outbox_core.log_context import ContextThread, log_as
 from outbox_core.members import noted_as_starting
 from outbox_core.rivals import leading_lane, rival
+from outbox_core.steps import run_steps
 
 log = logging.getLogger(__name__)
 
@@ -237,7 +237,7 @@ class Harvest:
     def _drive(self, steps: Steps[Result]) -> Result:
         """Runs a generator to its end on this thread, and returns its result."""
         with self._named():
-            return drive(steps, self._execute)
+            return run_steps(steps, self._execute)
 
     def _execute(self, request: LeadershipRequest) -> Any:
         match request:

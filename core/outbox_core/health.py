@@ -130,10 +130,10 @@ def examine(settings: HarvestSettings, thresholds: Thresholds | None = None) -> 
 
     deadline = monotonic() + thresholds.patience
     looks = (
-        _Look(
+        _Examination(
             lambda: _database(dialect, settings, thresholds), Code.DATABASE_UNREACHABLE, Code.DATABASE_REFUSES
         ),
-        _Look(broker, Code.BROKER_UNREACHABLE, Code.BROKER_REFUSES),
+        _Examination(broker, Code.BROKER_UNREACHABLE, Code.BROKER_REFUSES),
     )
     found = [problem for look in looks for problem in look.problems(deadline, thresholds.patience)]
     order = list(Code)
@@ -144,7 +144,7 @@ def examine(settings: HarvestSettings, thresholds: Thresholds | None = None) -> 
     )
 
 
-class _Look:
+class _Examination:
     """One look at a service, on a thread of its own: what hangs there must not hang the examination."""
 
     def __init__(self, look: Callable[[], Sequence[HealthProblem]], unreachable: Code, refuses: Code) -> None:

@@ -110,7 +110,7 @@ class Snapshot:
         return [lane for lane in self.lanes if "batches" in lane.metrics]
 
 
-class Watches:
+class Views:
     """Connections to outboxes that are queried again and again; a context manager."""
 
     def __init__(self) -> None:

@@ -10,9 +10,9 @@ from outbox_core.http.app import application
 from outbox_core.http.server import HttpServer
 from outbox_core.leadership.totals import Totals
 from outbox_core.monitoring.figures import Figures
-from outbox_core.monitoring.observed import Observed
 from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.monitoring.prometheus import Prometheus
+from outbox_core.monitoring.running import RunningOutbox
 from starlette.applications import Starlette
 
 from .http_client import Answered, Site
@@ -57,8 +57,8 @@ class Server(Site):
 
 @contextmanager
 def serving(settings: Settings) -> Iterator[Server]:
-    def observe() -> list[Observed]:
-        return [Observed(outbox, Harvest()) for outbox in settings.outboxes]
+    def observe() -> list[RunningOutbox]:
+        return [RunningOutbox(outbox, Harvest()) for outbox in settings.outboxes]
 
     def nobody() -> Any:
         raise AssertionError("nobody looks")

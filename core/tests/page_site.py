@@ -17,9 +17,9 @@ from outbox_core.history import History
 from outbox_core.http.app import application
 from outbox_core.http.server import HttpServer
 from outbox_core.monitoring.figures import Figures
-from outbox_core.monitoring.observed import Observed
 from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.monitoring.prometheus import Prometheus
+from outbox_core.monitoring.running import RunningOutbox
 from outbox_core.operations import Changed, Operator, Raised, TakeoverChanged, Verb
 from outbox_core.snapshot import Snapshot
 from outbox_sdk.errors import OutboxError
@@ -173,8 +173,8 @@ def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
 def serving(
     settings: Settings, database: Database, history: Callable[[str], History] = lambda _: History()
 ) -> Iterator[PageSite]:
-    def observe() -> list[Observed]:
-        return [Observed(outbox, Harvest()) for outbox in settings.outboxes]
+    def observe() -> list[RunningOutbox]:
+        return [RunningOutbox(outbox, Harvest()) for outbox in settings.outboxes]
 
     looks = StatusPolls(database.view)
     app: Any = application(settings, observe, looks, Prometheus(Figures(observe, looks), "test"), history)

@@ -20,9 +20,9 @@ from outbox_core.http.app import application
 from outbox_core.http.server import HttpServer
 from outbox_core.leadership.totals import Totals
 from outbox_core.monitoring.figures import Figures
-from outbox_core.monitoring.observed import Observed
 from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.monitoring.prometheus import Prometheus
+from outbox_core.monitoring.running import RunningOutbox
 from outbox_core.snapshot import Snapshot, as_data
 from outbox_sdk import Backlog, ConfigError, DriverError, OutboxError, Parked, Upkeep
 
@@ -81,8 +81,8 @@ def settings_of(http: object = None, outboxes: object = None) -> Settings:
 
 @contextmanager
 def serving(settings: Settings, database: Any, harvests: list[Harvest]) -> Iterator[Site]:
-    def observe() -> list[Observed]:
-        return [Observed(*each) for each in zip(settings.outboxes, harvests, strict=True)]
+    def observe() -> list[RunningOutbox]:
+        return [RunningOutbox(*each) for each in zip(settings.outboxes, harvests, strict=True)]
 
     looks = StatusPolls(database.view)
     app = application(settings, observe, looks, Prometheus(Figures(observe, looks), "test"))

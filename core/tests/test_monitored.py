@@ -17,7 +17,7 @@ from outbox_core.leadership.protocol import Report
 from outbox_core.leadership.totals import Totals
 from outbox_core.measurements import Measurements
 from outbox_core.metrics import LaneMetrics
-from outbox_core.monitoring.observed import Observed
+from outbox_core.monitoring.running import RunningOutbox
 from outbox_sdk import ConfigError
 
 from .test_http import Harvest
@@ -109,7 +109,7 @@ def test_metrics_are_pushed_at_the_end_at_least(collector: Collector, monkeypatc
     leadership.exchange(Report(7, 0, "a", {3: LaneMetrics(purged=5)}, measurements_by_lane={3: measurements}))
     totals.begin(leadership, 0.5)
     settings = settings_of()
-    observed = Observed(settings.harvest, Harvest(leads=True, totals=totals))
+    observed = RunningOutbox(settings.harvest, Harvest(leads=True, totals=totals))
     with monitored(settings, lambda: [observed], {"OTEL_METRICS_EXPORTER": "otlp"}):
         pass
     metrics = collector.metrics()

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from outbox_core.cli.monitored import monitored
 from outbox_core.config import load
-from outbox_core.monitoring.observed import Observed
+from outbox_core.monitoring.running import RunningOutbox
 from outbox_servers.services import free_port
 from outbox_testkit.proxy import Proxy
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -36,7 +36,7 @@ def served(folder: Path, **harvest: str) -> Iterator[PageSite]:
     )
     settings = load(file)
     park(settings.harvest)
-    with monitored(settings, lambda: [Observed(settings.harvest, Harvest())], {}):
+    with monitored(settings, lambda: [RunningOutbox(settings.harvest, Harvest())], {}):
         yield PageSite(settings.http.address.port)
 
 

@@ -10,9 +10,9 @@ from outbox_core.history import HistoryEvent, HistoryEventCode, Point
 from outbox_core.http.view.dead_letters import MOST_SHOWN, letter, noted, value
 from outbox_core.http.view.graphs import HEIGHT, WIDTH, Sample, graph
 from outbox_core.http.view.history import graphs, known_since, recent
-from outbox_core.http.view.outbox import overall, shown, worst_first
+from outbox_core.http.view.outbox import overall, summary, worst_first
 from outbox_core.http.view.verbs import MOST, Confirmation
-from outbox_core.http.view.verdict import Known, State, verdict
+from outbox_core.http.view.verdict import LastStatus, State, verdict
 from outbox_core.operations import Verb
 from outbox_sdk import Parked
 
@@ -58,7 +58,7 @@ def test_what_is_shown_stays_the_same_while_nothing_happens():
     assert graphs(points, early) == graphs(points, late)
     assert graphs(points, early) != graphs(points, NOW + timedelta(seconds=11))
     [soon, later, silent] = [
-        shown("outbox", Known(snapshot(lane(age=age)), at), at).lanes[0].heartbeat
+        summary("outbox", LastStatus(snapshot(lane(age=age)), at), at).lanes[0].heartbeat
         for age, at in ((0.5, early), (4.9, late), (75.0, late))
     ]
     assert soon == later == "in the last 5s"
@@ -81,7 +81,7 @@ def test_the_newest_happenings_come_first():
 
 def test_the_verdict_has_no_figures_that_change_all_the_time():
     texts = {
-        verdict(Known(snapshot(lane(0), lane(1, age=age), oldest=age, parked=Parked(1, age)), NOW)).said
+        verdict(LastStatus(snapshot(lane(0), lane(1, age=age), oldest=age, parked=Parked(1, age)), NOW)).said
         for age in (61.0, 62.0, 600.0)
     }
     assert texts == {"3 problems: silent lane, old records, parked keys."}
@@ -91,13 +91,13 @@ def test_the_worst_outbox_is_the_first():
     sick = snapshot(lane(0), lane(1, age=60.0))
     worse = snapshot(lane(0), lane(1, age=60.0), parked=Parked(1, 1.0))
     known = {
-        "a": Known(snapshot(), NOW),
-        "b": Known(sick, NOW),
-        "c": Known(worse, NOW),
-        "d": Known(sick, NOW, "refused", NOW),
-        "e": Known(),
+        "a": LastStatus(snapshot(), NOW),
+        "b": LastStatus(sick, NOW),
+        "c": LastStatus(worse, NOW),
+        "d": LastStatus(sick, NOW, "refused", NOW),
+        "e": LastStatus(),
     }
-    found = worst_first([shown(title, each, NOW) for title, each in known.items()])
+    found = worst_first([summary(title, each, NOW) for title, each in known.items()])
     assert [each.title for each in found] == ["d", "e", "c", "b", "a"]
     assert overall(found).said == "3 of 5 outboxes need attention."
     assert overall(found[-1:]).state is State.WELL

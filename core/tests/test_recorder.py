@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from outbox_core.config import HarvestSettings, parse
-from outbox_core.monitoring.observed import Observed
 from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.monitoring.recorder import Recorder
+from outbox_core.monitoring.running import RunningOutbox
 from outbox_core.snapshot import Snapshot
 from outbox_sdk import Backlog, DriverError, Parked
 
@@ -26,9 +26,9 @@ class Databases:
     states: dict[str, Snapshot | Exception] = field(default_factory=dict)
     hanging: dict[str, threading.Event] = field(default_factory=dict)
 
-    def observe(self) -> list[Observed]:
+    def observe(self) -> list[RunningOutbox]:
         parsed = parse("harvest: {engine: inline}").harvest
-        return [Observed(replace(parsed, label=name), Harvest()) for name in list(self.states)]
+        return [RunningOutbox(replace(parsed, label=name), Harvest()) for name in list(self.states)]
 
     @contextmanager
     def view(self) -> Iterator[Callable[[HarvestSettings], Snapshot]]:

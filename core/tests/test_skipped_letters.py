@@ -6,7 +6,7 @@ import pytest
 from outbox_core.config import parse
 from outbox_core.delivery.commands import Heartbeat
 from outbox_core.lanes.permitted_topics import PermittedTopics
-from outbox_core.lanes.skipped_letters import AT_ONCE, FIRST_SECONDS, INTERVAL_SECONDS, SkippedLetters
+from outbox_core.lanes.skipped_dead_letters import AT_ONCE, FIRST_SECONDS, INTERVAL_SECONDS, SkippedLetters
 from outbox_core.lanes.workers import Database
 from outbox_sdk import Dialect, DriverError, Fence, OutboxTable, Parked
 

@@ -9,10 +9,10 @@ import pytest
 from outbox_core.config import configure
 from outbox_core.engines.spark import engine as engines
 from outbox_core.engines.spark import host as hosts
-from outbox_core.engines.spark import watch
+from outbox_core.engines.spark import watchdog
 from outbox_core.engines.spark.engine import SparkEngine
 from outbox_core.engines.spark.host import Running, SparkHost
-from outbox_core.engines.spark.watch import MAX_LOOKS, Answer, Judge, Watch
+from outbox_core.engines.spark.watchdog import MAX_LOOKS, Answer, Judge, Watchdog
 from outbox_core.leadership.requests import EngineLost
 from outbox_sdk import OutboxError
 from py4j.protocol import Py4JError
@@ -47,7 +47,7 @@ def test_one_without_any_slot_is_given_up_unless_its_cluster_has_not_offered_one
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(watchdog, "LOOK_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("quick")
@@ -64,7 +64,7 @@ def test_an_answer_that_never_comes_is_not_waited_for():
         reasons.append(reason)
         given_up.set()
 
-    Watch(ask, give_up)
+    Watchdog(ask, give_up)
     assert asked.wait(60)
     assert given_up.wait(60)
     resumed.set()
@@ -78,7 +78,7 @@ def test_a_call_that_fails_is_no_answer():
     def ask() -> Answer:
         raise Py4JError
 
-    Watch(ask, lambda _: given_up.set())
+    Watchdog(ask, lambda _: given_up.set())
     assert given_up.wait(60)
 
 

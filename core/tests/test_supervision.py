@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from outbox_core.drive import Sleep
 from outbox_core.engines.supervision import (
     EARLY_END_SECONDS,
     MAX_EARLY_ENDS,
@@ -13,6 +12,7 @@ from outbox_core.engines.supervision import (
     supervise_group,
 )
 from outbox_core.leadership.leader import Leadership
+from outbox_core.steps import Sleep
 
 LOST = ConnectionError("the worker is gone")
 BROKEN = ValueError("a rule is broken")

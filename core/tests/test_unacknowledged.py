@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from outbox_core.drive import Sleep
 from outbox_core.lanes.group import Exchange, LaneGroup, RunLane
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import Orders
+from outbox_core.steps import Sleep
 from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
 
 RECORD = MarkedRecord(1, "topic", "k", "value")

@@ -28,7 +28,7 @@ from outbox_core.delivery.requests import (
     WriteCheckpoint,
     WriteNote,
 )
-from outbox_core.drive import drive
+from outbox_core.steps import run_steps
 from outbox_sdk import (
     Advanced,
     Attempt,
@@ -117,14 +117,14 @@ class RecoveryComparison:
         number = self._begun.number
         try:
             if self._begun.settles:
-                settled = drive(
+                settled = run_steps(
                     recovery.recover({number: TransactionalLane(-1, "sender", "place")}), self._execute
                 )
                 self.doubt = settled[number].doubt
                 lanes = self._world.processes[self._number].lanes
                 assert not any(lane.settles for lane in lanes), "the model's lane goes on"
                 return "settled"
-            opened = drive(recovery.open(number), self._execute)
+            opened = run_steps(recovery.open(number), self._execute)
         except LeadershipLost:
             return "fenced"
         except DriverError as error:
@@ -152,7 +152,7 @@ class RecoveryComparison:
     def _execute(self, request: RecoveryRequest) -> Any:
         match request:
             case RunAll(steps):
-                return [drive(each, self._execute) for each in steps]
+                return [run_steps(each, self._execute) for each in steps]
             case ReadTableName():
                 return f"outbox{self._setting.name}"
             case ReadParked():

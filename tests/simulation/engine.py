@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from outbox_core.drive import Sleep
 from outbox_core.engines.supervision import GroupEnd, RunGroup, supervise_group
 from outbox_core.leadership.leader import Leadership
+from outbox_core.steps import Sleep
 
 from .group import Group
 from .scheduler import Host

@@ -9,9 +9,9 @@ from outbox_sdk.errors import ConfigError
 from outbox_core.cli.extras import needs, needs_http
 from outbox_core.config import HarvestSettings, Settings
 from outbox_core.monitoring.figures import Figures
-from outbox_core.monitoring.observed import Observe
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.snapshot import Snapshot, Watches
+from outbox_core.monitoring.running import RunningOutboxes
+from outbox_core.snapshot import Snapshot, Views
 
 _EXPORTERS = "OTEL_METRICS_EXPORTER"
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -20,7 +20,7 @@ _LAST_PUSH_SECONDS = 1.0
 
 @contextmanager
 def monitored(
-    settings: Settings, observe: Observe, variables: Mapping[str, str] = os.environ
+    settings: Settings, observe: RunningOutboxes, variables: Mapping[str, str] = os.environ
 ) -> Iterator[None]:
     """Serves and pushes what settings and environment ask for, which may be nothing, until it is left.
 
@@ -63,5 +63,5 @@ def _is_pushed(variables: Mapping[str, str]) -> bool:
 
 @contextmanager
 def _view() -> Iterator[Callable[[HarvestSettings], Snapshot]]:
-    with Watches() as watches:
+    with Views() as watches:
         yield watches.snapshot

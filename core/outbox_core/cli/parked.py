@@ -11,9 +11,9 @@ from rich.console import RenderableType
 from outbox_core import operations
 from outbox_core.cli.command import Command, Group
 from outbox_core.cli.confirmation import YesOption
+from outbox_core.cli.dead_letter_verbs import REDRIVE, RETRY, SKIP, Request, apply, named
 from outbox_core.cli.dead_letters import as_data, as_full_data, as_table, as_text
 from outbox_core.cli.invocation import FileOption, JsonOption
-from outbox_core.cli.letter_verbs import REDRIVE, RETRY, SKIP, Request, apply, named
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
 from outbox_core.cli.reason import ReasonOption
 from outbox_core.cli.terminal import output, print_json

@@ -23,7 +23,7 @@ from outbox_core.events import (
     TakeoverBegan,
 )
 from outbox_core.log_context import ContextThread
-from outbox_core.monitoring.observed import Observed
+from outbox_core.monitoring.running import RunningOutbox
 
 if TYPE_CHECKING:
     from outbox_core.harvest import Harvest
@@ -97,7 +97,7 @@ def _harvest(settings: Settings, signals: StopSignals) -> None:
         dedicate_process()
     harvest.set_event_handler(log_event)
     log.info("%s", _start_message(outbox))
-    with monitored(settings, lambda: [Observed(outbox, harvest)]):
+    with monitored(settings, lambda: [RunningOutbox(outbox, harvest)]):
         _start(harvest, signals)
         try:
             log.info("joined the election")
@@ -122,7 +122,7 @@ def _harvest_several(settings: Settings, signals: StopSignals) -> None:
     ]
     log.info("outbox %s: %s, as %s", version("outbox-core"), ", ".join(names), process.name)
     harvester = Harvester(settings, lambda _, event: log_event(event))
-    with monitored(settings, lambda: [Observed(each.settings, each) for each in harvester.harvests]):
+    with monitored(settings, lambda: [RunningOutbox(each.settings, each) for each in harvester.harvests]):
         harvester.start()
         try:
             signals.requested.wait()

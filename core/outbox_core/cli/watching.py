@@ -21,7 +21,7 @@ from outbox_core.cli.snapshot import as_text
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.history import History, HistoryEvent
 from outbox_core.printable import printable
-from outbox_core.snapshot import Snapshot, Watches, as_data
+from outbox_core.snapshot import Snapshot, Views, as_data
 
 Found = Sequence[tuple[str, Snapshot | OutboxError]]
 """The title of each outbox, and its state, or why that is not known."""
@@ -45,7 +45,7 @@ def watch(chosen: Chosen, pause: float, *, json: bool) -> None:
         OutboxError: The only outbox cannot be looked at, and later it cannot either.
     """
     histories: dict[str, History] = {}
-    with StopSignals() as signals, Watches() as watches, _shown(chosen, histories, json=json) as show:
+    with StopSignals() as signals, Views() as watches, _shown(chosen, histories, json=json) as show:
         while not signals.requested.is_set():
             found = _look(chosen, watches)
             at = datetime.now(UTC)
@@ -58,7 +58,7 @@ def watch(chosen: Chosen, pause: float, *, json: bool) -> None:
             signals.requested.wait(pause)
 
 
-def _look(chosen: Chosen, watches: Watches) -> Found:
+def _look(chosen: Chosen, watches: Views) -> Found:
     try:
         return chosen.look(watches.snapshot)
     except DriverError as error:  # of one outbox alone

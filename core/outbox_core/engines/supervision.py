@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from outbox_core.drive import Sleep
 from outbox_core.leadership.leader import Leadership
+from outbox_core.steps import Sleep
 
 log = logging.getLogger(__name__)
 

@@ -50,11 +50,11 @@ class HistoryEvent:
     text: str
 
 
-Told = tuple[HistoryEventCode, str]
+Change = tuple[HistoryEventCode, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StatusAt:
     """What a look has seen.
 
     Attributes:
@@ -77,7 +77,7 @@ class Seen:
         return cls(snapshot, frozenset(silent))
 
 
-def changes(before: Seen, after: Seen, leader: str | None) -> Iterator[Told]:
+def changes(before: StatusAt, after: StatusAt, leader: str | None) -> Iterator[Change]:
     """Compares two looks at an outbox.
 
     Args:
@@ -101,7 +101,7 @@ def _token(snapshot: Snapshot) -> int | None:
     return snapshot.lanes[0].fence.token if snapshot.lanes else None
 
 
-def _leader(before: Snapshot, after: Snapshot, former: str | None) -> Iterator[Told]:
+def _leader(before: Snapshot, after: Snapshot, former: str | None) -> Iterator[Change]:
     if not after.lanes or _token(before) == _token(after):
         return
     holder, leads = after.lanes[0].holder, harvester(after)
@@ -128,7 +128,7 @@ def _after(before: Snapshot, after: Snapshot) -> str:
     return f", after at most {_seconds((leader.since - heard).total_seconds())} of silence"
 
 
-def _silence(before: Seen, after: Seen) -> Iterator[Told]:
+def _silence(before: StatusAt, after: StatusAt) -> Iterator[Change]:
     was = before.silent if _token(before.snapshot) == _token(after.snapshot) else frozenset()
     every = [lane.fence.lane for lane in after.snapshot.lanes]
     if fallen := after.silent - was:
@@ -148,7 +148,7 @@ def _named(lanes: frozenset[int], every: Sequence[int]) -> str:
     return f"lane {names} of {len(every)} is" if len(lanes) == 1 else f"lanes {names} of {len(every)} are"
 
 
-def _takeovers(before: Snapshot, after: Snapshot) -> Iterator[Told]:
+def _takeovers(before: Snapshot, after: Snapshot) -> Iterator[Change]:
     was = {each.cluster for each in before.clusters or () if each.takeover}
     now = {each.cluster: each.takeover for each in after.clusters or () if each.takeover}
     for cluster, takeover in now.items():
@@ -159,7 +159,7 @@ def _takeovers(before: Snapshot, after: Snapshot) -> Iterator[Told]:
         yield HistoryEventCode.TAKEOVER_ENDED, f"the takeover of cluster {cluster} ended"
 
 
-def _parked(before: int, after: int) -> Iterator[Told]:
+def _parked(before: int, after: int) -> Iterator[Change]:
     if after == before:
         return
     changed = abs(after - before)

@@ -8,10 +8,10 @@ from datetime import datetime
 from outbox_core.config.duration import format_duration
 from outbox_core.health import problems
 from outbox_core.history.events import (
+    Change,
     HistoryEvent,
     HistoryEventCode,
-    Seen,
-    Told,
+    StatusAt,
     changes,
     harvester,
     in_one_line,
@@ -37,7 +37,7 @@ class History:
         self._points = Points(interval)
         self._problems = Problems()
         self._happenings: tuple[HistoryEvent, ...] = ()  # replaced as a whole, so that any thread may read it
-        self._before: Seen | None = None
+        self._before: StatusAt | None = None
         self._leader: str | None = None
         self._away: datetime | None = None
 
@@ -62,7 +62,7 @@ class History:
         backlog, rate = snapshot.backlog, snapshot.total("purged_per_second")
         oldest = None if backlog.oldest is None else max(0.0, backlog.oldest)
         self._points.add(Point(at, backlog.records, oldest, max(0.0, rate)))
-        seen = Seen.of(at, snapshot)
+        seen = StatusAt.of(at, snapshot)
         told = [*self._back(at), *self._changes(at, seen)]
         self._before, self._away = seen, None
         self._leader = harvester(snapshot) or self._leader
@@ -85,19 +85,19 @@ class History:
         told = f"the database cannot be queried: {in_one_line(error)}"
         return self._tell(at, [(HistoryEventCode.DATABASE_AWAY, told)])
 
-    def _back(self, at: datetime) -> Iterable[Told]:
+    def _back(self, at: datetime) -> Iterable[Change]:
         if self._away is None:
             return ()
         away = format_duration(max(0.0, round((at - self._away).total_seconds())))
         return [(HistoryEventCode.DATABASE_BACK, f"the database can be queried again, after {away}")]
 
-    def _changes(self, at: datetime, seen: Seen) -> Iterable[Told]:
+    def _changes(self, at: datetime, seen: StatusAt) -> Iterable[Change]:
         present = list(self._problems.look(at, problems(seen.snapshot)))
         if self._before is None:
             return ()  # since when there are problems is not known
         return [*changes(self._before, seen, self._leader), *present]
 
-    def _tell(self, at: datetime, told: Iterable[Told]) -> Sequence[HistoryEvent]:
+    def _tell(self, at: datetime, told: Iterable[Change]) -> Sequence[HistoryEvent]:
         happened = tuple(HistoryEvent(at, code, text) for code, text in told)
         self._happenings = (*self._happenings, *happened)[-MOST_HAPPENINGS:]
         return happened

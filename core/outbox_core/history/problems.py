@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from outbox_core.health import Code, HealthProblem
-from outbox_core.history.events import HistoryEventCode, Told
+from outbox_core.history.events import Change, HistoryEventCode
 
 CALM = timedelta(seconds=30)
 """A problem has ended once it was not seen for so long; one that comes and goes would fill the history."""
@@ -29,7 +29,7 @@ class Problems:
     def __init__(self) -> None:
         self._seen: dict[Code, datetime] = {}
 
-    def look(self, at: datetime, found: Sequence[HealthProblem]) -> Iterator[Told]:
+    def look(self, at: datetime, found: Sequence[HealthProblem]) -> Iterator[Change]:
         """Says which problems began and ended, given those that are there now."""
         present = {problem.code: problem.message for problem in found if problem.code in _ENDED}
         for code, message in present.items():

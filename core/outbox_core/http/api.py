@@ -22,7 +22,7 @@ from outbox_core.http.access import Access
 from outbox_core.http.openapi import VERBS, description
 from outbox_core.http.refusals import RefusedError
 from outbox_core.http.work import Work
-from outbox_core.monitoring.observed import Observe
+from outbox_core.monitoring.running import RunningOutboxes
 from outbox_core.operations import Operator, Verb
 
 MOST_LETTERS = 1000
@@ -48,7 +48,7 @@ class Api:
     """
 
     def __init__(
-        self, observe: Observe, access: Access, work: Work, history: Callable[[str], History]
+        self, observe: RunningOutboxes, access: Access, work: Work, history: Callable[[str], History]
     ) -> None:
         self._observe = observe
         self._access = access

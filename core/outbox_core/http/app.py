@@ -20,7 +20,7 @@ from outbox_core.history import History
 from outbox_core.http.access import Access
 from outbox_core.http.api import Api
 from outbox_core.http.login import Login
-from outbox_core.http.page.live import Watch
+from outbox_core.http.page.live import Statuses
 from outbox_core.http.page.outboxes import Outboxes
 from outbox_core.http.page.page import Page
 from outbox_core.http.page.parts import Parts
@@ -28,9 +28,9 @@ from outbox_core.http.page.refused import Refused
 from outbox_core.http.page.rendering import Templates
 from outbox_core.http.request_length import OneLength
 from outbox_core.http.work import Work
-from outbox_core.monitoring.observed import Observe
-from outbox_core.monitoring.polls import Look, StatusPolls
+from outbox_core.monitoring.polls import Poll, StatusPolls
 from outbox_core.monitoring.prometheus import Prometheus
+from outbox_core.monitoring.running import RunningOutboxes
 
 STATUS_PATIENCE = 5.0
 """Seconds for which a client waits for databases."""
@@ -50,7 +50,7 @@ _HEADERS = (
 
 def application(
     settings: Settings,
-    observe: Observe,
+    observe: RunningOutboxes,
     looks: StatusPolls,
     prometheus: Prometheus,
     history: Callable[[str], History] = lambda _: History(),
@@ -68,7 +68,7 @@ def application(
     answers = Answers(settings, observe, looks, prometheus)
     work = Work()
     templates = Templates(settings)
-    parts = Parts(Outboxes(observe), Watch(looks), access, templates, work)
+    parts = Parts(Outboxes(observe), Statuses(looks), access, templates, work)
     probes = [
         # Open to everybody, as probes have no token; they tell nothing of outboxes.
         Route("/livez", answers.livez),
@@ -104,7 +104,7 @@ class Answers:
     """Answers requests; see :func:`application`."""
 
     def __init__(
-        self, settings: Settings, observe: Observe, looks: StatusPolls, prometheus: Prometheus
+        self, settings: Settings, observe: RunningOutboxes, looks: StatusPolls, prometheus: Prometheus
     ) -> None:
         self._several = settings.several
         self._observe = observe
@@ -138,20 +138,20 @@ class Answers:
         outboxes = [{"label": outbox.title, **_told(look)} for outbox, look in looks]
         return JSONResponse({"outboxes": outboxes}, code)
 
-    async def _look(self, seconds: float) -> list[tuple[HarvestSettings, Look]]:
+    async def _look(self, seconds: float) -> list[tuple[HarvestSettings, Poll]]:
         """Looks at all outboxes, together with others who ask now, for so long at most."""
         outboxes = [each.settings for each in self._observe()]
         asked = [asyncio.wrap_future(self._looks.ask(outbox)) for outbox in outboxes]
         if asked:
             await asyncio.wait(asked, timeout=seconds)
-        late = Look(monotonic(), None, f"the database has not answered for {format_duration(seconds)}")
+        late = Poll(monotonic(), None, f"the database has not answered for {format_duration(seconds)}")
         return [
             (outbox, future.result() if future.done() else late)
             for outbox, future in zip(outboxes, asked, strict=True)
         ]
 
 
-def _told(look: Look) -> dict[str, Any]:
+def _told(look: Poll) -> dict[str, Any]:
     return {"error": look.error} if look.data is None else dict(look.data)
 
 

@@ -18,7 +18,6 @@ from uuid import uuid4
 from outbox_sdk import DriverError, LeadershipLost
 
 from outbox_core.config.logs import KeyNames
-from outbox_core.drive import Sleep
 from outbox_core.events import LaneEvent
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.takeovers import TakeoverLog
@@ -27,6 +26,7 @@ from outbox_core.lanes.unacknowledged import Unacknowledged
 from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Refusal, Report
 from outbox_core.measurements import LaneWork, Measurements
 from outbox_core.metrics import LaneMetrics
+from outbox_core.steps import Sleep
 
 log = logging.getLogger(__name__)
 

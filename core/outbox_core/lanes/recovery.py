@@ -31,9 +31,9 @@ from outbox_core.delivery.requests import (
     WriteCheckpoint,
     WriteNote,
 )
-from outbox_core.drive import drive
 from outbox_core.events import AttemptSettled
 from outbox_core.lanes.plan import Plan
+from outbox_core.steps import run_steps
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class Driver:
         Raises:
             OutboxError: A request failed and the generator did not handle it; or the generator raised it.
         """
-        return drive(steps, self._execute_any)
+        return run_steps(steps, self._execute_any)
 
     def taken_over(self) -> tuple[int, ...]:
         """Returns the clusters of deliberate takeovers, ascending.

@@ -10,7 +10,6 @@ from threading import Event as Flag
 from time import sleep
 from typing import Any, assert_never
 
-from outbox_core.drive import Sleep, drive
 from outbox_core.lanes.group import (
     AwaitLanes,
     Exchange,
@@ -26,6 +25,7 @@ from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.leadership.protocol import ControlChannel
 from outbox_core.log_context import ContextThread, log_about
+from outbox_core.steps import Sleep, run_steps
 
 
 def dedicate_process() -> None:
@@ -125,7 +125,7 @@ class LaneThreads:
     def _supervise(self, number: int) -> None:
         """Runs in the thread of one lane."""
         with log_about(lane=number, token=self._plan.token):
-            drive(self._group.supervise(number), self._execute_for_lane)
+            run_steps(self._group.supervise(number), self._execute_for_lane)
         self._ended.set()
 
     def _execute_for_lane(self, request: RunLane | Sleep) -> None:

@@ -39,7 +39,7 @@ from outbox_core.delivery.commands import (
 )
 from outbox_core.lanes.kept_rows import KeptRows
 from outbox_core.lanes.permitted_topics import PermittedTopics
-from outbox_core.lanes.skipped_letters import SkippedLetters
+from outbox_core.lanes.skipped_dead_letters import SkippedLetters
 from outbox_core.lanes.turn import Reply, SendGate
 from outbox_core.log_context import ContextThread
 

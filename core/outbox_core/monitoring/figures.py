@@ -10,8 +10,8 @@ from outbox_core.measurements import Distribution, LaneWork, Measurements
 from outbox_core.metrics import LaneMetrics
 from outbox_core.monitoring import names
 from outbox_core.monitoring.names import Metric
-from outbox_core.monitoring.observed import Observe, Observed
 from outbox_core.monitoring.polls import Data, StatusPolls
+from outbox_core.monitoring.running import RunningOutbox, RunningOutboxes
 
 Attributes = Mapping[str, str]
 
@@ -54,7 +54,7 @@ class Figures:
         looks: What is known of their databases.
     """
 
-    def __init__(self, observe: Observe, looks: StatusPolls) -> None:
+    def __init__(self, observe: RunningOutboxes, looks: StatusPolls) -> None:
         self._observe = observe
         self._looks = looks
 
@@ -66,7 +66,7 @@ class Figures:
         """Returns all figures as they are known now; does not wait for any database."""
         return [figure for each in self._observe() for figure in self._of(each)]
 
-    def _of(self, observed: Observed) -> Iterator[Figure]:
+    def _of(self, observed: RunningOutbox) -> Iterator[Figure]:
         outbox = {names.OUTBOX: observed.settings.title}
         harvest, totals = observed.harvest, observed.harvest.totals
         yield Figure(names.CANDIDATE, outbox, int(harvest.takes_part))

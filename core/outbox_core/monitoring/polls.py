@@ -39,7 +39,7 @@ NewView = Callable[[], AbstractContextManager[View]]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Poll:
     """The result of a look.
 
     Attributes:
@@ -73,19 +73,19 @@ class StatusPolls:
         self._lookers: dict[str, _Poller] = {}
         self._places: dict[tuple[str, object], Semaphore] = {}
 
-    def ask(self, outbox: HarvestSettings) -> Future[Look]:
+    def ask(self, outbox: HarvestSettings) -> Future[Poll]:
         """Returns the look at an outbox of the last second, or one that is being made. Returns at once.
 
         The future never fails, and may take as long as the database's driver is patient.
         """
         return self._looker(outbox).ask()
 
-    def known(self, outbox: HarvestSettings) -> Look | None:
+    def known(self, outbox: HarvestSettings) -> Poll | None:
         """Returns the last look at an outbox; ``None`` if there was none for a while."""
         look = self._looker(outbox).last
         return look if look is not None and monotonic() - look.at < KNOWN_SECONDS else None
 
-    def seen(self, outbox: HarvestSettings) -> Look | None:
+    def seen(self, outbox: HarvestSettings) -> Poll | None:
         """Returns the last look that did not fail, however long ago; ``None`` if there was none."""
         return self._looker(outbox).seen
 
@@ -117,23 +117,23 @@ class _Poller:
     """Looks at one outbox, on a thread that ends when nobody asks for a while."""
 
     def __init__(self, outbox: HarvestSettings, new_view: NewView, places: Semaphore) -> None:
-        self.last: Look | None = None
-        self.seen: Look | None = None
+        self.last: Poll | None = None
+        self.seen: Poll | None = None
         self.asking_since: float | None = None
         self._outbox = outbox
         self._new_view = new_view
         self._places = places
         self._lock = Lock()
-        self._asked: SimpleQueue[Future[Look]] = SimpleQueue()
-        self._present: Future[Look] | None = None
+        self._asked: SimpleQueue[Future[Poll]] = SimpleQueue()
+        self._present: Future[Poll] | None = None
         self._running = False
 
-    def ask(self) -> Future[Look]:
+    def ask(self) -> Future[Poll]:
         with self._lock:
             present = self._present
             if present is not None and not (present.done() and self._is_over(present.result())):
                 return present
-            self._present = future = Future[Look]()
+            self._present = future = Future[Poll]()
             future.set_running_or_notify_cancel()  # who stops waiting does not cancel it for the others
             self._asked.put(future)
             if not self._running:
@@ -142,7 +142,7 @@ class _Poller:
             return future
 
     @staticmethod
-    def _is_over(look: Look) -> bool:
+    def _is_over(look: Poll) -> bool:
         return monotonic() - look.at >= SHARED_SECONDS
 
     def _run(self) -> None:
@@ -153,7 +153,7 @@ class _Poller:
                     self.seen = look
                 future.set_result(look)
 
-    def _next(self) -> Future[Look] | None:
+    def _next(self) -> Future[Poll] | None:
         try:
             return self._asked.get(timeout=REST_SECONDS)
         except Empty:
@@ -161,7 +161,7 @@ class _Poller:
                 self._running = not self._asked.empty()
                 return self._asked.get_nowait() if self._running else None
 
-    def _look(self, view: View) -> Look:
+    def _look(self, view: View) -> Poll:
         failing_since = None if self.last is None else self.last.failing_since
         if failing_since is None:
             failing_since = monotonic()
@@ -170,11 +170,11 @@ class _Poller:
                 self.asking_since = monotonic()
                 snapshot = view(self._outbox)
         except OutboxError as error:
-            return Look(monotonic(), None, str(error), failing_since)
+            return Poll(monotonic(), None, str(error), failing_since)
         except Exception:
             log.exception("outbox '%s' cannot be looked at", self._outbox.title)
             error_text = "the look has failed; the harvester's log says why"
-            return Look(monotonic(), None, error_text, failing_since)
+            return Poll(monotonic(), None, error_text, failing_since)
         finally:
             self.asking_since = None
-        return Look(monotonic(), snapshot)
+        return Poll(monotonic(), snapshot)

@@ -14,8 +14,8 @@ from typing import Self
 from outbox_core.config.duration import format_duration
 from outbox_core.history import History
 from outbox_core.log_context import ContextThread
-from outbox_core.monitoring.observed import Observe
-from outbox_core.monitoring.polls import Look, StatusPolls
+from outbox_core.monitoring.polls import Poll, StatusPolls
+from outbox_core.monitoring.running import RunningOutboxes
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +43,13 @@ class Recorder:
         interval: Seconds between two looks at an outbox.
     """
 
-    def __init__(self, observe: Observe, looks: StatusPolls, interval: float = INTERVAL) -> None:
+    def __init__(self, observe: RunningOutboxes, looks: StatusPolls, interval: float = INTERVAL) -> None:
         self._observe = observe
         self._looks = looks
         self._interval = interval
         self._histories: dict[str, History] = {}
         self._asked: dict[str, _Asked] = {}
-        self._made: SimpleQueue[tuple[_Asked, Look] | None] = SimpleQueue()
+        self._made: SimpleQueue[tuple[_Asked, Poll] | None] = SimpleQueue()
         self._thread = ContextThread(target=self._run, name="recorder", daemon=True)
 
     def history(self, title: str) -> History:
@@ -97,11 +97,11 @@ class Recorder:
             self._asked[title] = asked = _Asked(title, monotonic())
             self._looks.ask(settings).add_done_callback(partial(self._done, asked))
 
-    def _done(self, asked: _Asked, future: Future[Look]) -> None:
+    def _done(self, asked: _Asked, future: Future[Poll]) -> None:
         """Hands a look over to the recorder's thread; called on the thread that has looked."""
         self._made.put((asked, future.result()))
 
-    def _record(self, asked: _Asked, look: Look) -> None:
+    def _record(self, asked: _Asked, look: Poll) -> None:
         if self._asked.get(asked.title) is not asked:
             return  # the outbox has vanished meanwhile
         del self._asked[asked.title]

@@ -17,7 +17,7 @@ from outbox_sdk import DriverError, Found, MarkedRecord
 
 from outbox_kafka.errors import driver_error
 from outbox_kafka.log_reader import COMMITTED, LogReader, Partition, Range
-from outbox_kafka.matches import Matches, Seen, key_of, octets
+from outbox_kafka.matches import LoggedRecord, Matches, key_of, octets
 from outbox_kafka.trace import Trace
 
 log = logging.getLogger("outbox.kafka")
@@ -184,12 +184,12 @@ def _may_be_expired(config: Mapping[str, str], age_ms: float) -> bool:
     return int(config.get("retention.bytes", 0)) >= 0 or 0 <= kept < age_ms
 
 
-def _seen(message: Message, topic: str, key: bytes) -> Seen:
+def _seen(message: Message, topic: str, key: bytes) -> LoggedRecord:
     try:
         headers: Any = message.headers() or ()
     except (SystemError, ValueError):  # a name that is not UTF-8, so it is none of ours
         headers = (("", b"unreadable"),)
-    return Seen(
+    return LoggedRecord(
         topic=topic,
         partition=message.partition() or 0,
         key=key,

@@ -13,7 +13,7 @@ Key = tuple[str, bytes]
 """A topic, and the key of records in it."""
 
 
-class Seen(NamedTuple):
+class LoggedRecord(NamedTuple):
     """A committed record of the log.
 
     Attributes:
@@ -71,7 +71,7 @@ class Matches:
         """Returns whether the attempt has records of a key."""
         return (topic, key) in self._keys
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: LoggedRecord) -> None:
         """Compares one record of the log; those of a partition come in its order."""
         key, content = (seen.topic, seen.key), (seen.topic, seen.key, seen.value, seen.headers)
         appended = seen.timestamp[0] == TIMESTAMP_LOG_APPEND_TIME
@@ -90,7 +90,7 @@ class Matches:
             if at is None or (appended and seen.topic not in self._exact):
                 self.repeated.add(key)
 
-    def _fits(self, record: MarkedRecord, seen: Seen, appended: bool) -> bool:
+    def _fits(self, record: MarkedRecord, seen: LoggedRecord, appended: bool) -> bool:
         timely = appended or seen.timestamp[1] == (record.timestamp_ms or self._time_ms)
         return timely and record.partition in {None, seen.partition}
 

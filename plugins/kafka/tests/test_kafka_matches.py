@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
-from outbox_kafka.matches import Matches, Seen
+from outbox_kafka.matches import LoggedRecord, Matches
 from outbox_sdk import MarkedRecord
 
 TIME_MS = 1_000_000
@@ -17,15 +17,15 @@ def row(number: int, key: str = "k", value: str | None = "v", **more: Any) -> Ma
     return MarkedRecord(number, "t", key, value)._replace(**more)
 
 
-def seen(key: bytes = b"k", value: bytes | None = b"v", at: int = TIME_MS, **more: Any) -> Seen:
-    return Seen("t", 0, key, value, (), (TIMESTAMP_CREATE_TIME, at))._replace(**more)
+def seen(key: bytes = b"k", value: bytes | None = b"v", at: int = TIME_MS, **more: Any) -> LoggedRecord:
+    return LoggedRecord("t", 0, key, value, (), (TIMESTAMP_CREATE_TIME, at))._replace(**more)
 
 
 APPENDED: dict[str, Any] = {"timestamp": (TIMESTAMP_LOG_APPEND_TIME, 5)}
 
 
 def found(
-    rows: list[MarkedRecord], log: list[Seen], exact: list[str] | None = None
+    rows: list[MarkedRecord], log: list[LoggedRecord], exact: list[str] | None = None
 ) -> tuple[list[int], bool]:
     """Returns which rows are found, and whether that is doubtful for the key."""
     matches = Matches(rows, TIME_MS, exact or [])
@@ -61,7 +61,7 @@ def found(
     ],
 )
 def test_a_record_is_the_attempts_if_all_of_it_is_equal(
-    rows: list[MarkedRecord], log: list[Seen], ids: list[int]
+    rows: list[MarkedRecord], log: list[LoggedRecord], ids: list[int]
 ) -> None:
     assert found(rows, log) == (ids, False)
 
@@ -80,7 +80,7 @@ def test_equal_rows_that_were_purged_since_cast_no_doubt() -> None:
     ],
 )
 def test_without_the_attempts_time_a_record_is_doubtful_where_it_may_be_anothers(
-    log: list[Seen], exact: list[str], doubtful: bool
+    log: list[LoggedRecord], exact: list[str], doubtful: bool
 ) -> None:
     assert found([row(1)], log, exact)[1] == doubtful
 

@@ -70,7 +70,7 @@ class ElectorUnderTest:
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     """An event in a contender's life.
 
     Attributes:
@@ -88,7 +88,7 @@ class Told:
 class Contender:
     """The parent's view of one process."""
 
-    def __init__(self, driver: str, options: Any, told: queue.Queue[Told], drain: float = 0.0) -> None:
+    def __init__(self, driver: str, options: Any, told: queue.Queue[Reported], drain: float = 0.0) -> None:
         """Starts the process.
 
         Args:
@@ -148,7 +148,7 @@ class Contender:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             at, _, what = line.strip().partition(" ")
-            self._told.put(Told(float(at), what, self))
+            self._told.put(Reported(float(at), what, self))
 
 
 class Teller:

@@ -10,7 +10,7 @@ from typing import Any
 
 from outbox_sdk.election import elapsed
 
-from outbox_testkit.conformance.contender import Contender, ElectorUnderTest, Told
+from outbox_testkit.conformance.contender import Contender, ElectorUnderTest, Reported
 
 
 class Election:
@@ -23,11 +23,11 @@ class Election:
             under: The elector.
         """
         self._under = under
-        self._new: queue.Queue[Told] = queue.Queue()
-        self._ahead: list[Told] = []
+        self._new: queue.Queue[Reported] = queue.Queue()
+        self._ahead: list[Reported] = []
         """What was told, and neither returned nor passed over yet."""
         self.session = under.session
-        self.told: list[Told] = []
+        self.told: list[Reported] = []
         self.contenders: list[Contender] = []
 
     def enter(self, count: int = 1, *, drain: float = 0.0, options: Any = None) -> list[Contender]:
@@ -46,7 +46,7 @@ class Election:
             self._receive(deadline)
         return entered
 
-    def hear(self, what: str, timeout: float, contender: Contender | None = None) -> Told:
+    def hear(self, what: str, timeout: float, contender: Contender | None = None) -> Reported:
         """Returns the next event of that name that was not returned before; passes over those before it.
 
         What counts is when processes say that events happened: each is read by a thread of its own, so that

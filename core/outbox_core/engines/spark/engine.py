@@ -17,7 +17,6 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.drive import Sleep, drive
 from outbox_core.engines.spark.host import SparkHost
 from outbox_core.engines.spark.session import Application
 from outbox_core.engines.spark.task import Task, harvest_task, warming_task
@@ -27,6 +26,7 @@ from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.requests import EngineLost
 from outbox_core.leadership.tcp import ControlServer
 from outbox_core.log_context import ContextThread
+from outbox_core.steps import Sleep, run_steps
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class SparkEngine:
                 return None
             return self._run_until_lost(f"{plan.outbox}: lanes {lanes}", group, task)
 
-        error = drive(supervise_group(leadership, group), execute)
+        error = run_steps(supervise_group(leadership, group), execute)
         self._crash = self._crash or error
 
     def _run_until_lost(self, description: str, group: int, task: Task) -> GroupEnd:

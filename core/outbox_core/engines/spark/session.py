@@ -24,7 +24,7 @@ from outbox_core.engines.spark.java import java_home
 from outbox_core.engines.spark.jvm import START_SECONDS, Jvm
 from outbox_core.engines.spark.security import EMBEDDED, HIDDEN_NAMES, is_embedded, with_defaults
 from outbox_core.engines.spark.task import RECEIPT, Task
-from outbox_core.engines.spark.watch import Answer, Watch
+from outbox_core.engines.spark.watchdog import Answer, Watchdog
 from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Application:
         # Py4J logs every error that it also raises, with its traceback; some of them through the root logger.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         logging.getLogger().addFilter(_is_not_py4j)  # has no effect when it is there already
-        stranger = _is_stranger()
+        unnamed = _has_no_name()
         archive = None
         if not training and may_archive(master, settings):
             archive = find_archive(java, Path(_find_spark_home()), JAVA_OPTIONS)
@@ -77,7 +77,7 @@ class Application:
         # Whoever runs this machine may know of more secrets, or none.
         wanted.setdefault(_REDACTION, with_defaults({}).get(_REDACTION, HIDDEN_NAMES))
         wanted[_JAVA_OPTIONS] += training or (archive.options if archive else "")
-        if stranger:
+        if unnamed:
             os.environ.setdefault("SPARK_USER", STRANGER)
             wanted[_JAVA_OPTIONS] += f" -Duser.name={STRANGER} -Duser.home={tempfile.gettempdir()}"
         conf = SparkConf().setAll(list(wanted.items()))
@@ -93,14 +93,14 @@ class Application:
         if not training:  # which leaves the processor to everybody else, however long it takes
             too_long.start()
         try:
-            if stranger:  # Hadoop would ask the machine who this is, and refuse to work without an answer
+            if unnamed:  # Hadoop would ask the machine who this is, and refuse to work without an answer
                 hadoop = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
                 hadoop.setLoginUser(hadoop.createRemoteUser(os.environ["SPARK_USER"]))
             context = SparkContext(conf=conf, gateway=gateway)
             # Its thread prints a traceback when the JVM closes the connection, as a JVM does that is killed.
             context._accumulatorServer.handle_error = _log_error  # type: ignore[method-assign, assignment]  # noqa: SLF001 - PySpark offers no other way
             self.session = SparkSession(context)
-            self._watch = None if training else Watch(self.ask, self.give_up)
+            self._watch = None if training else Watchdog(self.ask, self.give_up)
         except Exception as error:
             reason = self.defect or str(error).strip().split("\n", 1)[0]
             self._jvm.end()
@@ -204,7 +204,7 @@ def _forget() -> None:
     SparkContext._active_spark_context = None  # noqa: SLF001 - left behind by an application that hung
 
 
-def _is_stranger() -> bool:
+def _has_no_name() -> bool:
     """Tells whether this machine has no name for its user."""
     try:
         pwd.getpwuid(os.getuid())

@@ -11,9 +11,9 @@ from typing import NamedTuple, Self
 
 from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.http.view.verdict import Known
+from outbox_core.http.view.verdict import LastStatus
 from outbox_core.monitoring.polls import SHARED_SECONDS as LOOK_SECONDS
-from outbox_core.monitoring.polls import Look, StatusPolls
+from outbox_core.monitoring.polls import Poll, StatusPolls
 
 PATIENCE = 1.5
 """Seconds for which the page waits for a database before it shows the last known state."""
@@ -23,7 +23,7 @@ SHARED_SECONDS = 1.0
 """For how long what was made serves everybody who asks."""
 
 
-class Watch:
+class Statuses:
     """Remembers the last known state of each outbox; used on the server's loop.
 
     Args:
@@ -35,7 +35,7 @@ class Watch:
         self._late_since: dict[str, float] = {}
         self._away: dict[str, tuple[float, datetime]] = {}
 
-    async def look(self, outboxes: Sequence[HarvestSettings], since: float = 0.0) -> list[Known]:
+    async def look(self, outboxes: Sequence[HarvestSettings], since: float = 0.0) -> list[LastStatus]:
         """Returns what is known of outboxes now; waits for ``PATIENCE`` at most.
 
         Args:
@@ -53,14 +53,14 @@ class Watch:
             for outbox, task in zip(outboxes, asked, strict=True)
         ]
 
-    async def _ask(self, outbox: HarvestSettings, since: float) -> Look:
+    async def _ask(self, outbox: HarvestSettings, since: float) -> Poll:
         look = await asyncio.wrap_future(self._looks.ask(outbox))
         if look.at < since:
             await asyncio.sleep(look.at + LOOK_SECONDS - monotonic())
             look = await asyncio.wrap_future(self._looks.ask(outbox))
         return look
 
-    def _known(self, outbox: HarvestSettings, look: Look | None, began: float) -> Known:
+    def _known(self, outbox: HarvestSettings, look: Poll | None, began: float) -> LastStatus:
         """Returns what is known after a look, which was asked for at ``began``; ``None`` if it is late."""
         seen = self._looks.seen(outbox)
         if look is None and self._waits_for_others(outbox):
@@ -68,9 +68,9 @@ class Watch:
             if last is not None and last.failing_since is not None:
                 look = last
             elif seen is None:
-                return Known()
+                return LastStatus()
             elif monotonic() - seen.at < QUEUED_SECONDS:
-                return Known(seen.snapshot, _wall(seen.at))
+                return LastStatus(seen.snapshot, _wall(seen.at))
         if look is None:
             failing_since: float | None = self._late_since.setdefault(outbox.title, began)
             error = f"no answer for {format_duration(PATIENCE)} and longer"
@@ -79,8 +79,8 @@ class Watch:
             failing_since, error = look.failing_since, look.error
         away_since = self._away_since(outbox, failing_since)
         if seen is None:
-            return Known(None, None, error, away_since)
-        return Known(seen.snapshot, _wall(seen.at), error, away_since)
+            return LastStatus(None, None, error, away_since)
+        return LastStatus(seen.snapshot, _wall(seen.at), error, away_since)
 
     def _waits_for_others(self, outbox: HarvestSettings) -> bool:
         """Returns whether a late look says nothing of its database, as many others are looked at before."""

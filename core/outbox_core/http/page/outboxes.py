@@ -12,7 +12,7 @@ from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.http.page.dead_letters import Contents, Shelf
 from outbox_core.http.refusals import RefusedError
-from outbox_core.monitoring.observed import Observe
+from outbox_core.monitoring.running import RunningOutboxes
 
 ENTRIES = 100
 """Entries of the journal that are read."""
@@ -25,7 +25,7 @@ class Outboxes:
         observe: Returns them.
     """
 
-    def __init__(self, observe: Observe) -> None:
+    def __init__(self, observe: RunningOutboxes) -> None:
         self._observe = observe
         self._shelves: dict[str, Shelf] = {}
         self._changed: dict[str, float] = {}

@@ -24,7 +24,7 @@ from outbox_core.http.page.records import Records
 from outbox_core.http.page.verbs import Actions, Verbs
 from outbox_core.http.view.dead_letters import listed, noted
 from outbox_core.http.view.history import graphs, known_since, recent
-from outbox_core.http.view.outbox import overall, shown, worst_first
+from outbox_core.http.view.outbox import overall, summary, worst_first
 
 MOST_ENTRIES = 20
 """Entries of the journal that the page of an outbox shows."""
@@ -135,7 +135,7 @@ class Page:
         outboxes = self._parts.outboxes.all()
         known = await self._parts.watch.look(outboxes, self._parts.outboxes.changed_at(outboxes))
         now = datetime.now(UTC)
-        found = [shown(outbox.title, each, now) for outbox, each in zip(outboxes, known, strict=True)]
+        found = [summary(outbox.title, each, now) for outbox, each in zip(outboxes, known, strict=True)]
         judged = overall(found)
         text = self._parts.templates.write("overview.html", outboxes=worst_first(found), overall=judged)
         # Those that do not answer cost nothing; what is not known yet is looked at again at once.
@@ -156,7 +156,7 @@ class Page:
         )
         history = self._histories(outbox.title)
         points = history.points()
-        found = shown(outbox.title, known, now)
+        found = summary(outbox.title, known, now)
         text = self._parts.templates.write(
             "outbox.html",
             outbox=found,

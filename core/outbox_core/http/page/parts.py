@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from outbox_core.http.access import Access
-from outbox_core.http.page.live import Watch
+from outbox_core.http.page.live import Statuses
 from outbox_core.http.page.outboxes import Outboxes
 from outbox_core.http.page.rendering import Templates
 from outbox_core.http.work import Work
@@ -27,7 +27,7 @@ class Parts:
     """
 
     outboxes: Outboxes
-    watch: Watch
+    watch: Statuses
     access: Access
     templates: Templates
     work: Work

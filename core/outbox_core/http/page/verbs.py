@@ -20,7 +20,7 @@ from outbox_core.http.body_limits import form as fields_of
 from outbox_core.http.page.parts import Parts
 from outbox_core.http.refusals import RefusedError
 from outbox_core.http.view.dead_letters import letter
-from outbox_core.http.view.outbox import shown
+from outbox_core.http.view.outbox import summary
 from outbox_core.http.view.verbs import MOST, Confirmation, said
 from outbox_core.operations import Operator, Verb
 
@@ -116,7 +116,7 @@ class Verbs:
         else:
             changed = self._parts.outboxes.changed_at([outbox])
             [known] = await self._parts.watch.look([outbox], changed)
-            confirmation = Confirmation.of_fence(shown(outbox.title, known, datetime.now(UTC)).leader)
+            confirmation = Confirmation.of_fence(summary(outbox.title, known, datetime.now(UTC)).leader)
         return self._parts.page(
             request,
             "do.html",

@@ -15,7 +15,7 @@ from outbox_core.config.duration import format_duration
 from outbox_core.dead_rows import dead_rows, is_old, kept
 from outbox_core.health import Thresholds
 from outbox_core.http.view.texts import duration
-from outbox_core.http.view.verdict import Known, State, Verdict, verdict
+from outbox_core.http.view.verdict import LastStatus, State, Verdict, verdict
 from outbox_core.printable import printable
 from outbox_core.snapshot import (
     LANE_COLUMNS,
@@ -88,7 +88,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Summary:
     """What is shown of one outbox.
 
     Attributes:
@@ -116,13 +116,13 @@ class Shown:
     takes_over: str
 
 
-def shown(title: str, known: Known, now: datetime) -> Shown:
+def summary(title: str, known: LastStatus, now: datetime) -> Summary:
     """Returns what is shown of an outbox."""
     snapshot = known.snapshot
     away = known.away_since is not None
     age = format_duration(max(0, round((now - known.at).total_seconds()))) if away and known.at else ""
     clusters = snapshot.clusters if snapshot else None
-    return Shown(
+    return Summary(
         title=title,
         href=f"/outbox?{urlencode({'name': title})}",
         query=urlencode({"outbox": title}),
@@ -140,7 +140,7 @@ def shown(title: str, known: Known, now: datetime) -> Shown:
     )
 
 
-def worst_first(outboxes: Sequence[Shown]) -> list[Shown]:
+def worst_first(outboxes: Sequence[Summary]) -> list[Summary]:
     """Sorts outboxes by their state, those with most problems first; then by title."""
     order = list(State)
     return sorted(
@@ -148,7 +148,7 @@ def worst_first(outboxes: Sequence[Shown]) -> list[Shown]:
     )
 
 
-def overall(outboxes: Sequence[Shown]) -> Verdict:
+def overall(outboxes: Sequence[Summary]) -> Verdict:
     """Judges several outboxes at once."""
     if not outboxes:
         return Verdict(State.UNKNOWN, "This process harvests no outbox.", "No outbox")

@@ -22,7 +22,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LastStatus:
     """What this process knows of an outbox.
 
     Attributes:
@@ -80,7 +80,7 @@ _CURES = {
 }
 
 
-def verdict(known: Known) -> Verdict:
+def verdict(known: LastStatus) -> Verdict:
     """Judges what is known of an outbox."""
     if known.snapshot is None or known.away_since is not None:
         if known.away_since is None:

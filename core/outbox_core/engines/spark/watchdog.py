@@ -69,7 +69,7 @@ class Judge:
         return f"it has had no task slot for {MAX_LOOKS * LOOK_SECONDS:.0f} s"
 
 
-class Watch:
+class Watchdog:
     """Watches an application from now on, until it is given up or :meth:`end`.
 
     Args:
@@ -83,7 +83,7 @@ class Watch:
         self._answer: Answer | None = None
         self._ended = Flag()
         for target in (self._listen, self._look):
-            ContextThread(target=target, name=f"spark-watch{target.__name__}", daemon=True).start()
+            ContextThread(target=target, name=f"spark-watchdog{target.__name__}", daemon=True).start()
 
     def end(self) -> None:
         """Ends it. Idempotent."""

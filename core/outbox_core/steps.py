@@ -1,4 +1,4 @@
-"""Drives a generator of requests: connects code that decides with code that does I/O."""
+"""Runs a generator of requests: connects code that decides with code that does I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Sleep:
     seconds: float
 
 
-def drive(steps: Generator[Request, Any, Result], execute: Callable[[Request], Any]) -> Result:
+def run_steps(steps: Generator[Request, Any, Result], execute: Callable[[Request], Any]) -> Result:
     """Runs a generator to its end on this thread, and returns its result.
 
     Calls ``execute`` with each request, and sends its result to the generator, or throws its error there.

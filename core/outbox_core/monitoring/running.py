@@ -30,7 +30,7 @@ class Harvesting(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class RunningOutbox:
     """One outbox that this process harvests.
 
     Attributes:
@@ -42,5 +42,5 @@ class Observed:
     harvest: Harvesting
 
 
-Observe = Callable[[], Sequence[Observed]]
+RunningOutboxes = Callable[[], Sequence[RunningOutbox]]
 """Returns the outboxes that this process harvests now; of templates there may be more later."""
