@@ -258,7 +258,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Any]], None]:
                     raise state
                 return state
 
-        monkeypatch.setattr(watching, "Watches", Scripted)
+        monkeypatch.setattr(watching, "Views", Scripted)
 
     return script
 
