@@ -41,7 +41,7 @@ class H2Dialect(PortableDialect):
     """An outbox in an H2 database, which all processes of one machine may open at once."""
 
     idiom: ClassVar[Idiom] = H2Idiom()
-    # No CONCURRENT_DDL: H2 copies a table to change it, and theirs is gone for a moment.
+    # No CONCURRENT_DDL: H2 copies a table to change it, and other sessions do not find it meanwhile.
     capabilities: ClassVar[frozenset[Capability]] = CAPABILITIES | {
         Capability.CONCURRENT_WRITERS,
         Capability.SKIP_LOCKED,

@@ -29,75 +29,6 @@ from outbox_postgres.options import PostgresOptions
 from outbox_postgres.search_path import Connection
 from outbox_postgres.session import Session
 
-_KERBEROS = "SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()"
-_BY_MODE = {"verify-full": Protection.VERIFIED, "verify-ca": Protection.AUTHORITY}
-_CURE = (
-    "set sslmode=verify-full and sslrootcert=FILE in dataSource, with the certificate of the authority that "
-    "signed the server's"
-)
-
-
-def check_transport(connection: psycopg.Connection[Any], source: DataSource) -> Sequence[Finding]:
-    """Judges the settings as libpq has found them, and what it made of them: some modes give either."""
-    settings = {option.keyword.decode(): (option.val or b"").decode() for option in connection.pgconn.info}
-    # psycopg tries the hosts one by one, and resolves them before.
-    written = source.parameters.get("hostaddr") or source.parameters.get("host")
-    hosts = (written or settings.get("host") or connection.info.host).split(",")
-    mode = settings.get("sslmode", "")
-    if not connection.pgconn.ssl_in_use:
-        row = connection.execute(_KERBEROS).fetchone()
-        protection = Protection.VERIFIED if row and row[0] else Protection.NONE
-        server = "" if mode == "disable" else ", and the server offers no TLS: switch ssl on there"
-        return transport_finding(hosts, protection, f"sslmode is {mode}{server}", _CURE)
-    protection = _BY_MODE.get(mode, Protection.ENCRYPTED)
-    weaker = ", which takes a connection in clear as well" if mode in ("allow", "prefer") else ""
-    return transport_finding(hosts, protection, f"sslmode is {mode}{weaker}", _CURE)
-
-
-# A grant to a role that no other login role is a member of permits nobody anything.
-_CREATORS = """
-SELECT n.nspname, g.rolname
-FROM pg_namespace AS n
-CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS acl
-LEFT JOIN pg_roles AS g ON g.oid = acl.grantee
-WHERE n.nspname::text = ANY ($1::text[]) AND acl.privilege_type = 'CREATE' AND acl.grantee <> n.nspowner
-  AND (acl.grantee = 0 OR EXISTS (
-      SELECT FROM pg_roles AS r
-      WHERE r.rolcanlogin AND NOT r.rolsuper AND r.rolname <> current_user
-        AND pg_has_role(r.oid, acl.grantee, 'MEMBER') AND NOT pg_has_role(r.oid, n.nspowner, 'MEMBER')))
-ORDER BY n.nspname, g.rolname
-"""
-
-
-def check_schemas(connection: Connection, layout: Layout, wanted: TableName) -> Iterator[Finding]:
-    """Looks for roles, other than owners and superusers, that could put a table in the place of ours.
-
-    Args:
-        connection: The connection.
-        layout: The outbox as found.
-        wanted: The outbox's name as configured: without a schema, what is in an earlier one of the search
-            path would be taken for it.
-    """
-    subject = "schemas"
-    schemas = [table.schema for table in layout.tables]
-    if not wanted.schema:
-        schemas += connection.schemas[: connection.schemas.index(layout.outbox.schema)]
-    found = connection.execute(_CREATORS, (schemas,)).fetchall()
-    for schema, role in found:
-        who, grantee = (f"role '{role}'", quoted(role)) if role else ("every role", "PUBLIC")
-        # As one would write it, which matters for the schema that all databases have.
-        name = schema if schema == "public" else quoted(schema)
-        yield Finding(
-            Level.WARNING,
-            subject,
-            f"{who} may create in schema {schema}: a table in the place of one of ours has triggers, which "
-            "run with the harvester's rights",
-            f"REVOKE CREATE ON SCHEMA {name} FROM {grantee}",
-        )
-    if not found:
-        yield Finding(Level.OK, subject, "only their owners may create in them")
-
-
 OLDEST_SERVER = 120000
 
 
@@ -112,7 +43,7 @@ def check(dialect: Described) -> Sequence[Finding]:
     try:
         with connect(source) as connection, translated(source, "look at the outbox"):
             findings.append(Finding(Level.OK, "connection", f"connected to {source}"))
-            findings += check_transport(connection, source)
+            findings += _transport(connection, source)
             findings += _server(connection)
             findings += _pooler(connection, source)
             findings += _outbox(connection, source, dialect)
@@ -191,7 +122,7 @@ def _outbox(connection: Connection, source: DataSource, dialect: Described) -> I
         yield from (_auxiliary if name in HARVESTED else _optional)(inspector, layout, table)
     with suppress(DriverError):  # what cannot be read is reported already
         yield version_finding(dialect, Session(connection, source, prepare=False))
-    yield from check_schemas(connection, layout, options.outbox)
+    yield from _schemas(connection, layout, options.outbox)
     if not faults:
         yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
     elif not all(fault.refusal for fault in faults) or catalogue.missing_privileges(layout.oid, ["SELECT"]):
@@ -265,3 +196,72 @@ def _run(connection: psycopg.Connection[Any], probe: Probe, parameters: tuple[in
         yield Finding(probe.level, probe.subject, seen, (cure and cure[0]) or probe.cure)
     if not rows:
         yield Finding(Level.OK, probe.subject, probe.well)
+
+
+_KERBEROS = "SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()"
+_BY_MODE = {"verify-full": Protection.VERIFIED, "verify-ca": Protection.AUTHORITY}
+_TRANSPORT_CURE = (
+    "set sslmode=verify-full and sslrootcert=FILE in dataSource, with the certificate of the authority that "
+    "signed the server's"
+)
+
+
+def _transport(connection: psycopg.Connection[Any], source: DataSource) -> Sequence[Finding]:
+    """Judges the settings as libpq has found them, and what it made of them: some modes give either."""
+    settings = {option.keyword.decode(): (option.val or b"").decode() for option in connection.pgconn.info}
+    # psycopg tries the hosts one by one, and resolves them before.
+    written = source.parameters.get("hostaddr") or source.parameters.get("host")
+    hosts = (written or settings.get("host") or connection.info.host).split(",")
+    mode = settings.get("sslmode", "")
+    if not connection.pgconn.ssl_in_use:
+        row = connection.execute(_KERBEROS).fetchone()
+        protection = Protection.VERIFIED if row and row[0] else Protection.NONE
+        server = "" if mode == "disable" else ", and the server offers no TLS: switch ssl on there"
+        return transport_finding(hosts, protection, f"sslmode is {mode}{server}", _TRANSPORT_CURE)
+    protection = _BY_MODE.get(mode, Protection.ENCRYPTED)
+    weaker = ", which takes a connection in clear as well" if mode in ("allow", "prefer") else ""
+    return transport_finding(hosts, protection, f"sslmode is {mode}{weaker}", _TRANSPORT_CURE)
+
+
+# A grant to a role that no other login role is a member of permits nobody anything.
+_CREATORS = """
+SELECT n.nspname, g.rolname
+FROM pg_namespace AS n
+CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS acl
+LEFT JOIN pg_roles AS g ON g.oid = acl.grantee
+WHERE n.nspname::text = ANY ($1::text[]) AND acl.privilege_type = 'CREATE' AND acl.grantee <> n.nspowner
+  AND (acl.grantee = 0 OR EXISTS (
+      SELECT FROM pg_roles AS r
+      WHERE r.rolcanlogin AND NOT r.rolsuper AND r.rolname <> current_user
+        AND pg_has_role(r.oid, acl.grantee, 'MEMBER') AND NOT pg_has_role(r.oid, n.nspowner, 'MEMBER')))
+ORDER BY n.nspname, g.rolname
+"""
+
+
+def _schemas(connection: Connection, layout: Layout, wanted: TableName) -> Iterator[Finding]:
+    """Looks for roles, other than owners and superusers, that could put a table in the place of ours.
+
+    Args:
+        connection: The connection.
+        layout: The outbox as found.
+        wanted: The outbox's name as configured: without a schema, what is in an earlier one of the search
+            path would be taken for it.
+    """
+    subject = "schemas"
+    schemas = [table.schema for table in layout.tables]
+    if not wanted.schema:
+        schemas += connection.schemas[: connection.schemas.index(layout.outbox.schema)]
+    found = connection.execute(_CREATORS, (schemas,)).fetchall()
+    for schema, role in found:
+        who, grantee = (f"role '{role}'", quoted(role)) if role else ("every role", "PUBLIC")
+        # As one would write it, which matters for the schema that all databases have.
+        name = schema if schema == "public" else quoted(schema)
+        yield Finding(
+            Level.WARNING,
+            subject,
+            f"{who} may create in schema {schema}: a table in the place of one of ours has triggers, which "
+            "run with the harvester's rights",
+            f"REVOKE CREATE ON SCHEMA {name} FROM {grantee}",
+        )
+    if not found:
+        yield Finding(Level.OK, subject, "only their owners may create in them")
