@@ -165,7 +165,7 @@ class Operations:
 
 def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has a page after a change wait for a short while only until the database is looked at again."""
-    for name in ("monitoring.polls.SHARED_SECONDS", "http.page.live.LOOK_SECONDS"):
+    for name in ("monitoring.polls.SHARED_SECONDS", "http.page.live.POLL_SECONDS"):
         monkeypatch.setattr(f"outbox_core.{name}", 0.1)
 
 

@@ -1,4 +1,4 @@
-"""What happened between two looks at an outbox."""
+"""What happened between two polls of an outbox."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HistoryEvent:
     """Something that happened to an outbox.
 
     Attributes:
-        at: When it was seen, which is after it happened by the time between two looks at most.
+        at: When it was seen, which is after it happened by the time between two polls at most.
         code: What it is, for programs.
         text: What it is, as a short sentence in one line without a full stop; free of secrets and of what
             records contain.
@@ -55,7 +55,7 @@ Change = tuple[HistoryEventCode, str]
 
 @dataclass(frozen=True, slots=True)
 class StatusAt:
-    """What a look has seen.
+    """What a poll has seen.
 
     Attributes:
         snapshot: The state of the outbox.
@@ -78,12 +78,12 @@ class StatusAt:
 
 
 def changes(before: StatusAt, after: StatusAt, leader: str | None) -> Iterator[Change]:
-    """Compares two looks at an outbox.
+    """Compares two polls of an outbox.
 
     Args:
         before: The earlier one.
         after: The later one.
-        leader: The harvester that led last, up to the earlier look; ``None`` if none was seen.
+        leader: The harvester that led last, up to the earlier poll; ``None`` if none was seen.
     """
     yield from _leader(before.snapshot, after.snapshot, leader)
     yield from _silence(before, after)

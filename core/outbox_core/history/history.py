@@ -24,13 +24,13 @@ MOST_HAPPENINGS = 50
 
 
 class History:
-    """What happened to an outbox, as far as looks at it tell.
+    """What happened to an outbox, as far as polls tell.
 
-    One thread adds looks, in their order; any thread may read. Instants may go back, as clocks are set: the
+    One thread adds polls, in their order; any thread may read. Instants may go back, as clocks are set: the
     points before are moved back as well. Memory is bounded.
 
     Args:
-        interval: Seconds between two looks, as they are meant to be.
+        interval: Seconds between two polls, as they are meant to be.
     """
 
     def __init__(self, interval: float = 10.0) -> None:
@@ -50,14 +50,14 @@ class History:
         return self._happenings
 
     def add(self, at: datetime, snapshot: Snapshot) -> Sequence[HistoryEvent]:
-        """Adds a look.
+        """Adds a poll.
 
         Args:
             at: When it was made, with a time zone.
             snapshot: What was seen.
 
         Returns:
-            What happened since the look before; nothing at the first look, as nothing is known before it.
+            What happened since the poll before; nothing at the first poll, as nothing is known before it.
         """
         backlog, rate = snapshot.backlog, snapshot.total("purged_per_second")
         oldest = None if backlog.oldest is None else max(0.0, backlog.oldest)
@@ -69,14 +69,14 @@ class History:
         return self._tell(at, told)
 
     def failed(self, at: datetime, error: str) -> Sequence[HistoryEvent]:
-        """Adds a look that has failed.
+        """Adds a poll that has failed.
 
         Args:
             at: When it failed.
             error: Why, free of secrets.
 
         Returns:
-            That the database cannot be queried, if the look before did not fail.
+            That the database cannot be queried, if the poll before did not fail.
         """
         self._points.add(Point(at))
         if self._away is not None:
@@ -92,7 +92,7 @@ class History:
         return [(HistoryEventCode.DATABASE_BACK, f"the database can be queried again, after {away}")]
 
     def _changes(self, at: datetime, seen: StatusAt) -> Iterable[Change]:
-        present = list(self._problems.look(at, problems(seen.snapshot)))
+        present = list(self._problems.compare(at, problems(seen.snapshot)))
         if self._before is None:
             return ()  # since when there are problems is not known
         return [*changes(self._before, seen, self._leader), *present]

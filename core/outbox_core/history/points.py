@@ -11,10 +11,10 @@ KEPT = timedelta(hours=1)
 SPACING = timedelta(seconds=10)
 """About how far points are apart."""
 NEAR = timedelta(seconds=9)
-"""Looks nearer than this to the beginning of a point become part of it; less than ``SPACING``, as looks that
+"""Polls nearer than this to the beginning of a point become part of it; less than ``SPACING``, as polls that
 are to be ten seconds apart are a little less at times."""
 _MISSED = 3
-"""So many looks must be missing before they leave a gap."""
+"""So many polls must be missing before they leave a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Point:
     """The figures of an outbox at one moment, or a gap.
 
     Attributes:
-        at: When it was looked at.
+        at: When it was polled.
         records: The backlog; ``None`` if it is not known, and then the two others are ``None`` as well.
         oldest: Age of the oldest record in seconds; ``None`` if there is none.
         rate: Records that are harvested in each second.
@@ -42,10 +42,10 @@ class Point:
 class Points:
     """The points of the last hour: 401 at most.
 
-    A point has the greatest figures of the looks that became part of it, so that a short peak is seen.
+    A point has the greatest figures of the polls that became part of it, so that a short peak is seen.
 
     Args:
-        interval: Seconds between two looks, as they are meant to be. Where some are missing, there is a gap.
+        interval: Seconds between two polls, as they are meant to be. Where some are missing, there is a gap.
     """
 
     def __init__(self, interval: float) -> None:
@@ -59,7 +59,7 @@ class Points:
         return self._points
 
     def add(self, point: Point) -> None:
-        """Adds a look, or that a look has failed."""
+        """Adds a poll, or that a poll has failed."""
         points = _moved(self._points, point.at) if self._last and point.at < self._last else self._points
         if points and points[-1].known and self._last and point.at - self._last > self._longest:
             points = (*points, Point(self._last + SPACING))

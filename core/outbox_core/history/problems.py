@@ -29,7 +29,7 @@ class Problems:
     def __init__(self) -> None:
         self._seen: dict[Code, datetime] = {}
 
-    def look(self, at: datetime, found: Sequence[HealthProblem]) -> Iterator[Change]:
+    def compare(self, at: datetime, found: Sequence[HealthProblem]) -> Iterator[Change]:
         """Says which problems began and ended, given those that are there now."""
         present = {problem.code: problem.message for problem in found if problem.code in _ENDED}
         for code, message in present.items():

@@ -51,7 +51,7 @@ _HEADERS = (
 def application(
     settings: Settings,
     observe: RunningOutboxes,
-    looks: StatusPolls,
+    polls: StatusPolls,
     prometheus: Prometheus,
     history: Callable[[str], History] = lambda _: History(),
 ) -> Starlette:
@@ -60,15 +60,15 @@ def application(
     Args:
         settings: The configuration.
         observe: Returns the outboxes that this process harvests.
-        looks: Looks at their databases.
+        polls: Polls their databases.
         prometheus: Writes the metrics.
         history: Returns what this process has seen of the outbox of that title.
     """
     access = Access(settings.http)
-    answers = Answers(settings, observe, looks, prometheus)
+    answers = Answers(settings, observe, polls, prometheus)
     work = Work()
     templates = Templates(settings)
-    parts = Parts(Outboxes(observe), Statuses(looks), access, templates, work)
+    parts = Parts(Outboxes(observe), Statuses(polls), access, templates, work)
     probes = [
         # Open to everybody, as probes have no token; they tell nothing of outboxes.
         Route("/livez", answers.livez),
@@ -104,11 +104,11 @@ class Answers:
     """Answers requests; see :func:`application`."""
 
     def __init__(
-        self, settings: Settings, observe: RunningOutboxes, looks: StatusPolls, prometheus: Prometheus
+        self, settings: Settings, observe: RunningOutboxes, polls: StatusPolls, prometheus: Prometheus
     ) -> None:
         self._several = settings.several
         self._observe = observe
-        self._looks = looks
+        self._polls = polls
         self._prometheus = prometheus
 
     async def livez(self, _: Request) -> Response:
@@ -123,25 +123,25 @@ class Answers:
 
     async def metrics(self, request: Request) -> Response:
         """Returns all metrics; those of a database that does not answer in time are left out."""
-        await self._look(METRICS_PATIENCE)
+        await self._poll(METRICS_PATIENCE)
         text, content_type = self._prometheus.write(request.headers.get("accept", ""))
         return Response(text, headers={"Content-Type": content_type})
 
     async def status(self, _: Request) -> Response:
         """Returns the state of all outboxes, as ``outbox status --json`` does."""
-        looks = await self._look(STATUS_PATIENCE)
-        known = [look for _outbox, look in looks if look.data is not None]
-        code = 200 if known or not looks else 503
+        polls = await self._poll(STATUS_PATIENCE)
+        known = [poll for _outbox, poll in polls if poll.data is not None]
+        code = 200 if known or not polls else 503
         if not self._several:
-            [(_outbox, look)] = looks
-            return JSONResponse(_told(look), code)
-        outboxes = [{"label": outbox.title, **_told(look)} for outbox, look in looks]
+            [(_outbox, poll)] = polls
+            return JSONResponse(_told(poll), code)
+        outboxes = [{"label": outbox.title, **_told(poll)} for outbox, poll in polls]
         return JSONResponse({"outboxes": outboxes}, code)
 
-    async def _look(self, seconds: float) -> list[tuple[HarvestSettings, Poll]]:
-        """Looks at all outboxes, together with others who ask now, for so long at most."""
+    async def _poll(self, seconds: float) -> list[tuple[HarvestSettings, Poll]]:
+        """Polls all outboxes, together with others who ask now, for so long at most."""
         outboxes = [each.settings for each in self._observe()]
-        asked = [asyncio.wrap_future(self._looks.ask(outbox)) for outbox in outboxes]
+        asked = [asyncio.wrap_future(self._polls.ask(outbox)) for outbox in outboxes]
         if asked:
             await asyncio.wait(asked, timeout=seconds)
         late = Poll(monotonic(), None, f"the database has not answered for {format_duration(seconds)}")
@@ -151,8 +151,8 @@ class Answers:
         ]
 
 
-def _told(look: Poll) -> dict[str, Any]:
-    return {"error": look.error} if look.data is None else dict(look.data)
+def _told(poll: Poll) -> dict[str, Any]:
+    return {"error": poll.error} if poll.data is None else dict(poll.data)
 
 
 class _WithHeaders:

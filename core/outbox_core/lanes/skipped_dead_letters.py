@@ -18,7 +18,7 @@ AT_ONCE = 500
 """How many are deleted at once; if there are more, the next look comes with the next heartbeat."""
 
 
-class SkippedLetters:
+class SkippedDeadLetters:
     """Deletes the skipped letters of an outbox, seldom and few at a time. One lane does it for all.
 
     Args:

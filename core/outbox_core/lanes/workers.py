@@ -39,7 +39,7 @@ from outbox_core.delivery.commands import (
 )
 from outbox_core.lanes.kept_rows import KeptRows
 from outbox_core.lanes.permitted_topics import PermittedTopics
-from outbox_core.lanes.skipped_dead_letters import SkippedLetters
+from outbox_core.lanes.skipped_dead_letters import SkippedDeadLetters
 from outbox_core.lanes.turn import Reply, SendGate
 from outbox_core.log_context import ContextThread
 
@@ -137,7 +137,7 @@ class Database:
         purged: Sequence[Batch] = (),
         keep_skipped: float | None = None,
     ) -> None:
-        self._skipped = SkippedLetters(fence().lane, keep_skipped, monotonic())
+        self._skipped = SkippedDeadLetters(fence().lane, keep_skipped, monotonic())
         self._kept = KeptRows(purged)
         self._dialect = dialect
         self._eligible = eligible

@@ -55,7 +55,7 @@ class Wire:
     def shake_hands(self) -> None:
         """Makes the key of this connection, and makes sure that the other end can.
 
-        A group says so first: a leader tells whoever has not proved itself nothing but a random number.
+        A group proves itself first. Until it has, the leader sends it a random number and nothing else.
 
         Raises:
             NotAuthentic: It cannot.

@@ -51,16 +51,16 @@ class Figures:
 
     Args:
         observe: Returns the outboxes.
-        looks: What is known of their databases.
+        polls: What is known of their databases.
     """
 
-    def __init__(self, observe: RunningOutboxes, looks: StatusPolls) -> None:
+    def __init__(self, observe: RunningOutboxes, polls: StatusPolls) -> None:
         self._observe = observe
-        self._looks = looks
+        self._polls = polls
 
     def wait(self, seconds: float) -> None:
-        """Has all databases looked at, and waits for that so long at most."""
-        self._looks.wait([each.settings for each in self._observe()], seconds)
+        """Has all databases polled, and waits for that so long at most."""
+        self._polls.wait([each.settings for each in self._observe()], seconds)
 
     def read(self) -> list[Figure]:
         """Returns all figures as they are known now; does not wait for any database."""
@@ -78,8 +78,8 @@ class Figures:
         system = observed.settings.publisher.driver
         for lane, work in totals.work().items():
             yield from _of_lane({**outbox, names.LANE: str(lane)}, system, work)
-        look = self._looks.known(observed.settings)
-        data = look.data if look is not None else None
+        poll = self._polls.known(observed.settings)
+        data = poll.data if poll is not None else None
         yield Figure(names.DATABASE_UP, outbox, int(data is not None))
         if data is not None:
             yield from _of_database(outbox, data)

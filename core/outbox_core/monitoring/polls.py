@@ -1,4 +1,4 @@
-"""Looks at the databases of outboxes, which all share who ask at about the same time."""
+"""Polls the databases of outboxes, which all share who ask at about the same time."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from outbox_core.snapshot import Snapshot, as_data
 log = logging.getLogger(__name__)
 
 SHARED_SECONDS = 1.0
-"""For how long a look serves everybody who asks."""
+"""For how long a poll serves everybody who asks."""
 REST_SECONDS = 30.0
-"""For how long a connection is kept that nobody looks with; longer than between two scrapes."""
+"""For how long a connection is kept that nobody polls with; longer than between two scrapes."""
 KNOWN_SECONDS = 10.0
-"""For how long the last look tells the state of an outbox."""
+"""For how long the last poll tells the state of an outbox."""
 _CONCURRENT = 8
-"""How many looks of this process are in one database at the same time."""
+"""How many polls of this process are in one database at the same time."""
 
 Data = Mapping[str, Any]
 """The state of an outbox, as in ``outbox status --json``."""
 View = Callable[[HarvestSettings], Snapshot]
-"""Looks at an outbox; raises an ``OutboxError`` if that fails."""
+"""Polls an outbox; raises an ``OutboxError`` if that fails."""
 NewView = Callable[[], AbstractContextManager[View]]
 """Opens a view, which keeps a connection until it is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """The result of a look.
+    """The result of a poll.
 
     Attributes:
         at: When it was complete, on the monotonic clock.
-        snapshot: The state of the outbox; ``None`` if the look failed.
+        snapshot: The state of the outbox; ``None`` if the poll failed.
         error: Why it failed, free of secrets.
-        failing_since: Since when looks have failed, on the monotonic clock; ``None`` if it did not fail.
+        failing_since: Since when polls have failed, on the monotonic clock; ``None`` if it did not fail.
     """
 
     at: float
@@ -56,48 +56,48 @@ class Poll:
 
     @property
     def data(self) -> Data | None:
-        """The state as data; ``None`` if the look failed."""
+        """The state as data; ``None`` if the poll failed."""
         return None if self.snapshot is None else as_data(self.snapshot)
 
 
 class StatusPolls:
-    """Looks at outboxes; safe to use from any thread.
+    """Polls outboxes; safe to use from any thread.
 
-    Each outbox has a thread with a connection of its own while somebody asks, and one look at a time is made
-    of it. A database that hangs holds up no looks at outboxes elsewhere.
+    Each outbox has a thread with a connection of its own while somebody asks, and one poll at a time is made
+    of it. A database that hangs holds up no polls of outboxes elsewhere.
     """
 
     def __init__(self, new_view: NewView) -> None:
         self._new_view = new_view
         self._lock = Lock()
-        self._lookers: dict[str, _Poller] = {}
+        self._pollers: dict[str, _Poller] = {}
         self._places: dict[tuple[str, object], Semaphore] = {}
 
     def ask(self, outbox: HarvestSettings) -> Future[Poll]:
-        """Returns the look at an outbox of the last second, or one that is being made. Returns at once.
+        """Returns the poll of an outbox of the last second, or one that is being made. Returns at once.
 
         The future never fails, and may take as long as the database's driver is patient.
         """
-        return self._looker(outbox).ask()
+        return self._poller(outbox).ask()
 
     def known(self, outbox: HarvestSettings) -> Poll | None:
-        """Returns the last look at an outbox; ``None`` if there was none for a while."""
-        look = self._looker(outbox).last
-        return look if look is not None and monotonic() - look.at < KNOWN_SECONDS else None
+        """Returns the last poll of an outbox; ``None`` if there was none for a while."""
+        poll = self._poller(outbox).last
+        return poll if poll is not None and monotonic() - poll.at < KNOWN_SECONDS else None
 
     def seen(self, outbox: HarvestSettings) -> Poll | None:
-        """Returns the last look that did not fail, however long ago; ``None`` if there was none."""
-        return self._looker(outbox).seen
+        """Returns the last poll that did not fail, however long ago; ``None`` if there was none."""
+        return self._poller(outbox).seen
 
     def asking_since(self, outbox: HarvestSettings) -> float | None:
-        """Returns since when a look has waited for its database, by the monotonic clock; ``None``: none has.
+        """Returns since when a poll has waited for its database, by the monotonic clock; ``None``: none has.
 
-        A look that waits for its turn, as others are made, does not wait for its database.
+        A poll that waits for its turn, as others are made, does not wait for its database.
         """
-        return self._looker(outbox).asking_since
+        return self._poller(outbox).asking_since
 
     def wait(self, outboxes: Sequence[HarvestSettings], seconds: float) -> None:
-        """Has all outboxes looked at, and waits for that so long at most."""
+        """Has all outboxes polled, and waits for that so long at most."""
         deadline = monotonic() + seconds
         for future in [self.ask(outbox) for outbox in outboxes]:
             try:
@@ -105,16 +105,16 @@ class StatusPolls:
             except TimeoutError:
                 continue
 
-    def _looker(self, outbox: HarvestSettings) -> _Poller:
+    def _poller(self, outbox: HarvestSettings) -> _Poller:
         with self._lock:
-            if outbox.title not in self._lookers:
+            if outbox.title not in self._pollers:
                 places = self._places.setdefault(database_of(outbox), Semaphore(_CONCURRENT))
-                self._lookers[outbox.title] = _Poller(outbox, self._new_view, places)
-            return self._lookers[outbox.title]
+                self._pollers[outbox.title] = _Poller(outbox, self._new_view, places)
+            return self._pollers[outbox.title]
 
 
 class _Poller:
-    """Looks at one outbox, on a thread that ends when nobody asks for a while."""
+    """Polls one outbox, on a thread that ends when nobody asks for a while."""
 
     def __init__(self, outbox: HarvestSettings, new_view: NewView, places: Semaphore) -> None:
         self.last: Poll | None = None
@@ -138,20 +138,20 @@ class _Poller:
             self._asked.put(future)
             if not self._running:
                 self._running = True
-                ContextThread(target=self._run, name=f"look-{self._outbox.title}", daemon=True).start()
+                ContextThread(target=self._run, name=f"poll-{self._outbox.title}", daemon=True).start()
             return future
 
     @staticmethod
-    def _is_over(look: Poll) -> bool:
-        return monotonic() - look.at >= SHARED_SECONDS
+    def _is_over(poll: Poll) -> bool:
+        return monotonic() - poll.at >= SHARED_SECONDS
 
     def _run(self) -> None:
         with self._new_view() as view:
             while (future := self._next()) is not None:
-                self.last = look = self._look(view)
-                if look.snapshot is not None:
-                    self.seen = look
-                future.set_result(look)
+                self.last = poll = self._poll(view)
+                if poll.snapshot is not None:
+                    self.seen = poll
+                future.set_result(poll)
 
     def _next(self) -> Future[Poll] | None:
         try:
@@ -161,7 +161,7 @@ class _Poller:
                 self._running = not self._asked.empty()
                 return self._asked.get_nowait() if self._running else None
 
-    def _look(self, view: View) -> Poll:
+    def _poll(self, view: View) -> Poll:
         failing_since = None if self.last is None else self.last.failing_since
         if failing_since is None:
             failing_since = monotonic()
@@ -172,8 +172,8 @@ class _Poller:
         except OutboxError as error:
             return Poll(monotonic(), None, str(error), failing_since)
         except Exception:
-            log.exception("outbox '%s' cannot be looked at", self._outbox.title)
-            error_text = "the look has failed; the harvester's log says why"
+            log.exception("outbox '%s' cannot be polled", self._outbox.title)
+            error_text = "the poll has failed; the harvester's log says why"
             return Poll(monotonic(), None, error_text, failing_since)
         finally:
             self.asking_since = None

@@ -20,32 +20,32 @@ from outbox_core.monitoring.running import RunningOutboxes
 log = logging.getLogger(__name__)
 
 INTERVAL = 10.0
-"""Seconds between two looks at an outbox."""
+"""Seconds between two polls of an outbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """An outbox that is being looked at, since ``at`` on the monotonic clock."""
+    """An outbox that is being polled, since ``at`` on the monotonic clock."""
 
     title: str
     at: float
 
 
 class Recorder:
-    """Looks at every outbox again and again, and keeps a history of each; a context manager.
+    """Polls every outbox again and again, and keeps a history of each; a context manager.
 
-    One thread asks for looks and records them as they are made. It never waits for a database, so one that
+    One thread asks for polls and records them as they are made. It never waits for a database, so one that
     hangs delays no other, and no end. An outbox that appears gets a history, and one that vanishes loses it.
 
     Args:
         observe: Returns the outboxes.
-        looks: Looks at them.
-        interval: Seconds between two looks at an outbox.
+        polls: Polls them.
+        interval: Seconds between two polls of an outbox.
     """
 
-    def __init__(self, observe: RunningOutboxes, looks: StatusPolls, interval: float = INTERVAL) -> None:
+    def __init__(self, observe: RunningOutboxes, polls: StatusPolls, interval: float = INTERVAL) -> None:
         self._observe = observe
-        self._looks = looks
+        self._polls = polls
         self._interval = interval
         self._histories: dict[str, History] = {}
         self._asked: dict[str, _Asked] = {}
@@ -53,7 +53,7 @@ class Recorder:
         self._thread = ContextThread(target=self._run, name="recorder", daemon=True)
 
     def history(self, title: str) -> History:
-        """Returns the history of the outbox of that title, an empty one before its first look.
+        """Returns the history of the outbox of that title, an empty one before its first poll.
 
         May be called on any thread.
         """
@@ -83,7 +83,7 @@ class Recorder:
             self._record(*made)
 
     def _ask(self) -> None:
-        """Asks for a look at every outbox, but for those that are still being looked at."""
+        """Asks for a poll of every outbox, but for those that are still being polled."""
         observed = {each.settings.title: each.settings for each in self._observe()}
         for title in self._histories.keys() - observed.keys():
             del self._histories[title]
@@ -95,22 +95,22 @@ class Recorder:
                 history.failed(datetime.now(UTC), f"no answer for {waited}")
                 continue
             self._asked[title] = asked = _Asked(title, monotonic())
-            self._looks.ask(settings).add_done_callback(partial(self._done, asked))
+            self._polls.ask(settings).add_done_callback(partial(self._done, asked))
 
     def _done(self, asked: _Asked, future: Future[Poll]) -> None:
-        """Hands a look over to the recorder's thread; called on the thread that has looked."""
+        """Hands a poll over to the recorder's thread; called on the thread that has polled."""
         self._made.put((asked, future.result()))
 
-    def _record(self, asked: _Asked, look: Poll) -> None:
+    def _record(self, asked: _Asked, poll: Poll) -> None:
         if self._asked.get(asked.title) is not asked:
             return  # the outbox has vanished meanwhile
         del self._asked[asked.title]
         history = self._histories[asked.title]
-        at = datetime.now(UTC) - timedelta(seconds=monotonic() - look.at)
+        at = datetime.now(UTC) - timedelta(seconds=monotonic() - poll.at)
         try:
-            if look.snapshot is None:
-                history.failed(at, look.error)
+            if poll.snapshot is None:
+                history.failed(at, poll.error)
             else:
-                history.add(at, look.snapshot)
+                history.add(at, poll.snapshot)
         except Exception:  # what a dialect of others returns must not end the histories of all outboxes
-            log.exception("the look at outbox '%s' cannot be recorded", asked.title)
+            log.exception("the poll of outbox '%s' cannot be recorded", asked.title)

@@ -12,13 +12,13 @@ from typing import NamedTuple, Self
 from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.http.view.verdict import LastStatus
-from outbox_core.monitoring.polls import SHARED_SECONDS as LOOK_SECONDS
+from outbox_core.monitoring.polls import SHARED_SECONDS as POLL_SECONDS
 from outbox_core.monitoring.polls import Poll, StatusPolls
 
 PATIENCE = 1.5
 """Seconds for which the page waits for a database before it shows the last known state."""
 QUEUED_SECONDS = 30.0
-"""For how long the last known state will do while others are looked at; longer than between two looks."""
+"""For how long the last known state will do while others are polled; longer than between two polls."""
 SHARED_SECONDS = 1.0
 """For how long what was made serves everybody who asks."""
 
@@ -27,64 +27,64 @@ class Statuses:
     """Remembers the last known state of each outbox; used on the server's loop.
 
     Args:
-        looks: Looks at their databases.
+        polls: Polls their databases.
     """
 
-    def __init__(self, looks: StatusPolls) -> None:
-        self._looks = looks
+    def __init__(self, polls: StatusPolls) -> None:
+        self._polls = polls
         self._late_since: dict[str, float] = {}
         self._away: dict[str, tuple[float, datetime]] = {}
 
-    async def look(self, outboxes: Sequence[HarvestSettings], since: float = 0.0) -> list[LastStatus]:
+    async def poll(self, outboxes: Sequence[HarvestSettings], since: float = 0.0) -> list[LastStatus]:
         """Returns what is known of outboxes now; waits for ``PATIENCE`` at most.
 
         Args:
             outboxes: The outboxes.
-            since: No earlier look will do, on the monotonic clock, as something was changed then.
+            since: No earlier poll will do, on the monotonic clock, as something was changed then.
         """
         began = monotonic()
         asked = [asyncio.ensure_future(self._ask(outbox, since)) for outbox in outboxes]
         if asked:
             await asyncio.wait(asked, timeout=PATIENCE)
         for task in asked:
-            task.cancel()  # a look that is late goes on, and serves the next who asks
+            task.cancel()  # a poll that is late goes on, and serves the next who asks
         return [
             self._known(outbox, None if task.cancelled() or not task.done() else task.result(), began)
             for outbox, task in zip(outboxes, asked, strict=True)
         ]
 
     async def _ask(self, outbox: HarvestSettings, since: float) -> Poll:
-        look = await asyncio.wrap_future(self._looks.ask(outbox))
-        if look.at < since:
-            await asyncio.sleep(look.at + LOOK_SECONDS - monotonic())
-            look = await asyncio.wrap_future(self._looks.ask(outbox))
-        return look
+        poll = await asyncio.wrap_future(self._polls.ask(outbox))
+        if poll.at < since:
+            await asyncio.sleep(poll.at + POLL_SECONDS - monotonic())
+            poll = await asyncio.wrap_future(self._polls.ask(outbox))
+        return poll
 
-    def _known(self, outbox: HarvestSettings, look: Poll | None, began: float) -> LastStatus:
-        """Returns what is known after a look, which was asked for at ``began``; ``None`` if it is late."""
-        seen = self._looks.seen(outbox)
-        if look is None and self._waits_for_others(outbox):
-            last = self._looks.known(outbox)
+    def _known(self, outbox: HarvestSettings, poll: Poll | None, began: float) -> LastStatus:
+        """Returns what is known after a poll, which was asked for at ``began``; ``None`` if it is late."""
+        seen = self._polls.seen(outbox)
+        if poll is None and self._waits_for_others(outbox):
+            last = self._polls.known(outbox)
             if last is not None and last.failing_since is not None:
-                look = last
+                poll = last
             elif seen is None:
                 return LastStatus()
             elif monotonic() - seen.at < QUEUED_SECONDS:
                 return LastStatus(seen.snapshot, _wall(seen.at))
-        if look is None:
+        if poll is None:
             failing_since: float | None = self._late_since.setdefault(outbox.title, began)
             error = f"no answer for {format_duration(PATIENCE)} and longer"
         else:
             self._late_since.pop(outbox.title, None)
-            failing_since, error = look.failing_since, look.error
+            failing_since, error = poll.failing_since, poll.error
         away_since = self._away_since(outbox, failing_since)
         if seen is None:
             return LastStatus(None, None, error, away_since)
         return LastStatus(seen.snapshot, _wall(seen.at), error, away_since)
 
     def _waits_for_others(self, outbox: HarvestSettings) -> bool:
-        """Returns whether a late look says nothing of its database, as many others are looked at before."""
-        since = self._looks.asking_since(outbox)
+        """Returns whether a late poll says nothing of its database, as many others are polled before."""
+        since = self._polls.asking_since(outbox)
         return since is None or monotonic() - since < PATIENCE / 2
 
     def _away_since(self, outbox: HarvestSettings, failing_since: float | None) -> datetime | None:

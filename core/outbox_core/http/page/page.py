@@ -133,7 +133,7 @@ class Page:
 
     async def _overview(self) -> Fragment:
         outboxes = self._parts.outboxes.all()
-        known = await self._parts.watch.look(outboxes, self._parts.outboxes.changed_at(outboxes))
+        known = await self._parts.watch.poll(outboxes, self._parts.outboxes.changed_at(outboxes))
         now = datetime.now(UTC)
         found = [summary(outbox.title, each, now) for outbox, each in zip(outboxes, known, strict=True)]
         judged = overall(found)
@@ -147,7 +147,7 @@ class Page:
     async def _details(self, outbox: HarvestSettings, role: Role) -> Fragment:
         outboxes = self._parts.outboxes
         [known], contents = await asyncio.gather(
-            self._parts.watch.look([outbox], outboxes.changed_at([outbox])), outboxes.shelf(outbox).get()
+            self._parts.watch.poll([outbox], outboxes.changed_at([outbox])), outboxes.shelf(outbox).get()
         )
         now = datetime.now(UTC)
         parked, skipped = (

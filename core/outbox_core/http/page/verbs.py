@@ -115,7 +115,7 @@ class Verbs:
             confirmation = Confirmation.of_cluster(verb, cluster)
         else:
             changed = self._parts.outboxes.changed_at([outbox])
-            [known] = await self._parts.watch.look([outbox], changed)
+            [known] = await self._parts.watch.poll([outbox], changed)
             confirmation = Confirmation.of_fence(summary(outbox.title, known, datetime.now(UTC)).leader)
         return self._parts.page(
             request,

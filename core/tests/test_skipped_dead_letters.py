@@ -6,7 +6,12 @@ import pytest
 from outbox_core.config import parse
 from outbox_core.delivery.commands import Heartbeat
 from outbox_core.lanes.permitted_topics import PermittedTopics
-from outbox_core.lanes.skipped_dead_letters import AT_ONCE, FIRST_SECONDS, INTERVAL_SECONDS, SkippedLetters
+from outbox_core.lanes.skipped_dead_letters import (
+    AT_ONCE,
+    FIRST_SECONDS,
+    INTERVAL_SECONDS,
+    SkippedDeadLetters,
+)
 from outbox_core.lanes.workers import Database
 from outbox_sdk import Dialect, DriverError, Fence, OutboxTable, Parked
 
@@ -44,7 +49,7 @@ class Letters:
 
 def test_the_first_look_comes_after_a_minute_and_the_next_after_an_hour():
     letters = Letters(3)
-    table, skipped = cast("OutboxTable", letters), SkippedLetters(0, KEPT, 0.0)
+    table, skipped = cast("OutboxTable", letters), SkippedDeadLetters(0, KEPT, 0.0)
     assert skipped.forget(table, FIRST_SECONDS - 1) == 0
     assert letters.asked == []
     assert skipped.forget(table, FIRST_SECONDS) == 3
@@ -56,7 +61,7 @@ def test_the_first_look_comes_after_a_minute_and_the_next_after_an_hour():
 
 def test_many_are_deleted_few_at_a_time():
     letters = Letters(2 * AT_ONCE + 1)
-    table, skipped = cast("OutboxTable", letters), SkippedLetters(0, KEPT, 0.0)
+    table, skipped = cast("OutboxTable", letters), SkippedDeadLetters(0, KEPT, 0.0)
     assert [skipped.forget(table, FIRST_SECONDS + n) for n in range(4)] == [AT_ONCE, AT_ONCE, 1, 0]
     assert len(letters.asked) == 3
 
@@ -64,14 +69,14 @@ def test_many_are_deleted_few_at_a_time():
 @pytest.mark.parametrize(("lane", "kept"), [(0, None), (1, KEPT)])
 def test_they_are_kept_for_ever_by_default_and_one_lane_is_enough(lane: int, kept: float | None):
     letters = Letters(3)
-    assert SkippedLetters(lane, kept, 0.0).forget(cast("OutboxTable", letters), 1e9) == 0
+    assert SkippedDeadLetters(lane, kept, 0.0).forget(cast("OutboxTable", letters), 1e9) == 0
     assert letters.asked == []
 
 
 def test_a_refusal_is_told_and_is_not_repeated_with_every_heartbeat(caplog: pytest.LogCaptureFixture):
     letters = Letters(3)
     letters.broken = True
-    table, skipped = cast("OutboxTable", letters), SkippedLetters(0, KEPT, 0.0)
+    table, skipped = cast("OutboxTable", letters), SkippedDeadLetters(0, KEPT, 0.0)
     with pytest.raises(DriverError):
         skipped.forget(table, FIRST_SECONDS)
     assert "permission denied" in caplog.text
