@@ -1,4 +1,4 @@
-"""The drivers that come with core: the affinity ``none``, the electors ``static`` and ``lease``."""
+"""The drivers that come with core: affinity ``none``, electors ``static``, ``lease``, engine ``inline``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from outbox_sdk.affinity import Affinity, ColumnIs
 from outbox_sdk.election import LeaseElector, LeaseTimes
 from outbox_sdk.elector import Candidate, Elector
+from outbox_sdk.engine import Engine, Needs, Task
 from outbox_sdk.errors import ConfigError
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import GIVEN, Driver, hookimpl
@@ -93,6 +94,48 @@ class StaticElector:
             self._leads.clear()
 
 
+class InlineWorkers:
+    """This process, whose threads lanes run in; see :class:`outbox_sdk.Workers`."""
+
+    where = "threads of this process"
+    address = None
+
+    def warm(self, task: Task) -> None:
+        """Does nothing: threads need no preparation."""
+
+    def run(self, task: Task, description: str) -> None:
+        """Runs a task on the caller's thread."""
+        del description
+        for _ in task():
+            pass
+
+    def check(self, seconds: float = 0.0) -> None:
+        """Does nothing: threads can always be started."""
+
+    def cancel(self) -> None:
+        """Does nothing: threads cannot be ended from outside."""
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to free."""
+
+
+class InlineEngine:
+    """Runs tasks in this process; see :class:`outbox_sdk.Engine`."""
+
+    def __init__(self, _: object) -> None:
+        pass
+
+    def open(self, outbox: str, groups: int, needs: Needs) -> InlineWorkers:
+        """Returns this process."""
+        del outbox, groups, needs
+        return InlineWorkers()
+
+    def check(self, groups: int) -> Sequence[Finding]:
+        """Says where lanes run."""
+        del groups
+        return [Finding(Level.OK, "lanes", "run in threads of the harvester's own process")]
+
+
 @dataclass(frozen=True)
 class LeaseOptions(LeaseTimes):
     """The elector ``lease``: a row in the outbox's own database says who leads.
@@ -148,6 +191,16 @@ class LeasePlugin:
         return Driver(options=LeaseOptions, create=lease_elector)
 
 
+class InlinePlugin:
+    """The plugin behind the name ``inline``."""
+
+    @hookimpl
+    def outbox_engine(self) -> Driver[Engine]:
+        """Offers the engine ``inline``."""
+        return Driver(options=NoOptions, create=InlineEngine)
+
+
 NONE = NonePlugin()
 STATIC = StaticPlugin()
 LEASE = LeasePlugin()
+INLINE = InlinePlugin()

@@ -15,11 +15,11 @@ from threading import Condition, Lock
 from typing import Any, assert_never
 
 from outbox_sdk import ConfigError, Level
+from outbox_sdk.context_thread import ContextThread
 
 from outbox_core.config.election import election_of, with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
-from outbox_core.engines.base import Engine
-from outbox_core.engines.inline import InlineEngine
+from outbox_core.engines.runner import LaneRunner, SharedEngine
 from outbox_core.events import Emitter, Event, EventHandler, LeaderAcquired
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import Begun, begin_leadership
@@ -45,7 +45,7 @@ from outbox_core.leadership.requests import (
 )
 from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.leadership.totals import Totals
-from outbox_core.log_context import ContextThread, log_as
+from outbox_core.log_context import log_as
 from outbox_core.members import noted_as_starting
 from outbox_core.rivals import leading_lane, rival
 from outbox_core.steps import run_steps
@@ -73,7 +73,7 @@ class Harvest:
     """
 
     def __init__(
-        self, settings: HarvestSettings, engine: Engine | None = None, totals: Totals | None = None
+        self, settings: HarvestSettings, engine: SharedEngine | None = None, totals: Totals | None = None
     ) -> None:
         self.totals = totals or Totals()
         self._settings = settings
@@ -81,7 +81,7 @@ class Harvest:
         self._publisher = settings.publisher.create()
         self._election = settings.elector
         self._elector = self._election.create()
-        self._engine = engine or _engine(settings)
+        self._engine = LaneRunner(settings, engine)
         self._emitter = Emitter()
         self._leaving = False  # ordered to stop: joins no election any more
         self._joining = Lock()
@@ -322,12 +322,3 @@ class Harvest:
             self._emitter.emit(event)
         except Exception as error:  # noqa: BLE001 - a broken handler ends the harvest, which raises from wait()
             self.failed(error)
-
-
-def _engine(settings: HarvestSettings) -> Engine:
-    if settings.engine.driver == "inline":
-        return InlineEngine()
-    # PySpark is imported only when it is the engine.
-    from outbox_core.engines.spark.engine import SparkEngine  # noqa: PLC0415
-
-    return SparkEngine(settings)

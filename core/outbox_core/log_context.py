@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import Context, ContextVar, copy_context
-from threading import Thread
+from contextvars import ContextVar
 
 FIELDS = ("harvester", "outbox", "lane", "token", "event", "error", "error_type")
 """The attributes of log records that say what a line is about; fields of JSON lines, in this order."""
@@ -35,21 +34,6 @@ def log_about(**about: str | int) -> Iterator[None]:
         yield
     finally:
         _ABOUT.reset(token)
-
-
-class ContextThread(Thread):
-    """A thread that starts with the context variables of the thread that starts it."""
-
-    _context: Context
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._context = copy_context()
-        super().start()
-
-    def run(self) -> None:
-        """Runs the target."""
-        self._context.run(super().run)
 
 
 class HarvesterFilter(logging.Filter):

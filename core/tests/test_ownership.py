@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from outbox_core.config import load
-from outbox_core.config.ownership import other_writer, other_writer_above
 from outbox_sdk import ConfigError
+from outbox_sdk.ownership import other_writer, other_writer_above
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
-"""What applications and plugins import: records, the stasher, the four seams and their errors."""
+"""What applications and plugins import: records, the stasher, the five seams and their errors."""
 
 from outbox_sdk.affinity import MAX_CLUSTER, Affinity, ColumnIs, Origin, Takeover
 from outbox_sdk.backlog import Backlog, OriginBacklog
 from outbox_sdk.dialect import Capability, Dialect, Insert
 from outbox_sdk.elector import Candidate, Elector
+from outbox_sdk.engine import Address, Engine, EngineLost, EngineOptions, Needs, Task, WorkerLost, Workers
 from outbox_sdk.errors import (
     AccessDenied,
     ConfigError,
@@ -50,6 +51,7 @@ __all__ = [
     "UNBOUNDED",
     "AccessDenied",
     "Action",
+    "Address",
     "Advanced",
     "Affinity",
     "AsyncStasher",
@@ -70,6 +72,9 @@ __all__ = [
     "DriverError",
     "Duration",
     "Elector",
+    "Engine",
+    "EngineLost",
+    "EngineOptions",
     "Entry",
     "Failure",
     "Fence",
@@ -87,6 +92,7 @@ __all__ = [
     "Level",
     "MarkedRecord",
     "Members",
+    "Needs",
     "OldSnapshot",
     "Origin",
     "OriginBacklog",
@@ -108,10 +114,13 @@ __all__ = [
     "Stasher",
     "Taken",
     "Takeover",
+    "Task",
     "TransactionalLane",
     "TransactionalSender",
     "Unit",
     "Upkeep",
+    "WorkerLost",
+    "Workers",
     "find",
     "hookimpl",
     "installed",

@@ -25,6 +25,7 @@ import pluggy
 from outbox_sdk.affinity import Affinity
 from outbox_sdk.dialect import Dialect, Insert
 from outbox_sdk.elector import Elector
+from outbox_sdk.engine import Engine
 from outbox_sdk.publisher import Publisher
 
 GROUP = "outbox"
@@ -99,3 +100,8 @@ def outbox_affinity() -> Driver[Affinity]:  # type: ignore[empty-body]  # a hook
 @hookspec
 def outbox_publisher() -> Driver[Publisher]:  # type: ignore[empty-body]  # a hookspec has no body
     """Offers a publisher, for example ``Driver(KafkaOptions, KafkaPublisher)``."""
+
+
+@hookspec
+def outbox_engine() -> Driver[Engine]:  # type: ignore[empty-body]  # a hookspec has no body
+    """Offers an engine, for example ``Driver(SparkOptions, SparkEngine)``."""

@@ -17,6 +17,7 @@ from outbox_sdk import hooks
 from outbox_sdk.affinity import Affinity
 from outbox_sdk.dialect import Dialect
 from outbox_sdk.elector import Elector
+from outbox_sdk.engine import Engine
 from outbox_sdk.errors import PluginError
 from outbox_sdk.hooks import GROUP, Driver
 from outbox_sdk.publisher import Publisher
@@ -32,6 +33,7 @@ DISTRIBUTIONS = {
     "etcd": "outbox-etcd",
     "zookeeper": "outbox-zookeeper",
     "cluster": "outbox-cluster",
+    "spark": "outbox-spark",
 }
 """Driver name → the distribution of this repository that provides it."""
 
@@ -40,12 +42,13 @@ _KAFKA_DRIVERS = ("kafka", "neli-kafka")
 
 
 class Seam(StrEnum):
-    """The four places where a plugin can be put."""
+    """The five places where a plugin can be put."""
 
     DIALECT = "dialect"
     ELECTOR = "elector"
     AFFINITY = "affinity"
     PUBLISHER = "publisher"
+    ENGINE = "engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ def find(seam: Literal[Seam.ELECTOR], name: str) -> Driver[Elector]: ...
 def find(seam: Literal[Seam.AFFINITY], name: str) -> Driver[Affinity]: ...
 @overload
 def find(seam: Literal[Seam.PUBLISHER], name: str) -> Driver[Publisher]: ...
+@overload
+def find(seam: Literal[Seam.ENGINE], name: str) -> Driver[Engine]: ...
 @overload
 def find(seam: Seam, name: str) -> Driver[Any]: ...
 def find(seam: Seam, name: str) -> Driver[Any]:

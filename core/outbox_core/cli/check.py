@@ -1,7 +1,5 @@
 """``outbox check``: finds problems before a start, each with its cure."""
 
-import os
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -99,7 +97,7 @@ def _checks(settings: HarvestSettings) -> dict[str, Check]:
         f"publisher {settings.publisher.driver}": lambda: settings.publisher.create().check(
             transactional=settings.delivery is Delivery.EXACTLY_ONCE
         ),
-        f"engine {settings.engine.driver}": lambda: _check_engine(settings),
+        f"engine {settings.engine.driver}": lambda: settings.engine.create().check(settings.lane_groups),
         **clock_checks(settings),
     }
 
@@ -145,47 +143,6 @@ def _findings(check: Check) -> Sequence[Finding]:
         return check()
     except OutboxError as error:  # from creating the driver: checks themselves raise nothing
         return [Finding(Level.ERROR, "options", str(error), "correct the configuration")]
-
-
-def _check_engine(settings: HarvestSettings) -> Sequence[Finding]:
-    if settings.engine.driver == "inline":
-        return [Finding(Level.OK, "lanes", "run in threads of the harvester's own process")]
-    # PySpark takes a second to load, and only the Spark engine needs it.
-    from outbox_core.engines.spark.java import CURE, java_home  # noqa: PLC0415
-
-    try:
-        java = java_home()
-    except OutboxError as error:
-        return [Finding(Level.ERROR, "Java", str(error), CURE)]
-    return [Finding(Level.OK, "Java", f"found at {java}"), _slots(settings), *_spark_security(settings)]
-
-
-def _spark_security(settings: HarvestSettings) -> Sequence[Finding]:
-    from outbox_core.engines.spark.security import check_security  # noqa: PLC0415 - see above
-
-    given = settings.engine.settings
-    master = given.get("spark.master") or settings.engine.master or "local"
-    return list(check_security(master, given))
-
-
-def _slots(settings: HarvestSettings) -> Finding:
-    from outbox_core.engines.spark.engine import groups_of  # noqa: PLC0415 - see above
-
-    groups = groups_of(settings)
-    master = settings.engine.master
-    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master or "")
-    if local is None:
-        where = "the embedded Spark has" if master is None else f"at the start {master} is asked for"
-        return Finding(Level.OK, "Spark slots", f"{where} a slot for each of the {groups} lane groups")
-    slots = os.cpu_count() or 1 if local[1] == "*" else int(local[1] or 1)
-    if slots >= groups:
-        return Finding(Level.OK, "Spark slots", f"{slots} for {groups} lane groups")
-    return Finding(
-        Level.ERROR,
-        "Spark slots",
-        f"{groups} lane groups need a slot each, and {master} has {slots}: the others would wait for ever",
-        f"set harvest.engine.master to local[{groups + 1}], leave it out, or lower laneGroups",
-    )
 
 
 def _progress() -> AbstractContextManager[object]:

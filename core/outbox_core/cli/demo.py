@@ -1,6 +1,7 @@
 """``outbox demo``: the options; the distribution ``outbox-demo`` has the implementation."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from importlib.metadata import entry_points
 from typing import Annotated
 
@@ -8,12 +9,18 @@ import typer
 from outbox_sdk.errors import ConfigError
 
 from outbox_core.cli.command import Command
-from outbox_core.cli.run import EngineName
 
 GROUP = "outbox.commands"
 """The entry-point group of commands that other distributions provide."""
 
 _INSTALL = "run in a clone of outbox: pip install ./servers ./plugins/postgres ./demo"
+
+
+class EngineName(StrEnum):
+    """The engines that can be shown."""
+
+    SPARK = "spark"
+    INLINE = "inline"
 
 
 def demo(

@@ -1,13 +1,13 @@
 """``outbox run``: harvests until a signal stops it."""
 
 import logging
-from enum import StrEnum
 from importlib.metadata import version
 from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from outbox_sdk.context_thread import ContextThread
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now, name_in_log
@@ -22,7 +22,6 @@ from outbox_core.events import (
     MeterRead,
     TakeoverBegan,
 )
-from outbox_core.log_context import ContextThread
 from outbox_core.monitoring.running import RunningOutbox
 
 if TYPE_CHECKING:
@@ -37,13 +36,6 @@ _POLL_SECONDS = 0.1
 _START_GRACE_SECONDS = 1.0
 
 
-class EngineName(StrEnum):
-    """The engines."""
-
-    SPARK = "spark"
-    INLINE = "inline"
-
-
 def run(
     context: typer.Context,
     file: FileOption = None,
@@ -51,7 +43,7 @@ def run(
         Delivery | None, typer.Option(show_default=False, help="Overrides harvest.delivery.")
     ] = None,
     engine: Annotated[
-        EngineName | None, typer.Option(show_default=False, help="Overrides harvest.engine.")
+        str | None, typer.Option(show_default=False, help="Overrides harvest.engine: spark, inline, …")
     ] = None,
     log_level: Annotated[
         LogLevel | None,

@@ -5,7 +5,6 @@ from outbox_core.config.reader import configure, load, locate, parse
 from outbox_core.config.settings import (
     Choice,
     Delivery,
-    EngineSettings,
     Failures,
     HarvestSettings,
     Limits,
@@ -15,7 +14,6 @@ from outbox_core.config.settings import (
 __all__ = [
     "Choice",
     "Delivery",
-    "EngineSettings",
     "Failures",
     "HarvestSettings",
     "KeyNames",

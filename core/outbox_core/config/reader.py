@@ -8,6 +8,7 @@ from typing import Any
 
 from outbox_sdk.errors import ConfigError
 from outbox_sdk.file_text import FileText
+from outbox_sdk.ownership import other_writer
 from outbox_sdk.registry import Seam
 
 from outbox_core.config.decode import Raw, decode
@@ -18,12 +19,10 @@ from outbox_core.config.http import HttpSettings
 from outbox_core.config.identity import instance_name
 from outbox_core.config.logs import LoggingSettings
 from outbox_core.config.outboxes import pattern_of, refuse_twins, sections_of
-from outbox_core.config.ownership import other_writer
 from outbox_core.config.problems import Place, Problems, join
 from outbox_core.config.seams import DEFAULT_DRIVERS, KafkaSettings, Shared, choose, driver_of
 from outbox_core.config.settings import (
     Delivery,
-    EngineSettings,
     Failures,
     HarvestSettings,
     Limits,
@@ -51,7 +50,6 @@ class HarvestKeys:
     outbox_table: str = "outbox"
     name: str | None = None
     delivery: Delivery = Delivery.AT_LEAST_ONCE
-    engine: EngineSettings = field(default_factory=EngineSettings)
     limits: Limits = field(default_factory=Limits)
     failures: Failures = field(default_factory=Failures)
     topics: tuple[str, ...] = ("*",)
@@ -59,6 +57,7 @@ class HarvestKeys:
     elector: Raw = None
     affinity: Raw = None
     publisher: Raw = None
+    engine: Raw = None
 
     def __post_init__(self) -> None:
         if not self.topics or not all(self.topics):
@@ -179,8 +178,7 @@ def configure(
 def _settings(root: Node, overrides: Mapping[str, str], problems: Problems) -> Settings:
     if not isinstance(root, Section):
         raise ConfigError(f"{root.place}: expected a mapping with 'harvest:' and 'logging:' at the top")
-    for key, value in overrides.items():
-        root = with_value(root, key.split("."), Scalar(Place("command line"), value))
+    root = _overridden(root, overrides)
     top = decode(FileKeys, root, "", problems)
     # The rest is read even if this is wrong, so that one message lists everything.
     nodes = {key: node for key, (_, node) in root.entries.items()}
@@ -204,6 +202,19 @@ def _settings(root: Node, overrides: Mapping[str, str], problems: Problems) -> S
         logging=top.logging,
         http=top.http,
     )
+
+
+def _overridden(section: Section, overrides: Mapping[str, str]) -> Section:
+    """Puts values in the place of what is written; the options of another driver go with it."""
+    for key, value in overrides.items():
+        path, present = key.split("."), section
+        for step in path[:-1]:
+            node = present.entries[step][1] if step in present.entries else None
+            present = node if isinstance(node, Section) else Section(section.place)
+        if path[-1] == "driver" and present.entries and driver_of(Seam(path[-2]), present) != value:
+            path = path[:-1]
+        section = with_value(section, path, Scalar(Place("command line"), value))
+    return section
 
 
 def _several(
@@ -234,9 +245,10 @@ def _labelled(
     label: str, section: Section, overrides: Mapping[str, str], problems: Problems
 ) -> HarvestSettings | Template | None:
     """Makes the settings of one of several outboxes, or of a template of outboxes."""
-    for key, value in overrides.items():
-        if key.startswith("harvest."):
-            section = with_value(section, key.split(".")[1:], Scalar(Place("command line"), value))
+    own = {
+        key.removeprefix("harvest."): value for key, value in overrides.items() if key.startswith("harvest.")
+    }
+    section = _overridden(section, own)
     path, pattern = join("outboxes", label), pattern_of(section)
     if pattern is None:
         made = _harvest(section, path, problems)
@@ -269,7 +281,7 @@ def _harvest(section: Section, path: str, problems: Problems) -> HarvestSettings
         affinity=seams[Seam.AFFINITY],
         publisher=seams[Seam.PUBLISHER],
         delivery=keys.delivery,
-        engine=keys.engine,
+        engine=seams[Seam.ENGINE],
         limits=keys.limits,
         failures=keys.failures,
         topics=keys.topics,

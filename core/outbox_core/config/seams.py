@@ -23,6 +23,7 @@ DEFAULT_DRIVERS = {
     Seam.ELECTOR: "neli-kafka",
     Seam.AFFINITY: "none",
     Seam.PUBLISHER: "kafka",
+    Seam.ENGINE: "spark",
 }
 
 KafkaSettings = Mapping[str, str | FileText | list[str]]

@@ -1,14 +1,15 @@
 """The settings of a harvest: frozen, picklable dataclasses whose repr contains no secrets."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated, Any, Generic, Literal, TypeVar, cast
+from typing import Annotated, Any, Generic, TypeVar, cast
 
 from annotated_types import Ge, Gt, Le
 from outbox_sdk.affinity import Affinity
 from outbox_sdk.dialect import Dialect
 from outbox_sdk.elector import Elector
+from outbox_sdk.engine import Engine
 from outbox_sdk.errors import ConfigError
 from outbox_sdk.hooks import Duration
 from outbox_sdk.publisher import Publisher
@@ -16,6 +17,9 @@ from outbox_sdk.registry import Seam, find
 
 from outbox_core.config.http import HttpSettings
 from outbox_core.config.logs import KeyNames, LoggingSettings
+
+LANE_GROUPS = 2
+"""Tasks of an engine for the lanes of one outbox when the settings name no number."""
 
 Made_co = TypeVar("Made_co", covariant=True)
 
@@ -170,25 +174,6 @@ class Choice(Generic[Made_co]):
 
 
 @dataclass(frozen=True)
-class EngineSettings:
-    """Where lanes run.
-
-    Attributes:
-        driver: ``spark``, or ``inline`` for threads of this process without a JVM.
-        master: The Spark master's URL; ``None`` embeds ``local[…]`` in this process.
-        lane_groups: Spark tasks that the lanes are spread over; ``None`` lets the engine choose.
-        control_port: The port of this process that Spark's workers report to; ``None`` takes a free one.
-        settings: Spark settings by name; left out of the repr, as they may contain secrets.
-    """
-
-    driver: Literal["spark", "inline"] = "spark"
-    master: str | None = None
-    lane_groups: Count | None = None
-    control_port: Port | None = None
-    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True)
 class HarvestSettings:
     """One outbox and everything needed to harvest it.
 
@@ -199,8 +184,8 @@ class HarvestSettings:
         elector: Who leads.
         affinity: Which rows this cluster may mark.
         publisher: The broker.
+        engine: In which processes lanes run.
         delivery: What a consumer may see of one record.
-        engine: Where lanes run.
         limits: The bounds and intervals.
         failures: What happens after an error.
         topics: The topics that records may name, with ``*`` and ``?`` as wildcards.
@@ -215,8 +200,8 @@ class HarvestSettings:
     elector: Choice[Elector]
     affinity: Choice[Affinity]
     publisher: Choice[Publisher]
+    engine: Choice[Engine]
     delivery: Delivery = Delivery.AT_LEAST_ONCE
-    engine: EngineSettings = field(default_factory=EngineSettings)
     limits: Limits = field(default_factory=Limits)
     failures: Failures = field(default_factory=Failures)
     topics: tuple[str, ...] = ("*",)
@@ -228,6 +213,12 @@ class HarvestSettings:
     def title(self) -> str:
         """What users call this outbox: its label, or its table."""
         return self.label or self.outbox
+
+    @property
+    def lane_groups(self) -> int:
+        """How many tasks the lanes are spread over, if the engine has processes of its own."""
+        wanted = getattr(self.engine.options, "lane_groups", None)
+        return min(self.limits.send_concurrency, wanted or LANE_GROUPS)
 
     def is_same_table(self, other: "HarvestSettings") -> bool:
         """Tells whether the other names the same table in the same database, spelled alike."""

@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import Self
 
 import uvicorn
+from outbox_sdk.context_thread import ContextThread
 from starlette.applications import Starlette
 
 from outbox_core.config.http import Address
 from outbox_core.http.connections import AttentiveProtocol
 from outbox_core.http.listening import listen
-from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
+from outbox_sdk.context_thread import ContextThread
 from outbox_sdk.errors import DriverError, OutboxError
 
 from outbox_core.config.duration import format_duration
 from outbox_core.http.refusals import RefusedError
-from outbox_core.log_context import ContextThread
 from outbox_core.operations import UNCERTAIN
 
 log = logging.getLogger(__name__)

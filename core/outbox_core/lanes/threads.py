@@ -10,6 +10,8 @@ from threading import Event as Flag
 from time import sleep
 from typing import Any, assert_never
 
+from outbox_sdk.context_thread import ContextThread
+
 from outbox_core.lanes.group import (
     AwaitLanes,
     Exchange,
@@ -24,7 +26,7 @@ from outbox_core.lanes.loop import LaneLoop
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.leadership.protocol import ControlChannel
-from outbox_core.log_context import ContextThread, log_about
+from outbox_core.log_context import log_about
 from outbox_core.steps import Sleep, run_steps
 
 

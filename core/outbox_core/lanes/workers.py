@@ -22,6 +22,7 @@ from outbox_sdk import (
     OutboxTable,
     Sender,
 )
+from outbox_sdk.context_thread import ContextThread
 
 from outbox_core.delivery.commands import (
     Advance,
@@ -41,7 +42,6 @@ from outbox_core.lanes.kept_rows import KeptRows
 from outbox_core.lanes.permitted_topics import PermittedTopics
 from outbox_core.lanes.skipped_dead_letters import SkippedDeadLetters
 from outbox_core.lanes.turn import Reply, SendGate
-from outbox_core.log_context import ContextThread
 
 CLOSE_SECONDS = 1.0
 """How long the end of a lane waits for a thread that hangs in the database or the broker."""

@@ -9,14 +9,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from outbox_sdk import OutboxError
-
 from outbox_core.events import Event
 from outbox_core.leadership.leader import Leadership
-
-
-class EngineLost(OutboxError):  # noqa: N818 - as LeadershipLost
-    """The engine cannot run lanes any more until it is closed and warmed again."""
 
 
 @dataclass(frozen=True, slots=True)

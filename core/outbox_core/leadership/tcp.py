@@ -16,10 +16,11 @@ from threading import Lock
 from types import TracebackType
 from typing import Self
 
+from outbox_sdk.context_thread import ContextThread
+
 from outbox_core.leadership.messages import decode, encode
 from outbox_core.leadership.protocol import ControlChannel, Orders, Report
 from outbox_core.leadership.wire import NotAuthentic, Wire
-from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from time import monotonic
 from typing import Any
 
 from outbox_sdk import OutboxError
+from outbox_sdk.context_thread import ContextThread
 
 from outbox_core.config.outboxes import database_of
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.log_context import ContextThread
 from outbox_core.snapshot import Snapshot, as_data
 
 log = logging.getLogger(__name__)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
 
 from outbox_sdk import OutboxError
+from outbox_sdk.context_thread import ContextThread
 
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.engines.base import Engine
+from outbox_core.engines.runner import SharedEngine
 from outbox_core.events import EventHandler
 from outbox_core.harvest import Harvest
 from outbox_core.leadership.totals import Totals
-from outbox_core.log_context import ContextThread, log_as
+from outbox_core.log_context import log_as
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class HarvestThread:
 
     Args:
         settings: The outbox.
-        new_engine: Makes the engine of each attempt.
+        engine: The engine of the process.
         handler: See :meth:`Harvest.set_event_handler`.
         delay: Seconds to wait before the first attempt.
 
@@ -41,13 +41,13 @@ class HarvestThread:
     def __init__(
         self,
         settings: HarvestSettings,
-        new_engine: Callable[[HarvestSettings], Engine],
+        engine: SharedEngine,
         handler: EventHandler,
         delay: float,
     ) -> None:
         self.settings = settings
         self.totals = Totals()
-        self._new_engine = new_engine
+        self._engine = engine
         self._handler = handler
         self._delay = delay
         self._stopping = Flag()
@@ -113,7 +113,7 @@ class HarvestThread:
         Raises:
             Exception: What has ended the harvest.
         """
-        harvest = Harvest(self.settings, self._new_engine(self.settings), self.totals)
+        harvest = Harvest(self.settings, self._engine, self.totals)
         harvest.set_event_handler(self._handler)
         try:
             harvest.start()

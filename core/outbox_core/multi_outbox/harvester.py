@@ -15,12 +15,11 @@ from threading import Lock
 from time import monotonic
 
 from outbox_sdk import OutboxError
+from outbox_sdk.context_thread import ContextThread
 
 from outbox_core.config.settings import HarvestSettings, Settings, Template
-from outbox_core.engines.base import Engine
-from outbox_core.engines.inline import InlineEngine
+from outbox_core.engines.runner import SharedEngine
 from outbox_core.events import Event
-from outbox_core.log_context import ContextThread
 from outbox_core.members import NOTE_SECONDS, MembersThread, group_of, member_name, places_among
 from outbox_core.multi_outbox.harvest_thread import HarvestThread
 from outbox_core.multi_outbox.rebalance import Rebalance
@@ -53,7 +52,9 @@ class Harvester:
     def __init__(self, settings: Settings, handler: Handler) -> None:
         self._settings = settings
         self._handler = handler
-        self._new_engine = _engines(settings)
+        self._engine = SharedEngine(
+            settings.process, settings.outboxes, SPARE_SLOTS if settings.templates else 1
+        )
         self._threads: dict[str, HarvestThread] = {}
         self._ending: dict[str, HarvestThread] = {}
         """Outboxes whose tables are gone, until they have ended."""
@@ -116,7 +117,7 @@ class Harvester:
                 return
             for number, outbox in enumerate(added):
                 self._threads[outbox.title] = HarvestThread(
-                    outbox, self._new_engine, partial(self._handler, outbox), number * STAGGER_SECONDS
+                    outbox, self._engine, partial(self._handler, outbox), number * STAGGER_SECONDS
                 )
 
     def _look_for_outboxes(self) -> None:
@@ -195,16 +196,3 @@ class Harvester:
 
 def _is_of(template: Template, outbox: HarvestSettings) -> bool:
     return outbox.label.startswith(f"{template.label}/")
-
-
-def _engines(settings: Settings) -> Callable[[HarvestSettings], Engine]:
-    process = settings.process
-    if process.engine.driver == "inline":
-        return lambda _: InlineEngine()
-    # PySpark is imported only when it is the engine.
-    from outbox_core.engines.spark.engine import SparkEngine, groups_of  # noqa: PLC0415
-    from outbox_core.engines.spark.host import SparkHost  # noqa: PLC0415
-
-    groups = sum(map(groups_of, settings.outboxes))
-    host = SparkHost(process.name, process.engine, groups, SPARE_SLOTS if settings.templates else 1)
-    return lambda outbox: SparkEngine(outbox, host)

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
 from time import monotonic
 
+from outbox_sdk.context_thread import ContextThread
 from outbox_sdk.errors import OutboxError
 from outbox_sdk.journal import Entry
 from outbox_sdk.parking import DeadLetter
-
-from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ from contextlib import suppress
 from threading import Event as Flag
 from typing import NamedTuple
 
+from outbox_sdk.context_thread import ContextThread
 from py4j.protocol import Py4JError
-
-from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
 

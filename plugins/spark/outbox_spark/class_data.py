@@ -2,7 +2,7 @@
 
 A JVM that starts Spark reads and verifies some 15,000 classes. It can map most of them from an archive
 instead, which belongs to one Java, one set of jars and one set of options. Whoever builds an image, or sets
-up a machine, makes it with :mod:`outbox_core.engines.spark.training`.
+up a machine, makes it with :mod:`outbox_spark.training`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from outbox_core.config.ownership import other_writer_above
-from outbox_core.engines.spark.security import is_embedded
+from outbox_sdk.ownership import other_writer_above
+
+from outbox_spark.security import is_embedded
 
 log = logging.getLogger(__name__)
 

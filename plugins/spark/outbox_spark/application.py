@@ -8,24 +8,22 @@ import pwd
 import secrets
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
-from outbox_sdk import OutboxError
+from outbox_sdk import OutboxError, Task
+from outbox_sdk.context_thread import ContextThread
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
-from pyspark.sql import SparkSession
 
-from outbox_core.engines.spark.class_data import find_archive, may_archive
-from outbox_core.engines.spark.java import java_home
-from outbox_core.engines.spark.jvm import START_SECONDS, Jvm
-from outbox_core.engines.spark.security import EMBEDDED, HIDDEN_NAMES, is_embedded, with_defaults
-from outbox_core.engines.spark.task import RECEIPT, Task
-from outbox_core.engines.spark.watchdog import Answer, Watchdog
-from outbox_core.log_context import ContextThread
+from outbox_spark.class_data import find_archive, may_archive
+from outbox_spark.java import java_home
+from outbox_spark.jvm import START_SECONDS, Jvm
+from outbox_spark.security import EMBEDDED, HIDDEN_NAMES, is_embedded, with_defaults
+from outbox_spark.watchdog import Answer, Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +54,8 @@ class Application:
         OutboxError: There is no Java, or Spark does not start; the message carries what the JVM said.
 
     Attributes:
-        session: The way to run jobs.
+        master: The master's URL.
+        context: The way to run jobs.
         defect: Why it was given up, or empty.
     """
 
@@ -86,6 +85,7 @@ class Application:
         except OutboxError as error:
             raise OutboxError(f"Spark did not start on {master}: {error}") from error
         gateway = self._jvm.gateway
+        self.master = master
         self.defect = ""
         # Whatever it is asked, it fails then.
         too_long = Timer(START_SECONDS, self.give_up, [f"it does not get ready within {START_SECONDS:.0f} s"])
@@ -96,10 +96,9 @@ class Application:
             if unnamed:  # Hadoop would ask the machine who this is, and refuse to work without an answer
                 hadoop = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
                 hadoop.setLoginUser(hadoop.createRemoteUser(os.environ["SPARK_USER"]))
-            context = SparkContext(conf=conf, gateway=gateway)
+            self.context = context = SparkContext(conf=conf, gateway=gateway)
             # Its thread prints a traceback when the JVM closes the connection, as a JVM does that is killed.
             context._accumulatorServer.handle_error = _log_error  # type: ignore[method-assign, assignment]  # noqa: SLF001 - PySpark offers no other way
-            self.session = SparkSession(context)
             self._watch = None if training else Watchdog(self.ask, self.give_up)
         except Exception as error:
             reason = self.defect or str(error).strip().split("\n", 1)[0]
@@ -130,7 +129,7 @@ class Application:
 
     def ask(self) -> Answer:
         """Asks how it is; may hang."""
-        scala = self.session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark itself cannot count free slots
+        scala = self.context._jsc.sc()  # noqa: SLF001 - PySpark itself cannot count free slots
         if scala.isStopped():
             return Answer(stopped=True, slots=0)
         profile = scala.resourceProfileManager().defaultResourceProfile()
@@ -142,21 +141,20 @@ class Application:
         log.warning("the Spark application is given up: %s", defect)
         self._jvm.kill()
 
-    def run(self, key: str, groups: range, task: Task, description: str = "") -> None:
-        """Runs one job with a task for each of ``groups``, and waits for its end.
+    def run(self, key: str, tasks: int, task: Task, description: str = "") -> None:
+        """Runs one job that executes ``task`` so many times at once, and waits for its end.
 
         Args:
             key: The name by which Spark can cancel it, together with others of the same key.
-            groups: The numbers of the groups.
-            task: What each task runs.
+            tasks: How many times.
+            task: What each of its tasks runs.
             description: What Spark's pages say about it.
         """
         if not self.alive:  # by now another may be PySpark's
             raise ConnectionError(self.trouble)
         # By thread: PySpark gives each of ours one of its own in the JVM.
-        self.session.sparkContext.setJobGroup(key, description)
-        rows = self.session.range(groups.start, groups.stop, 1, len(groups))
-        rows.mapInArrow(task, RECEIPT).write.format("noop").mode("overwrite").save()
+        self.context.setJobGroup(key, description)
+        self.context.parallelize(range(tasks), tasks).foreachPartition(_to_its_end(task))
 
     def works_for(self, key: str) -> bool:
         """Tells whether tasks of a job run, and not only wait for slots; may hang.
@@ -164,7 +162,7 @@ class Application:
         Args:
             key: As for :meth:`run`.
         """
-        tracker = self.session.sparkContext.statusTracker()
+        tracker = self.context.statusTracker()
         jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(key)))
         stages = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
         return any(stage.numActiveTasks for stage in stages)
@@ -186,8 +184,18 @@ class Application:
 
     def _stop(self) -> None:
         with suppress(Py4JError, OSError, RuntimeWarning):  # of a JVM that is dead already
-            self.session.stop()
+            self.context.stop()
             self._jvm.gateway.shutdown()
+
+
+def _to_its_end(task: Task) -> Callable[[Iterable[int]], None]:
+    """Makes the function of a partition. Records do not pass through Spark: lanes find them in the outbox."""
+
+    def run(_: Iterable[int]) -> None:
+        for _purged in task():
+            pass
+
+    return run
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:
@@ -219,18 +227,13 @@ def _defaults(name: str, master: str) -> dict[str, str]:
         "spark.master": master,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Receipts leave at once, and a cancelled task hears of it at its next yield.
-        "spark.python.udf.pipelined.enabled": "true",
         # The engine itself starts a lost group's job anew, wherever there is a slot: quicker than Spark,
         # never adding up to failure in weeks, and never silent.
         "spark.task.maxFailures": "1",
         # A service manager tells all processes to end: workers wait until their lanes are drained.
-        "spark.python.daemon.module": "outbox_core.engines.spark.daemon",
+        "spark.python.daemon.module": "outbox_spark.daemon",
         # Their working directory may be anybody's: no module of it is taken for one of ours.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
-        # Receipts are few rows a second: compiling queries, or the JVM's code twice, only delays the start.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         _JAVA_OPTIONS: JAVA_OPTIONS,
     }
     if is_embedded(master):

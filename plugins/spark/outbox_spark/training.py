@@ -1,6 +1,6 @@
 """Makes an archive of class data: starts Spark as the engine does, and has its JVM write the archive.
 
-``python -m outbox_core.engines.spark.training`` makes the archive of this machine and says where it is, as
+``python -m outbox_spark.training`` makes the archive of this machine and says where it is, as
 when an image is built. Nothing else makes one.
 """
 
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from outbox_sdk import OutboxError
 from pyspark.find_spark_home import _find_spark_home
 
-from outbox_core.engines.spark.class_data import find_archive
-from outbox_core.engines.spark.java import java_home
-from outbox_core.engines.spark.session import JAVA_OPTIONS, Application
-from outbox_core.engines.spark.task import Batches, receipts
+from outbox_spark.application import JAVA_OPTIONS, Application
+from outbox_spark.class_data import find_archive
+from outbox_spark.java import java_home
 
 DUMP_SECONDS = 1800.0
 """How long a JVM may take to write an archive."""
@@ -65,16 +65,15 @@ def _train(draft: Path) -> None:
     """Runs what the engine runs until lanes deliver, so that the JVM loads the same classes."""
     application = Application("class-data", "local[1]", {}, f" -XX:ArchiveClassesAtExit={draft}")
     try:
-        application.run("class-data", range(1), _deliver)
+        application.run("class-data", 1, _deliver)
     finally:
         application.stop(DUMP_SECONDS)
     if application.exit_code:  # killed, say, when memory ran out; what it has written is not complete
         raise OutboxError(f"the JVM ended with {application.exit_code} while it wrote the archive")
 
 
-def _deliver(batches: Batches) -> Batches:
-    for _ in batches:
-        yield receipts(0, {0: 1})
+def _deliver() -> Iterator[Mapping[int, int]]:
+    yield {0: 1}
 
 
 def _remove_unused(archive: Path) -> None:

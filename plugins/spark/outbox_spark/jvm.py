@@ -9,20 +9,19 @@ import shutil
 import tempfile
 from collections import deque
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
 from time import monotonic, sleep
 from typing import IO, Any
 
 from outbox_sdk import OutboxError
+from outbox_sdk.context_thread import ContextThread
 from pyspark import SparkConf
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
-from outbox_core.engines.spark.launch_files import PrivateFile, java_arguments, properties, with_java_options
-from outbox_core.engines.spark.security import secrets
-from outbox_core.log_context import ContextThread
+from outbox_spark.launch_files import java_arguments, properties, with_java_options, write_privately
+from outbox_spark.security import secrets
 
 log = logging.getLogger(__name__)
 
@@ -59,21 +58,17 @@ class Jvm:
         settings = dict(conf.getAll())
         self._secrets = secrets(settings)
         options = java_arguments(settings)
-        folder = Path(tempfile.mkdtemp(prefix="outbox-jvm-"))
+        folder = Path(tempfile.mkdtemp(prefix="outbox-jvm-"))  # of which nobody else can read anything
         try:
-            place = folder / "gateway"
-            with (
-                PrivateFile(folder, "java-options", options) as java,
-                PrivateFile(folder, "settings", properties(with_java_options(settings, java.path))) as spark,
-            ):
-                self._process = _start(spark, java, place)
-                self._listener = ContextThread(
-                    target=self._listen, args=(self._process.stdout,), name="jvm-output", daemon=True
-                )
-                self._listener.start()
-                # The first call into the JVM imports it, which takes a second; so does the JVM's start.
-                import_module("pandas")
-                self._wait_for(place)
+            java, given, place = folder / "java-options", folder / "settings", folder / "gateway"
+            write_privately(java, options)
+            write_privately(given, properties(with_java_options(settings, str(java))))
+            self._process = _start(given, place)
+            self._listener = ContextThread(
+                target=self._listen, args=(self._process.stdout,), name="jvm-output", daemon=True
+            )
+            self._listener.start()
+            self._wait_for(place)
             self.gateway = _connect(place)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -144,18 +139,17 @@ class Jvm:
         return _PICKED_UP.sub(r"\1 ***", text)
 
 
-def _start(settings: PrivateFile, options: PrivateFile, place: Path) -> Popen[bytes]:
+def _start(settings: Path, place: Path) -> Popen[bytes]:
     """Starts the JVM, which will write to ``place`` where its gateway is."""
     home = _find_spark_home()
     # Only a file replaces Spark's own defaults, unless Spark is told otherwise.
-    given = ["--properties-file", settings.path, "--load-spark-defaults"]
+    given = ["--properties-file", str(settings), "--load-spark-defaults"]
     # It ends when its standard input is closed, as it is when this process ends, however it ends.
     return Popen(  # noqa: S603 - Spark's own start script
         ["/bin/sh", "-c", _DEAF, str(Path(home, "bin", "spark-submit")), *given, "pyspark-shell"],
         stdin=PIPE,
         stdout=PIPE,
         stderr=STDOUT,
-        pass_fds=settings.descriptors + options.descriptors,
         env={
             **os.environ,
             "SPARK_HOME": home,  # or the script would start a Python to find it

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
 from outbox_sdk import OutboxError
 
@@ -18,51 +16,14 @@ _OWNER_ONLY = 0o600
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"})
 
 
-class PrivateFile:
-    """A text for child processes, which only this user can read. A context manager that deletes it.
+def write_privately(file: Path, text: str) -> None:
+    """Writes a new file that only this user can read.
 
-    Where the system has files in memory it has no name, and is gone with the last process that has it open,
-    also if this one is killed. Elsewhere it is a file of ``folder``.
-
-    Args:
-        folder: A folder that only this user can write to.
-        name: The file's name, unique in the folder.
-        text: What it says.
-
-    Attributes:
-        path: Where child processes find it, any number of times, if they inherit :attr:`descriptors`.
-        descriptors: The file descriptors that children must inherit.
+    Raises:
+        FileExistsError: There is such a file.
     """
-
-    def __init__(self, folder: Path, name: str, text: str) -> None:
-        self.descriptors: tuple[int, ...] = ()
-        try:
-            descriptor = os.memfd_create(name)
-            self.descriptors = (descriptor,)
-            self.path = f"/proc/self/fd/{descriptor}"
-        except (AttributeError, OSError):  # another system, or one that forbids it
-            self.path = str(folder / name)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
-        os.fchmod(descriptor, _OWNER_ONLY)
-        with open(descriptor, "wb", closefd=not self.descriptors) as file:
-            file.write(os.fsencode(text))
-
-    def delete(self) -> None:
-        """Deletes it, also for children that have it open. Idempotent."""
-        if not self.descriptors:
-            with suppress(FileNotFoundError):
-                os.truncate(self.path, 0)
-                Path(self.path).unlink()
-        for descriptor in self.descriptors:
-            os.ftruncate(descriptor, 0)
-            os.close(descriptor)
-        self.descriptors = ()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.delete()
+    file.touch(_OWNER_ONLY, exist_ok=False)
+    file.write_bytes(os.fsencode(text))
 
 
 def properties(settings: Mapping[str, str]) -> str:
@@ -83,7 +44,7 @@ def java_arguments(settings: Mapping[str, str]) -> str:
 def with_java_options(settings: Mapping[str, str], path: str) -> dict[str, str]:
     """Returns settings with a file of arguments instead of the JVM's options."""
     replaced = {name: "" for name in JAVA_OPTIONS if name in settings}
-    return {**settings, **replaced, JAVA_OPTIONS[0]: f"@{path}"}
+    return {**settings, **replaced, JAVA_OPTIONS[0]: f'"@{path}"'}
 
 
 def _words(name: str, options: str) -> Iterable[str]:

@@ -1,1 +1,0 @@
-"""The Spark engine; the only importer of PySpark. Nothing here: the daemon that forks workers loads this."""
