@@ -205,8 +205,8 @@ def can_be_a_stranger() -> bool:
 def test_a_user_without_a_name_can_run_lanes(tmp_path: Path) -> None:
     program = """
 from outbox_core.config import configure
-from outbox_core.engines.spark.engine import SparkEngine
-engine = SparkEngine(configure({"harvest": {"dataSource": "host=db dbname=shop"}}).harvest)
+from outbox_core.engines.runner import LaneRunner
+engine = LaneRunner(configure({"harvest": {"dataSource": "host=db dbname=shop"}}).harvest)
 engine.warm()
 print("warm")
 engine.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 DRIVERS = {"psycopg", "pymysql", "oracledb", "pytds", "sqlite3", "confluent_kafka"}
-OTHER_ENGINE = {"pyspark", "pyarrow", "pandas", "outbox_core.engines.spark"}
+OTHER_ENGINE = {"pyspark", "pyarrow", "pandas", "outbox_spark.engine"}
 OTHER_COMMANDS = {
     f"outbox_core.cli.{name}"
     for name in ("audit", "check", "fence", "journal", "parked", "pump", "status", "takeover")

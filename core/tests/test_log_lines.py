@@ -16,7 +16,7 @@ from outbox_core.cli.json_lines import JsonLines
 from outbox_core.cli.logs import Redacting, configure_logging, redact, time_of
 from outbox_core.cli.run import log_event
 from outbox_core.config import LogFormat, LogLevel
-from outbox_core.engines.spark.task import Messages
+from outbox_core.engines.tasks import Messages
 from outbox_core.events import LeaderAcquired, LeaderRefreshed
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.messages import decode, encode

@@ -16,13 +16,12 @@ from typing import Any
 import psutil
 import pyspark
 import pytest
-from outbox_core.config import configure
-from outbox_core.engines.spark import jvm
-from outbox_core.engines.spark.daemon import SERVICE_SIGNALS, is_copy
-from outbox_core.engines.spark.engine import SparkEngine, _reason
-from outbox_core.engines.spark.host import refuse_shrinking
-from outbox_core.engines.spark.jvm import Jvm
 from outbox_sdk import OutboxError
+from outbox_spark import jvm
+from outbox_spark.daemon import SERVICE_SIGNALS, is_copy
+from outbox_spark.engine import refuse_shrinking
+from outbox_spark.jvm import Jvm
+from outbox_spark.workers import SparkWorkers, _reason
 from pyspark import SparkConf
 
 
@@ -82,7 +81,7 @@ def test_a_jvm_does_not_heed_what_ends_a_service(script):
 @pytest.fixture
 def daemon() -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "PYTHON_WORKER_FACTORY_SECRET": "secret"}
-    command = [sys.executable, "-m", "outbox_core.engines.spark.daemon", "pyspark.worker"]
+    command = [sys.executable, "-m", "outbox_spark.daemon", "pyspark.worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
         yield process
         process.kill()
@@ -129,9 +128,12 @@ class Hanging:
     """An application in a JVM that does not answer."""
 
     def __init__(self):
-        self.session = self.sparkContext = self
+        self.master, self.context = "local[2]", self
         self.asked = 0
         self.hears, self.resumed = Event(), Event()
+
+    def getConf(self) -> SparkConf:  # noqa: N802 - PySpark's name
+        return SparkConf(loadDefaults=False)
 
     def cancelJobGroup(self, _key: str):  # noqa: N802 - PySpark's name
         self.asked += 1
@@ -140,17 +142,16 @@ class Hanging:
 
 
 def test_a_jvm_that_hangs_holds_up_nobody_who_cancels():
-    settings = configure({"harvest": {"dataSource": "host=db dbname=shop", "engine": "spark"}})
-    engine: Any = SparkEngine(settings.harvest)
-    engine._application = application = Hanging()
+    application: Any = Hanging()
+    workers: Any = SparkWorkers(application, "shop", 2, lambda: None)
     for _ in range(3):
-        engine.cancel()
+        workers.cancel()
     assert application.hears.wait(60)
     assert application.asked == 1, "it is asked once"
     application.resumed.set()
-    engine._cancelling.join(60)
-    engine.cancel()
-    engine._cancelling.join(60)
+    workers._cancelling.join(60)
+    workers.cancel()
+    workers._cancelling.join(60)
     assert application.asked == 2, "and again when it has answered"
 
 
@@ -167,17 +168,6 @@ ConnectionError: cannot reach the leader at 10.0.0.7:4711: timed out
     assert _reason(Exception(jvm)).startswith("org.apache.spark.SparkException: Job 0 cancelled")
     assert _reason(ConnectionError("the lanes lost touch")) == "the lanes lost touch"
     assert _reason(EOFError()) == "EOFError"
-
-
-def test_receipts_are_made_without_pandas():
-    program = """
-import sys
-from outbox_core.engines.spark.task import receipts
-made = receipts(7, {1: 20, 3: 2**40})
-print("pandas" in sys.modules, [list(row.values())[:3] for row in made.to_pylist()])
-"""
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == f"False [[1, 7, 20], [3, 7, {2**40}]]"
 
 
 def test_the_zips_inside_an_installed_pyspark_are_copies(tmp_path, monkeypatch):
@@ -197,7 +187,7 @@ def test_the_daemon_does_not_take_pyspark_from_a_zip():
     package = Path(pyspark.__file__).parent
     zips = sorted(map(str, package.glob("python/lib/*.zip")))
     program = """
-from outbox_core.engines.spark import daemon
+from outbox_spark import daemon
 daemon.drop_copies()
 import py4j, pyspark
 print(pyspark.__file__, py4j.__file__)

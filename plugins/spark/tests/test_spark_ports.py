@@ -12,10 +12,10 @@ from uuid import uuid4
 
 import psutil
 import pytest
-from outbox_core.config import configure
-from outbox_core.engines.spark.engine import SparkEngine
-from outbox_core.engines.spark.security import require_authentication
-from outbox_sdk import OutboxError
+from outbox_sdk import Needs, OutboxError
+from outbox_spark.engine import SparkEngine
+from outbox_spark.options import SparkOptions
+from outbox_spark.security import require_authentication
 
 THIEF = Path(__file__).with_name("spark_thief.py")
 BLOCKS = 6
@@ -25,22 +25,21 @@ PROGRAM = """
 import json, sys, time
 from pathlib import Path
 from threading import Thread
-from outbox_core.engines.spark.session import Application
+from outbox_spark.application import Application
 
 settings, secret, place = json.loads(sys.stdin.readline())
 application = Application("victim", "local[2]", settings)
 
-def task(batches, secret=secret, place=place):
+def task(secret=secret, place=place):
     import time
     from pathlib import Path
     yield from ()
-    for _ in batches:
-        Path(place).touch()
-        time.sleep(600)
+    Path(place).touch()
+    time.sleep(600)
 
 def run():
     try:
-        application.run("job", range(1), task)
+        application.run("job", 1, task)
     except Exception:
         pass  # it ends with its application
 
@@ -84,7 +83,7 @@ def listening(process: psutil.Process) -> dict[int, str]:
 @pytest.mark.spark
 def test_another_user_gets_nothing_of_an_embedded_spark_at_its_ports_or_through_its_folder(tmp_path):
     secret = uuid4().hex
-    for package in ("outbox_core", "pyspark"):
+    for package in ("outbox_spark", "outbox_core", "pyspark"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'w')")
     # As it is the blocks would hide the secret, not keep it.
@@ -119,12 +118,9 @@ def test_another_user_gets_nothing_of_an_embedded_spark_at_its_ports_or_through_
 @pytest.mark.parametrize("value", ["false", "no"])
 @pytest.mark.parametrize("master", [None, "local", "local[4]", "local-cluster[1,1,512]"])
 def test_an_embedded_spark_without_authentication_is_refused(master, value):
-    engine = {"driver": "spark", "settings": {"spark.authenticate": value}}
-    if master is not None:
-        engine["master"] = master
-    settings = configure({"harvest": {"dataSource": "host=db dbname=shop", "engine": engine}})
+    engine = SparkEngine(SparkOptions(master=master, settings={"spark.authenticate": value}))
     with pytest.raises(OutboxError, match=r"spark\.authenticate.*every user of this machine"):
-        SparkEngine(settings.harvest).warm()
+        engine.open("shop", 2, Needs("shop", 2))
 
 
 def test_authentication_is_asked_for_where_nobody_else_sees_to_it():
@@ -135,7 +131,6 @@ def test_authentication_is_asked_for_where_nobody_else_sees_to_it():
 
 def test_a_master_among_sparks_settings_counts():
     given = {"spark.master": "local[2]", "spark.authenticate": "false"}
-    engine = {"driver": "spark", "master": "spark://m:7077", "settings": given}
-    settings = configure({"harvest": {"dataSource": "host=db dbname=shop", "engine": engine}})
+    engine = SparkEngine(SparkOptions(master="spark://m:7077", settings=given))
     with pytest.raises(OutboxError, match=r"spark\.authenticate"):
-        SparkEngine(settings.harvest).warm()
+        engine.open("shop", 2, Needs("shop", 2))

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import stat
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import psutil
 import pytest
-from outbox_core.cli.check import _check_engine
-from outbox_core.config import configure
-from outbox_core.engines.spark import jvm
-from outbox_core.engines.spark.jvm import Jvm
-from outbox_core.engines.spark.launch_files import PrivateFile, java_arguments, properties
-from outbox_core.engines.spark.security import with_defaults
 from outbox_sdk import Level, OutboxError
+from outbox_spark import jvm
+from outbox_spark.check import check
+from outbox_spark.jvm import Jvm
+from outbox_spark.launch_files import java_arguments, properties, write_privately
+from outbox_spark.options import SparkOptions
+from outbox_spark.security import with_defaults
 from pyspark import SparkConf
-
-from .test_spark_processes import gone
 
 MARK = "GREYHERON"
 """Part of every secret."""
@@ -33,13 +28,13 @@ MARK = "GREYHERON"
 PROGRAM = """
 import json, logging, sys
 from urllib.request import urlopen
-from outbox_core.engines.spark.session import Application
-from outbox_core.engines.spark.training import _deliver
+from outbox_spark.application import Application
+from outbox_spark.training import _deliver
 
 logging.basicConfig(level=logging.DEBUG)
 application = Application("secrets", "local[1]", json.loads(sys.stdin.readline()))
-application.run("job", range(1), _deliver)
-context = application.session.sparkContext
+application.run("job", 1, _deliver)
+context = application.context
 page = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/environment"
 found = {"page": urlopen(page).read().decode(), "defaults": context.getConf().get("spark.some.default")}
 found["option"] = context._jvm.System.getProperty("shop.password")
@@ -111,14 +106,6 @@ def test_a_start_shows_no_secret_to_anybody(tmp_path: Path, monkeypatch: pytest.
     assert not left
 
 
-@pytest.fixture(params=["in memory", "in a folder"])
-def storage(request, monkeypatch) -> str:
-    if request.param == "in a folder":
-        monkeypatch.delattr("os.memfd_create", raising=False)
-    kind: str = request.param
-    return kind
-
-
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What runs in the JVM's place, to be written; beside it, all temporary files."""
@@ -132,27 +119,19 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_only_the_owner_can_read_a_file_and_nobody_after_its_deletion(tmp_path, storage):
+def test_only_the_owner_can_read_a_file(tmp_path):
     umask = os.umask(0)
     try:
-        file = PrivateFile(tmp_path, "settings", MARK)
+        write_privately(tmp_path / "settings", MARK)
     finally:
         os.umask(umask)
-    stored = Path(file.path)
-    assert stored.read_text() == MARK
-    assert stored.read_text() == MARK, "as often as somebody likes"
-    assert stat.S_IMODE(stored.stat().st_mode) == 0o600
-    assert bool(list(tmp_path.iterdir())) == (storage == "in a folder")
-    with stored.open() as reader:
-        file.delete()
-        file.delete()
-        assert not reader.read(), "not for those who have it open, either"
-    assert not list(tmp_path.iterdir())
+    assert (tmp_path / "settings").read_text() == MARK
+    assert stat.S_IMODE((tmp_path / "settings").stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        write_privately(tmp_path / "settings", MARK)
 
 
-def test_a_jvm_that_does_not_start_leaves_nothing_and_its_last_words_show_no_secret(
-    script, storage, tmp_path
-):
+def test_a_jvm_that_does_not_start_leaves_nothing_and_its_last_words_show_no_secret(script, tmp_path):
     script.write_text(f"""#!/bin/sh
 stat -L -c %a "$2" > {tmp_path}/mode
 echo "$@" > {tmp_path}/arguments
@@ -170,37 +149,6 @@ cat "$2"; exit 3
     assert MARK not in said
     assert MARK not in (tmp_path / "arguments").read_text()
     assert not list((tmp_path / "tmp").iterdir())
-
-
-def test_no_file_with_a_secret_stays_when_its_writer_is_killed(script, tmp_path):
-    script.write_text(f"""#!/bin/sh
-cat "$2" > /dev/null && touch {tmp_path}/started
-exec cat > /dev/null
-""")
-    program = f"""
-import sys
-from outbox_core.engines.spark import jvm
-from pyspark import SparkConf
-jvm._find_spark_home = lambda: {str(tmp_path)!r}
-jvm.Jvm(SparkConf().set("spark.my.secret", sys.stdin.readline()))
-"""
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        process.stdin.write(f"{MARK}\n")
-        process.stdin.flush()
-        wait_until((tmp_path / "started").exists)
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGKILL)
-    wait_until(lambda: all(map(gone, children)))
-    files = [file for file in (tmp_path / "tmp").rglob("*") if file.is_file()]
-    assert not any(MARK.encode() in file.read_bytes() for file in files)
-
-
-def wait_until(true: Any) -> None:
-    give_up = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 def test_java_reads_back_what_the_files_say():
@@ -224,17 +172,14 @@ def defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The place of Spark's own defaults."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr("outbox_core.engines.spark.java._new_enough", lambda home: home)
+    monkeypatch.setattr("outbox_spark.java._new_enough", lambda home: home)
     return tmp_path / "spark-defaults.conf"
 
 
 def found(master: str | None, **settings: str) -> dict[str, Level]:
     """Returns what `outbox check` finds about Spark's security."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    engine: dict[str, Any] = {"driver": "spark", "settings": given}
-    if master is not None:
-        engine["master"] = master
-    findings = _check_engine(configure({"harvest": {"engine": engine}}).harvest)
+    findings = check(SparkOptions(master=master, settings=given), groups=1)
     assert all(each.cure for each in findings if each.level is not Level.OK)
     return {each.subject: each.level for each in findings if each.subject.startswith(("spark.", "Spark sec"))}
 

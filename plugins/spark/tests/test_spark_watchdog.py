@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from threading import Event
 from typing import Any
 
 import pytest
-from outbox_core.config import configure
-from outbox_core.engines.spark import engine as engines
-from outbox_core.engines.spark import host as hosts
-from outbox_core.engines.spark import watchdog
-from outbox_core.engines.spark.engine import SparkEngine
-from outbox_core.engines.spark.host import Running, SparkHost
-from outbox_core.engines.spark.watchdog import MAX_LOOKS, Answer, Judge, Watchdog
-from outbox_core.leadership.requests import EngineLost
-from outbox_sdk import OutboxError
+from outbox_sdk import EngineLost, Needs, OutboxError
+from outbox_spark import engine as engines
+from outbox_spark import watchdog, workers
+from outbox_spark.engine import SparkEngine
+from outbox_spark.options import SparkOptions
+from outbox_spark.watchdog import MAX_LOOKS, Answer, Judge, Watchdog
 from py4j.protocol import Py4JError
+from pyspark import SparkConf
 
 GOOD = Answer(stopped=False, slots=2)
 NO_SLOTS = Answer(stopped=False, slots=0)
@@ -89,11 +88,14 @@ class Application:
         self.alive, self.defect = True, ""
         self.works = works
         self.killed, self.cancelled = Event(), Event()
-        self.session = self.sparkContext = self
+        self.master, self.context = "local[3]", self
 
     def run(self, *_: object) -> None:
         assert self.killed.wait(60)
         raise Py4JError
+
+    def getConf(self) -> SparkConf:  # noqa: N802 - PySpark's name
+        return SparkConf(loadDefaults=False)
 
     def works_for(self, _: str) -> bool:
         return self.works
@@ -116,60 +118,51 @@ class Application:
         self.killed.set()
 
 
-class Server:
-    """A control channel that nobody uses."""
+NEEDS = Needs("shop", 2)
 
-    address = ("127.0.0.1", 1, b"")
 
-    def close(self) -> None:
-        """Does nothing."""
+def task() -> Iterator[Mapping[int, int]]:
+    """Nobody runs it."""
+    yield {}
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A host whose applications all hang."""
-    monkeypatch.setattr(engines, "WARM_SECONDS", 0.1)
-    settings = configure({"harvest": {"dataSource": "host=db dbname=shop"}}).harvest
-    made: Any = SparkHost("shop", settings.engine, groups=2)
+def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An engine whose applications all hang."""
+    monkeypatch.setattr(workers, "WARM_SECONDS", 0.1)
+    made: Any = SparkEngine(SparkOptions())
     made.started = []
 
-    def start() -> Any:
+    def start(_: Needs) -> Any:
         made.started.append(Application(works=not made.started))
-        made._running = Running(made.started[-1], Server())  # type: ignore[arg-type]
-        return made._running
+        return made.started[-1]
 
     made._start = start
     return made
 
 
-def engine_on(host: SparkHost, table: str) -> SparkEngine:
-    settings = configure({"harvest": {"dataSource": "host=db dbname=shop", "outboxTable": table}})
-    return SparkEngine(settings.harvest, host)
-
-
-def test_workers_that_do_not_get_ready_end_the_application_for_all_and_the_next_gets_another(host):
-    ready, waiting = engine_on(host, "ready"), engine_on(host, "waiting")
-    ready._application = host.open("ready").application
+def test_workers_that_do_not_get_ready_end_the_application_for_all_and_the_next_gets_another(engine):
+    ready, waiting = engine.open("ready", 1, NEEDS), engine.open("waiting", 1, NEEDS)
     ready.check()
     with pytest.raises(OutboxError, match="no worker is ready in time"):
-        waiting.warm()
+        waiting.warm(task)
     with pytest.raises(EngineLost, match="workers do not get ready"):
         ready.check()
     waiting.close()
-    assert len(host.started) == 1
-    assert host.open("waiting").application is host.started[1]
-    assert host.open("ready").application is host.started[1]
+    assert len(engine.started) == 1
+    engine.open("waiting", 1, NEEDS).check()
+    engine.open("ready", 1, NEEDS).check()
+    assert len(engine.started) == 2
 
 
-def test_waiting_for_a_slot_ends_in_time_and_no_other_outbox_hears_of_it(host):
-    ready, waiting = engine_on(host, "ready"), engine_on(host, "waiting")
-    ready._application = host.open("ready").application
-    host.started[0].works = False
+def test_waiting_for_a_slot_ends_in_time_and_no_other_outbox_hears_of_it(engine):
+    ready, waiting = engine.open("ready", 1, NEEDS), engine.open("waiting", 1, NEEDS)
+    engine.started[0].works = False
     with pytest.raises(OutboxError, match="no worker is ready in time"):
-        waiting.warm()
-    assert host.started[0].cancelled.wait(60)
+        waiting.warm(task)
+    assert engine.started[0].cancelled.wait(60)
     ready.check()
-    host.started[0].give_up("the end of the test")
+    engine.started[0].give_up("the end of the test")
 
 
 def test_a_start_is_told_before_it_begins(monkeypatch, caplog):
@@ -180,9 +173,8 @@ def test_a_start_is_told_before_it_begins(monkeypatch, caplog):
         told.append(caplog.text)
         raise OutboxError("no Java")
 
-    monkeypatch.setattr(hosts, "Application", start)
-    settings = configure({"harvest": {"dataSource": "host=db dbname=shop"}}).harvest
+    monkeypatch.setattr(engines, "Application", start)
     with pytest.raises(OutboxError, match="no Java"):
-        SparkHost("shop", settings.engine, groups=2).open("shop")
+        SparkEngine(SparkOptions()).open("shop", 2, NEEDS)
     assert "starting Spark on local[3] …" in told[0]
     assert "has started" not in caplog.text
