@@ -124,7 +124,7 @@ $(READY): $(MEMBERS) uv.lock | uv
 	@[ -z "$$PYTHONDONTWRITEBYTECODE" ] || nice .venv/bin/python -m compileall -q -j 0 -x '/(tests?|testing)/' \
 		.venv/lib $(wildcard */outbox_* plugins/*/outbox_*) >/dev/null 2>&1 || true
 	@# Spark's JVM then starts with half of the work (ADR 25); where it cannot be made, it starts as well.
-	@$(RUN) python -m outbox_core.engines.spark.training >/dev/null 2>&1 || true
+	@$(RUN) python -m outbox_spark.training >/dev/null 2>&1 || true
 	@touch $@
 
 uv:

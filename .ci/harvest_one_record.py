@@ -1,4 +1,4 @@
-"""Harvests one record, written with plain SQL, with an installed ``outbox`` and all defaults."""
+"""Harvests one record, written with plain SQL, with an installed ``outbox`` and all defaults but the engine."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ INSERT = """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value
             kafka_header_values) VALUES (now(), 'orders', 'k', 'hello', '{h}', '{v}')"""
 
 
-def main(outbox: str) -> None:
+def main(outbox: str, engine: str = "spark") -> None:
     with PostgresServer() as postgres, KafkaBroker() as kafka, tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "outbox.yaml"
         servers = {"bootstrap.servers": kafka.bootstrap}
-        settings.write_text(json.dumps({"harvest": {"dataSource": postgres.dsn, "baseKafkaConfig": servers}}))
+        harvest = {"dataSource": postgres.dsn, "baseKafkaConfig": servers, "engine": engine}
+        settings.write_text(json.dumps({"harvest": harvest}))
         subprocess.run([outbox, "init", "-f", str(settings), "--topic", "orders"], check=True, timeout=120)
         with psycopg.connect(postgres.dsn) as connection:
             connection.execute(INSERT)

@@ -107,7 +107,7 @@ def test_the_annotated_file_says_what_it_seems_to() -> None:
     assert "a secret" in harvest.dialect.options.data_source
     assert harvest.elector.options.session_timeout == 10
     assert harvest.publisher.options.kafka["partitioner"] == "murmur2_random"
-    assert harvest.engine.settings == {"spark.driver.memory": "512m"}
+    assert harvest.engine.options.settings == {"spark.driver.memory": "512m"}
     assert {finding.level for finding in check_settings(harvest)} == {Level.OK}
     for choice in (harvest.dialect, harvest.elector, harvest.affinity, harvest.publisher):
         choice.create()
@@ -121,7 +121,7 @@ def test_what_is_commented_out_in_it_can_be_used(tmp_path: Path) -> None:
     path = tmp_path / "outbox.yaml"
     path.write_text(text)
     harvest = load(path, variables={"DB_PASSWORD": "", "KAFKA_PASSWORD": "a secret"}).harvest
-    assert harvest.engine.master == "spark://host:7077"
+    assert harvest.engine.options.master == "spark://host:7077"
     assert harvest.publisher.options.kafka["sasl.password"] == "a secret"
     # The values in the file are the defaults, as the file says.
     defaults = Limits()

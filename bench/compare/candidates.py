@@ -174,7 +174,7 @@ class Product(Candidate):
 @cache
 def _make_class_data() -> None:
     """Makes the archive that a harvester otherwise makes in the background, after its first start."""
-    command = [sys.executable, "-m", "outbox_core.engines.spark.training"]
+    command = [sys.executable, "-m", "outbox_spark.training"]
     subprocess.run(command, check=False, capture_output=True)
 
 

@@ -92,7 +92,6 @@ def test_version(capsys: pytest.CaptureFixture[str]):
     [
         (["rnu"], "No such command 'rnu'"),
         (["run", "--fil", "x"], "No such option"),
-        (["run", "--engine", "sprak"], "'sprak' is not one of 'spark', 'inline'"),
         (["status", "--interval", "5"], "expected a duration such as 500ms, 5s or 1m30s"),
         (["status", "--interval", "0"], "expected at least 1ms"),
         (["status", "--interval", "1ns"], "expected at least 1ms"),

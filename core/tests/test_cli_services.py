@@ -12,9 +12,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from outbox_core.builtin import InlineWorkers
 from outbox_core.cli import main, pump
 from outbox_core.config import parse as configured
-from outbox_core.engines.inline import InlineEngine
 from outbox_core.harvest import Harvest
 
 from .cli_runner import (
@@ -80,15 +80,18 @@ def test_the_ddl_of_a_dry_run_can_be_run_as_it_is(file: Path, postgres_dsn: str)
     assert json.loads(told(file, "init", "--json"))["tables_created"] == []
 
 
-class SlowEngine(InlineEngine):
+class SlowEngine:
     """Takes until it is released to get ready, as Spark does."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.released = threading.Event()
 
-    def warm(self) -> None:
+    def open(self, _: object) -> tuple[InlineWorkers, None]:
         assert self.released.wait(60)
+        return InlineWorkers(), None
+
+    def close(self, *_: object) -> None:
+        """Does nothing."""
 
 
 def test_status_shows_who_starts_its_engine(file: Path):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from outbox_core.config import EngineSettings, Failures, Limits, LoggingSettings, parse
+from outbox_core.config import Failures, Limits, LoggingSettings, parse
 from outbox_core.config.decode import Raw, camel, is_given
 from outbox_core.config.duration import format_duration
 from outbox_core.config.http import HttpSettings, ProxySettings
@@ -60,8 +60,6 @@ def kind_of(hint: Any) -> str:
         return " or ".join([", ".join(quoted[:-1]), quoted[-1]])
     if container := {Mapping: "mapping", tuple: "list"}.get(get_origin(inner)):
         return container
-    if inner is EngineSettings:
-        return "name or section"
     return {
         str: "text",
         int: "number",
@@ -102,7 +100,6 @@ def everything() -> dict[str, tuple[str, str | None]]:
         **expected(HarvestKeys, "harvest"),
         **expected(Limits, "harvest.limits"),
         **expected(Failures, "harvest.failures"),
-        **expected(EngineSettings, "harvest.engine"),
         **expected(LoggingSettings, "logging"),
         **expected(HttpSettings, "http"),
         **expected(ProxySettings, "http.proxy"),

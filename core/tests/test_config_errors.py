@@ -27,7 +27,7 @@ harvest:
     queueTimeout: -5s
     minMetricInterval: 1s
   delivery: exactly-twice
-  engine: {driver: sprak, laneGroups: 1.5}
+  engine: {driver: spark, mastre: local, laneGroups: 1.5}
   affinity: [none]
   dialect: {driver: postgres, prepare: maybe, conectTimeout: 1s}
   zebra: 1
@@ -54,8 +54,8 @@ the configuration has 21 problems:
   f.yaml:16: harvest.limits.queueTimeout: expected a duration such as 500ms, 5s or 1m30s, found '-5s'
   f.yaml:17: harvest.limits.minMetricInterval: unknown key; did you mean 'minMetricsInterval'?
   f.yaml:18: harvest.delivery: expected 'at-least-once' or 'exactly-once', found 'exactly-twice'
-  f.yaml:19: harvest.engine.driver: expected 'spark' or 'inline', found 'sprak'
   f.yaml:19: harvest.engine.laneGroups: expected a whole number, found '1.5'
+  f.yaml:19: harvest.engine.mastre: unknown key; did you mean 'master'?
   f.yaml:20: harvest.affinity: expected the name of a driver, or a mapping with 'driver:' and its options
   f.yaml:21: harvest.dialect.conectTimeout: unknown key; did you mean 'connectTimeout'?
   f.yaml:21: harvest.dialect.prepare: expected true or false, found 'maybe'

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from outbox_core.builtin import NoOptions
 from outbox_core.config import Delivery, Limits, LogLevel, configure, load, locate, parse
 from outbox_sdk import ConfigError, Seam
 
@@ -28,9 +29,9 @@ def test_goharvests_file_is_read_as_it_is():
         send_concurrency=4,
         send_buffer=10,
     )
-    assert (harvest.delivery, harvest.engine.driver) == (Delivery.AT_LEAST_ONCE, "spark")
-    drivers = [harvest.dialect, harvest.elector, harvest.affinity, harvest.publisher]
-    assert [choice.driver for choice in drivers] == ["postgres", "neli-kafka", "none", "kafka"]
+    assert harvest.delivery is Delivery.AT_LEAST_ONCE
+    drivers = [harvest.dialect, harvest.elector, harvest.affinity, harvest.publisher, harvest.engine]
+    assert [choice.driver for choice in drivers] == ["postgres", "neli-kafka", "none", "kafka", "spark"]
     assert [choice.seam for choice in drivers] == list(Seam)
     assert harvest.dialect.options.data_source.startswith("host=localhost port=5432 user=postgres")
     assert harvest.publisher.options.kafka == {
@@ -118,23 +119,27 @@ harvest:
       spark.ui.enabled: on
       spark.executor.memory: 1g
 """
-    engine = parse(text, "outbox.yaml", {}).harvest.engine
+    engine = parse(text, "outbox.yaml", {}).harvest.engine.options
     assert (engine.master, engine.lane_groups) == ("spark://host:7077", 4)
     assert engine.settings == {"spark.ui.enabled": "true", "spark.executor.memory": "1g"}
 
 
-def test_overrides_win_over_the_file_and_keep_its_neighbours():
+def test_overrides_win_over_the_file_and_keep_its_neighbours_but_not_options_of_another_driver():
     text = "harvest: {engine: {driver: spark, master: 'local[2]'}}\nlogging: {level: info}"
     overrides = {"harvest.engine.driver": "inline", "logging.level": "error"}
     settings = parse(text, "outbox.yaml", {}, overrides)
-    assert (settings.harvest.engine.driver, settings.harvest.engine.master) == ("inline", "local[2]")
+    assert (settings.harvest.engine.driver, settings.harvest.engine.options) == ("inline", NoOptions())
+    same = parse(text, "outbox.yaml", {}, {"harvest.engine.driver": "spark"}).harvest.engine
+    assert (same.driver, same.options.master) == ("spark", "local[2]")
     assert settings.logging.level is LogLevel.ERROR
     assert parse("harvest: {engine: spark}", "", {}, overrides).harvest.engine.driver == "inline"
     assert parse("harvest:\n", "", {}, overrides).harvest.engine.driver == "inline"
 
 
 def test_an_override_that_is_wrong_names_the_command_line():
-    with pytest.raises(ConfigError, match=r"^command line: harvest\.engine\.driver: expected 'spark' or"):
+    with pytest.raises(
+        ConfigError, match=r"^command line: harvest\.engine\.driver: no installed plugin .* 'sprak'"
+    ):
         parse("harvest: {}", "outbox.yaml", {}, {"harvest.engine.driver": "sprak"})
 
 

@@ -9,15 +9,14 @@ from functools import partial
 from threading import Event, Lock, Thread
 
 import pytest
-from outbox_core.config.settings import EngineSettings, Failures, HarvestSettings, Limits
+from outbox_core.config.settings import Failures, HarvestSettings, Limits
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
 from outbox_core.leadership.protocol import Refusal, Report
-from outbox_core.leadership.requests import EngineLost
 from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.log_context import HarvesterFilter
 from outbox_core.metrics import LaneMetrics
-from outbox_sdk import AccessDenied, DriverError, Fence, LaneStatus, OutboxError, Seam
+from outbox_sdk import AccessDenied, DriverError, EngineLost, Fence, LaneStatus, OutboxError, Seam
 
 from .fakes import FakeDialect, FakePlugin, FakeTable, made
 
@@ -166,11 +165,11 @@ def world(monkeypatch, request):
         elector=made(Seam.ELECTOR, elector),
         affinity=made(Seam.AFFINITY, FakePlugin()),
         publisher=made(Seam.PUBLISHER, Broker()),
-        engine=EngineSettings(driver="inline"),
+        engine=made(Seam.ENGINE, FakePlugin()),
         limits=Limits(io_error_backoff=0.01, drain_interval=1.0),
         failures=Failures(stop_after=stop_after),
     )
-    monkeypatch.setattr("outbox_core.harvest._engine", lambda settings: engine)
+    monkeypatch.setattr("outbox_core.harvest.LaneRunner", lambda *_: engine)
     harvest = Harvest(settings)
     harvest.set_event_handler(events.append)
     harvest.start()

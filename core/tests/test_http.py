@@ -147,7 +147,7 @@ def test_a_defect_of_a_look_tells_nothing_of_it(
     database.error = ValueError("hunter2")
     assert "hunter2" not in site.get("/status").text
     assert site.get("/status").code == 503
-    assert "cannot be looked at" in caplog.text
+    assert "cannot be polled" in caplog.text
 
 
 def test_several_outboxes_are_one_list(database: Database):
