@@ -1,4 +1,4 @@
-"""Harvests one record, written with plain SQL, with an installed ``outbox`` and all defaults but the engine."""
+"""Harvests one record, written with plain SQL, with an installed ``outbox`` and defaults but for the engine."""
 
 from __future__ import annotations
 

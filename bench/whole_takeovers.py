@@ -16,7 +16,7 @@ from threading import Event, Thread
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from outbox_core.audit import Result
+from outbox_audit import Result
 
 from bench.electors import BenchElector
 from tests.harvesters import Fleet, Harvester, until

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # left out of its types
-from outbox_core.audit import SEQUENCE_HEADER
+from outbox_audit import SEQUENCE_HEADER
 from outbox_sdk import Record
 from outbox_servers.services import KafkaBroker
 

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     NewTopic,
     ResourceType,
 )
-from outbox_core.audit import SEQUENCE_HEADER, Audit, Result, read_topic
+from outbox_audit import SEQUENCE_HEADER, Audit, Result, read_topic
 from outbox_sdk import Record
 from outbox_servers.services import Kafka
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-from outbox_core.audit import Audit
+from outbox_audit import Audit
 from outbox_sdk import Dialect
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AdminClient,
     OffsetSpec,
 )
-from outbox_core.audit import SEQUENCE_HEADER
+from outbox_audit import SEQUENCE_HEADER
 
 READ_SECONDS = 60.0
 """Seconds to read everything; an abandoned transaction stays open until its timeout."""

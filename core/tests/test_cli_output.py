@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from outbox_core.audit import Ledger
+from outbox_audit import Ledger
 from outbox_core.cli.exits import ExitCode
 from outbox_sdk import OutboxError
 

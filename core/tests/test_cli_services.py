@@ -12,8 +12,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from outbox_audit import pump
 from outbox_core.builtin import InlineWorkers
-from outbox_core.cli import main, pump
+from outbox_core.cli import main
 from outbox_core.config import parse as configured
 from outbox_core.harvest import Harvest
 

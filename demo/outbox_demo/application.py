@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 import psycopg
-from outbox_core.audit import SEQUENCE_HEADER, Ledger
+from outbox_audit import SEQUENCE_HEADER, Ledger
 from outbox_sdk import OutboxError, Record
 from outbox_sdk.stasher import Stasher
 

@@ -4,9 +4,10 @@ import signal
 import sys
 from threading import Event
 from types import FrameType
-from typing import Literal
+from typing import Annotated
 
 import typer
+from outbox_core.cli.command import Command
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.terminal import output, print_message
 
@@ -17,19 +18,20 @@ from outbox_demo.outcome import Outcome
 from outbox_demo.scenario import run_demo
 
 
-def demo(*, seconds: float, rate: float, keys: int, engine: Literal["spark", "inline"], keep: bool) -> None:
-    """Runs a demonstration on the terminal; the entry point of ``outbox demo``, whose options these are.
+def demo(
+    seconds: Annotated[float, typer.Option(min=5, help="How long the application writes.")] = 40,
+    rate: Annotated[float, typer.Option(min=1, help="Records per second, approximately.")] = 300,
+    keys: Annotated[int, typer.Option(min=1, help="How many different keys.")] = 200,
+    engine: Annotated[str, typer.Option(help="The engine of the harvesters: spark or inline.")] = "spark",
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave everything running after the audit, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Watch a demonstration: records flow, the leader is killed, an audit compares.
 
-    Args:
-        seconds: How long the application writes.
-        rate: Records that the application writes per second, approximately.
-        keys: The number of record keys.
-        engine: The engine of both harvesters.
-        keep: Whether servers and harvesters keep running after the audit, until Ctrl-C.
-
-    Raises:
-        typer.Exit: The demonstration was interrupted, or anything was lost, foreign or out of order.
-        OutboxError: A server, a harvester, the application or the consumer failed.
+    Starts a PostgreSQL, a Kafka broker, two harvesters and an application that writes orders, kills the
+    leading harvester, and compares what was committed with what arrived. Fetches Kafka's jars once.
+    Exits with 1 if anything was lost, foreign or out of order.
     """
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -76,3 +78,13 @@ def _serve(environment: Environment) -> None:
 def _terminate(number: int, _: FrameType | None) -> None:
     """Ends the program in order, so that everything is torn down."""
     sys.exit(128 + number)
+
+
+COMMAND = Command(
+    demo,
+    (
+        "outbox demo",
+        "outbox demo --seconds 120 --rate 1000",
+        "outbox demo --keep   # leave everything running after the audit",
+    ),
+)

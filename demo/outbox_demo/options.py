@@ -1,7 +1,6 @@
 """The options of a demonstration, and the names that all its parts use."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 TABLE = "outbox"
 TOPIC = "orders"
@@ -27,7 +26,7 @@ class DemoOptions:
     seconds: float = 40.0
     rate: float = 300.0
     keys: int = 200
-    engine: Literal["spark", "inline"] = "spark"
+    engine: str = "spark"
     keep: bool = False
 
     @property

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from outbox_core.audit import Result
+from outbox_audit import Result
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from time import monotonic
 from typing import TypeVar
 
-from outbox_core.audit import Audit, Ledger, Result, read_ledger, read_topic
+from outbox_audit import Audit, Ledger, Result, read_ledger, read_topic
 from outbox_sdk import OutboxError
 
 from outbox_demo.application import Application

@@ -7,7 +7,7 @@ from string import Template
 
 import psycopg
 import yaml
-from outbox_core.audit import SEQUENCE_HEADER, read_topic
+from outbox_audit import SEQUENCE_HEADER, read_topic
 from outbox_core.config import load
 from outbox_sdk import OutboxError, Record, Stasher
 from outbox_servers.services import KafkaBroker, PostgresServer

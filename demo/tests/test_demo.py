@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from outbox_core.audit import Ledger, Result, read_ledger
+from outbox_audit import Ledger, Result, read_ledger
 from outbox_core.cli import main
 from outbox_core.config import configure, load
 from outbox_demo import command
@@ -217,8 +217,8 @@ def test_a_bad_result_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
     ("missing", "message"),
     [
         (
-            "from outbox_core.cli import demo; demo.entry_points = lambda **_: ()",
-            "outbox-demo, is not installed",
+            "from outbox_core.cli import app; app.entry_points = lambda **_: ()",
+            "the command 'demo' is not installed",
         ),
         ("sys.modules['outbox_servers'] = None", "needs outbox_servers.services, which is missing"),
     ],
@@ -228,7 +228,7 @@ def test_without_the_extra_the_command_to_install_it_is_told(missing: str, messa
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 78
     assert message in done.stderr
-    assert "pip install ./servers ./plugins/postgres ./demo" in done.stderr
+    assert "pip install ./servers ./audit ./plugins/postgres ./demo" in done.stderr
 
 
 def test_a_harvester_that_ends_by_itself_shows_its_log(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outbox_core.audit import Audit, Isolation, read_topic
+from outbox_audit import Audit, Isolation, read_topic
 from outbox_sdk import OutboxError
 
 from .fault import EXACTLY_ONCE

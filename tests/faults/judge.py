@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 
-from outbox_core.audit import Audit, Result
+from outbox_audit import Audit, Result
 
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import AT_LEAST_ONCE, EXACTLY_ONCE, Fault, Strike

@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
-from outbox_sdk.errors import OutboxError
+from outbox_sdk.errors import ConfigError, OutboxError
 
 from outbox_core.cli.command import Command, Group, PlainGroup, help_text
 from outbox_core.cli.exits import MEANINGS, ExitCode, exit_code
@@ -56,14 +57,35 @@ COMMANDS: dict[str, str] = {
 }
 """Name of a command or group → the first sentence of its help, in the order in which a new user needs them.
 
-Each has a module of the same name, which is imported when the command is called: a harvester starts sooner
-without what other commands need.
+Each has a module of the same name, or is one of :data:`PROVIDED`. It is imported when the command is
+called: a harvester starts sooner without what other commands need.
 """
+
+PROVIDED = {"demo": "./servers ./audit ./plugins/postgres ./demo", "pump": "./audit", "audit": "./audit"}
+"""Commands that other distributions provide, by entry points → what installs them in a clone of outbox."""
+
+GROUP = "outbox.commands"
+"""The group of these entry points."""
 
 
 def load_command(name: str) -> Command | Group:
-    """Imports the module of a command or group of ``COMMANDS``, and returns it."""
-    command: Command | Group = import_module(f"outbox_core.cli.{name.replace('-', '_')}").COMMAND
+    """Imports a command or group of ``COMMANDS``, and returns it.
+
+    Raises:
+        ConfigError: Its distribution is not installed, or something that it needs is not.
+    """
+    command: Command | Group
+    if name not in PROVIDED:
+        command = import_module(f"outbox_core.cli.{name.replace('-', '_')}").COMMAND
+        return command
+    cure = f"run in a clone of outbox: pip install {PROVIDED[name]}"
+    installed = entry_points(group=GROUP, name=name)
+    if not installed:
+        raise ConfigError(f"the command '{name}' is not installed; {cure}")
+    try:
+        command = next(iter(installed)).load()
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"the command '{name}' needs {error.name}, which is missing; {cure}") from error
     return command
 
 

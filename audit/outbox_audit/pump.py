@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from outbox_sdk import DriverError, Record, Stasher
-
-from outbox_core.audit import SEQUENCE_HEADER, Ledger, read_entries
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox
@@ -19,6 +16,9 @@ from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration, parse_duration
+from outbox_sdk import DriverError, Record, Stasher
+
+from outbox_audit import SEQUENCE_HEADER, Ledger, read_entries
 
 
 def pump(  # noqa: PLR0917 - typer makes each parameter an option

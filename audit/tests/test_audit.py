@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from outbox_core.audit import Audit, Defect, Result
+from outbox_audit import Audit, Defect, Result
 
 Record = tuple[str, int]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from outbox_core.audit import Comparison, Entry, Isolation, Ledger, Result, compare, read_entries
+from outbox_audit import Comparison, Entry, Isolation, Ledger, Result, compare, read_entries
 from outbox_sdk import OutboxError
 
 Message = tuple[str, str, int]

@@ -7,10 +7,10 @@ from typing import Any
 
 from outbox_sdk import OutboxError
 
-from outbox_core.audit.audit import Audit
-from outbox_core.audit.ledger import read_entries
-from outbox_core.audit.result import Result
-from outbox_core.audit.topic import SEQUENCE_HEADER, Isolation, read_topic
+from outbox_audit.audit import Audit
+from outbox_audit.ledger import read_entries
+from outbox_audit.result import Result
+from outbox_audit.topic import SEQUENCE_HEADER, Isolation, read_topic
 
 Progress = Callable[[int], object]
 """Receives how many more lines or messages have been read."""

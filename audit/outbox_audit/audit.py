@@ -4,8 +4,8 @@ from collections import Counter
 from heapq import nsmallest
 from itertools import islice
 
-from outbox_core.audit.ranges import RangeSet
-from outbox_core.audit.result import Defect, RecordName, Result
+from outbox_audit.ranges import RangeSet
+from outbox_audit.result import Defect, RecordName, Result
 
 EXAMPLES = 5
 """How many records of each defect the result lists."""

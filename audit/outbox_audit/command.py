@@ -5,13 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from outbox_sdk.errors import ConfigError
-from outbox_sdk.file_text import present_text
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
-from outbox_core.audit import SEQUENCE_HEADER, Comparison, Defect, Isolation, Result, compare
 from outbox_core.cli.command import Command
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, JsonOption
@@ -20,6 +13,13 @@ from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.config import HarvestSettings
 from outbox_core.printable import printable
+from outbox_sdk.errors import ConfigError
+from outbox_sdk.file_text import present_text
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from outbox_audit import SEQUENCE_HEADER, Comparison, Defect, Isolation, Result, compare
 
 
 def audit(  # noqa: PLR0917 - typer makes each parameter an option

@@ -11,7 +11,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AdminClient,
     NewTopic,
 )
-from outbox_core.audit import Audit, Isolation, Ledger, read_ledger, read_topic
+from outbox_audit import Audit, Isolation, Ledger, read_ledger, read_topic
 from outbox_sdk import DriverError, OutboxError
 
 
@@ -139,7 +139,7 @@ def test_a_transaction_that_is_open_is_waited_for(
     assert next(messages) == ("k", 0)
     with monkeypatch.context() as patch:
         seconds = count(0, 10)  # between two looks at the clock
-        patch.setattr("outbox_core.audit.topic.monotonic", lambda: monotonic() + next(seconds))
+        patch.setattr("outbox_audit.topic.monotonic", lambda: monotonic() + next(seconds))
         with pytest.raises(DriverError, match="is a transaction still open"):
             next(messages)
     messages = read_topic(kafka, topic)
@@ -155,7 +155,7 @@ def test_an_absent_topic_is_an_error(kafka_bootstrap: str, topic: str) -> None:
 
 
 def test_an_absent_broker_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox_core.audit.topic._TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr("outbox_audit.topic._TIMEOUT_SECONDS", 1.0)
     kafka = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
     with pytest.raises(DriverError, match="cannot read topic 'orders'") as caught:
         list(read_topic(kafka, "orders"))
