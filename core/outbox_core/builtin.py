@@ -106,8 +106,7 @@ class InlineWorkers:
     def run(self, task: Task, description: str) -> None:
         """Runs a task on the caller's thread."""
         del description
-        for _ in task():
-            pass
+        task()
 
     def check(self, seconds: float = 0.0) -> None:
         """Does nothing: threads can always be started."""

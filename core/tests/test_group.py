@@ -46,8 +46,7 @@ def run(dialect, stop_after, patience=60.0):
         failures=Failures(stop_after=stop_after),
     )
     leader = Leader(patience)
-    for _ in LaneThreads(plan, 0, [0], leader).run():
-        pass
+    LaneThreads(plan, 0, [0], leader).run()
     return leader.refusals
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -18,22 +18,12 @@ class WorkerLost(OutboxError):  # noqa: N818 - as LeadershipLost
     """The process of a task has ended, so the task may be run again; the message says why in one line."""
 
 
-class Task(Protocol):
-    """What an engine runs in another process: one lane group. It is picklable."""
+Task = Callable[[], None]
+"""What an engine runs in another process: one lane group. It is picklable.
 
-    def __call__(self) -> Iterator[Mapping[int, int]]:
-        """Runs until the harvester ends it, or cannot be reached any more.
-
-        Logs nothing for whoever runs it, as the harvester logs what lanes have to say.
-
-        Yields:
-            After each report with deliveries, ten times a second at most: lane number → records purged since
-            the report before.
-
-        Raises:
-            Exception: A lane has a defect, or the harvester cannot be reached for the first report.
-        """
-        ...
+It runs until the harvester ends it, or cannot be reached any more. It raises what shows a defect of a lane, or
+that the harvester cannot be reached at first. The harvester logs what lanes have to say.
+"""
 
 
 class Address(NamedTuple):

@@ -10,7 +10,6 @@ from outbox_core.lanes.group import (
     Exchange,
     GroupRequest,
     JoinLanes,
-    Receipts,
     RunLane,
     StartLanes,
 )
@@ -115,8 +114,6 @@ class Group:
                 self.host.after(seconds, lambda: reply(self._lanes_left > 0))
             case JoinLanes():
                 self._join(reply)
-            case Receipts():
-                reply(None)
 
     def _join(self, reply: Reply) -> None:
         if self._lanes_left:

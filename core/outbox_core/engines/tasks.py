@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -39,13 +39,13 @@ class GroupTask:
     lanes: Sequence[int]
     leader: tuple[Address, str] = field(repr=False)
 
-    def __call__(self) -> Iterator[Mapping[int, int]]:
+    def __call__(self) -> None:
         """Runs the group."""
         address, outbox = self.leader
         dedicate_process()
         with ControlClient(address) as channel, Messages() as messages:
             forwarding = ForwardingChannel(channel, messages, outbox)
-            yield from LaneThreads(self.plan, self.group, self.lanes, forwarding).run()
+            LaneThreads(self.plan, self.group, self.lanes, forwarding).run()
         provider.flush(FLUSH_SECONDS)  # an engine may end its processes without a word
 
 
@@ -63,13 +63,12 @@ class WarmingTask:
     choices: Sequence[Choice[object]]
     address: Address = field(repr=False)
 
-    def __call__(self) -> Iterator[Mapping[int, int]]:
+    def __call__(self) -> None:
         """Loads it."""
         with ControlClient(self.address) as channel:
             channel.connect()
         for choice in self.choices:
             choice.create()
-        return iter(())
 
 
 class Messages(logging.Handler):

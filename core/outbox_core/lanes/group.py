@@ -8,7 +8,7 @@ drives them in virtual time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
@@ -74,16 +74,9 @@ class JoinLanes:
     """Waits until all lanes have ended. No reply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Receipts:
-    """Hands the caller the records purged by each busy lane since the last receipts. No reply."""
-
-    purged: Mapping[int, int]
-
-
 LaneSteps = Generator[RunLane | Sleep, Any, None]
 """The steps of a lane's thread."""
-GroupRequest = Exchange | StartLanes | AwaitLanes | JoinLanes | Receipts
+GroupRequest = Exchange | StartLanes | AwaitLanes | JoinLanes
 GroupSteps = Generator[GroupRequest, Any, None]
 """The steps of a group's thread."""
 
@@ -148,17 +141,12 @@ class LaneGroup:
             OSError: The leader cannot be reached for the first report.
             EOFError: The leader closed the connection at the first report.
         """
-        purged = dict.fromkeys(self.numbers, 0)
         sent_at = self._clock()
-        self.control.follow((yield Exchange(self._report(self._readings()))), sent_at)
+        self.control.follow((yield Exchange(self._report())), sent_at)
         self._started = True
         yield StartLanes()
         while (yield AwaitLanes(REPORT_SECONDS)):
-            metrics_by_lane = yield from self._exchange()
-            new = {lane: metrics_by_lane[lane].purged - purged[lane] for lane in metrics_by_lane}
-            purged = {lane: metrics_by_lane[lane].purged for lane in metrics_by_lane}
-            if any(new.values()):
-                yield Receipts({lane: records for lane, records in new.items() if records})
+            yield from self._exchange()
 
     def finish(self) -> GroupSteps:
         """Ends the lanes that still run, and reports for the last time."""
@@ -169,12 +157,11 @@ class LaneGroup:
         self._measurements_due = 0.0
         yield from self._exchange()
 
-    def _exchange(self) -> Generator[GroupRequest, Any, dict[int, LaneMetrics]]:
+    def _exchange(self) -> GroupSteps:
         """Reports, and follows the orders; without any, the group ends ``ORPHAN_SECONDS`` after its lease."""
-        control, metrics_by_lane = self.control, self._readings()
-        report, sent_at = self._report(metrics_by_lane), self._clock()
+        control, sent_at = self.control, self._clock()
         try:
-            orders: Orders = yield Exchange(report)
+            orders: Orders = yield Exchange(self._report())
         except (OSError, EOFError) as error:
             if not control.stopped:
                 log.debug("group %d cannot reach its leader: %s", self._group, error)
@@ -182,10 +169,9 @@ class LaneGroup:
                 control.stopped = True
         else:
             control.follow(orders, sent_at)
-        return metrics_by_lane
 
-    def _report(self, metrics_by_lane: dict[int, LaneMetrics]) -> Report:
-        events = self._take_events()
+    def _report(self) -> Report:
+        metrics_by_lane, events = self._readings(), self._take_events()
         return Report(
             self._token,
             self._group,

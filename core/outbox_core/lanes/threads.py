@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from threading import Event as Flag
 from time import sleep
 from typing import Any, assert_never
@@ -15,10 +15,8 @@ from outbox_sdk.context_thread import ContextThread
 from outbox_core.lanes.group import (
     AwaitLanes,
     Exchange,
-    GroupSteps,
     JoinLanes,
     LaneGroup,
-    Receipts,
     RunLane,
     StartLanes,
 )
@@ -70,40 +68,19 @@ class LaneThreads:
             ContextThread(target=self._supervise, args=(number,), name=f"lane-{number}") for number in lanes
         ]
 
-    def run(self) -> Iterator[Mapping[int, int]]:
-        """Runs the lanes until the leader ends them, the lease is long over, or the caller closes this.
-
-        Yields:
-            After each report with deliveries: lane number → records purged since the report before.
+    def run(self) -> None:
+        """Runs the lanes until the leader ends them, or the lease is long over.
 
         Raises:
             OSError: The leader cannot be reached for the first report.
             Exception: A lane has a defect.
         """
         try:
-            yield from self._drive(self._group.run())
+            run_steps(self._group.run(), self._execute)
         finally:
-            for _ in self._drive(self._group.finish()):
-                pass
+            run_steps(self._group.finish(), self._execute)
         if self._group.crash is not None:
             raise self._group.crash
-
-    def _drive(self, steps: GroupSteps) -> Iterator[Mapping[int, int]]:
-        try:
-            request = next(steps)
-            while True:
-                reply = None
-                try:
-                    if isinstance(request, Receipts):
-                        yield request.purged
-                    else:
-                        reply = self._execute(request)
-                except Exception as error:  # noqa: BLE001 - the generator decides, and raises it again
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(reply)
-        except StopIteration:
-            return
 
     def _execute(self, request: Exchange | StartLanes | AwaitLanes | JoinLanes) -> Any:
         match request:

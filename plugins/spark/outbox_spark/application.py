@@ -8,7 +8,7 @@ import pwd
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Timer
@@ -154,7 +154,8 @@ class Application:
             raise ConnectionError(self.trouble)
         # By thread: PySpark gives each of ours one of its own in the JVM.
         self.context.setJobGroup(key, description)
-        self.context.parallelize(range(tasks), tasks).foreachPartition(_to_its_end(task))
+        # Records do not pass through Spark: lanes find them in the outbox.
+        self.context.parallelize(range(tasks), tasks).foreachPartition(lambda _: task())
 
     def works_for(self, key: str) -> bool:
         """Tells whether tasks of a job run, and not only wait for slots; may hang.
@@ -186,16 +187,6 @@ class Application:
         with suppress(Py4JError, OSError, RuntimeWarning):  # of a JVM that is dead already
             self.context.stop()
             self._jvm.gateway.shutdown()
-
-
-def _to_its_end(task: Task) -> Callable[[Iterable[int]], None]:
-    """Makes the function of a partition. Records do not pass through Spark: lanes find them in the outbox."""
-
-    def run(_: Iterable[int]) -> None:
-        for _purged in task():
-            pass
-
-    return run
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:

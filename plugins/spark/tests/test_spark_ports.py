@@ -33,7 +33,6 @@ application = Application("victim", "local[2]", settings)
 def task(secret=secret, place=place):
     import time
     from pathlib import Path
-    yield from ()
     Path(place).touch()
     time.sleep(600)
 

@@ -29,11 +29,11 @@ PROGRAM = """
 import json, logging, sys
 from urllib.request import urlopen
 from outbox_spark.application import Application
-from outbox_spark.training import _deliver
+from outbox_spark.training import _nothing
 
 logging.basicConfig(level=logging.DEBUG)
 application = Application("secrets", "local[1]", json.loads(sys.stdin.readline()))
-application.run("job", 1, _deliver)
+application.run("job", 1, _nothing)
 context = application.context
 page = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/environment"
 found = {"page": urlopen(page).read().decode(), "defaults": context.getConf().get("spark.some.default")}
