@@ -21,8 +21,8 @@ class WorkerLost(OutboxError):  # noqa: N818 - as LeadershipLost
 Task = Callable[[], None]
 """What an engine runs in another process: one lane group. It is picklable.
 
-It runs until the harvester ends it, or cannot be reached any more. It raises what shows a defect of a lane, or
-that the harvester cannot be reached at first. The harvester logs what lanes have to say.
+It runs until the harvester ends it, or cannot be reached any more. It raises an error if a lane has a
+defect, or if it cannot reach the harvester at first. The harvester logs what lanes have to say.
 """
 
 
