@@ -32,6 +32,7 @@ SPARK_FILES = frozenset(
         "test_goharvest_file.py",
         "test_outages.py",
         "test_prometheus_sums.py",
+        "test_spark_conformance.py",
         "test_spark_lanes.py",
         "test_spark_outboxes.py",
         "test_spark_ports.py",
@@ -72,8 +73,6 @@ SPARK_SECONDS = 480
 
 MUCH_MEMORY = 8 << 30
 """Bytes that are free where files are kept in memory, if tests may use it."""
-
-os.environ["OUTBOX_CLASS_DATA"] = "off"  # the one JVM of a test is enough; some tests switch it on
 
 # Tests assert behaviour, not time: other tests run beside each example.
 hypothesis.settings.register_profile("outbox", deadline=None)

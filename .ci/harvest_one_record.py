@@ -1,4 +1,4 @@
-"""Harvests one record, written with plain SQL, with an installed ``outbox`` and defaults but for the engine."""
+"""Harvests one record, written with plain SQL, with an installed ``outbox``; all but the engine are defaults."""
 
 from __future__ import annotations
 

@@ -54,6 +54,7 @@ COMMANDS: dict[str, str] = {
     "a distribution whose tests say what to write next.",
     "new-elector": "Create an elector on another coordinator: "
     "a distribution that works, with a file as the coordinator.",
+    "new-engine": "Create an engine: a distribution that works, with processes of this machine.",
 }
 """Name of a command or group → the first sentence of its help, in the order in which a new user needs them.
 

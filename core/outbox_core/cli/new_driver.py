@@ -1,4 +1,4 @@
-"""What ``outbox new-dialect`` and ``outbox new-elector`` share: they create the distribution of a driver."""
+"""What ``outbox new-dialect``, ``new-elector`` and ``new-engine`` share: they create a distribution."""
 
 from pathlib import Path
 from typing import Annotated

@@ -20,6 +20,7 @@ reports (``--junit-xml``).
 from outbox_testkit.conformance.contender import ElectorUnderTest, ServiceUnderTest
 from outbox_testkit.conformance.dialect import DialectConformance
 from outbox_testkit.conformance.elector import ElectorConformance
+from outbox_testkit.conformance.engine import EngineConformance, EngineUnderTest
 from outbox_testkit.conformance.publisher import (
     PublisherConformance,
     PublisherUnderTest,
@@ -32,6 +33,8 @@ __all__ = [
     "DialectConformance",
     "ElectorConformance",
     "ElectorUnderTest",
+    "EngineConformance",
+    "EngineUnderTest",
     "OutboxUnderTest",
     "PublisherConformance",
     "PublisherUnderTest",
