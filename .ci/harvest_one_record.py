@@ -1,4 +1,4 @@
-"""Harvests one record, written with plain SQL, with an installed ``outbox``; all but the engine are defaults."""
+"""Harvests a record, written with plain SQL, with an installed ``outbox`` and all defaults but the engine."""
 
 from __future__ import annotations
 

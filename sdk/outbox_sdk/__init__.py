@@ -35,6 +35,7 @@ from outbox_sdk.publisher import (
     Found,
     Publisher,
     Sender,
+    TransactionalPublisher,
     TransactionalSender,
 )
 from outbox_sdk.record import Batch, Header, MarkedRecord, Record
@@ -116,6 +117,7 @@ __all__ = [
     "Takeover",
     "Task",
     "TransactionalLane",
+    "TransactionalPublisher",
     "TransactionalSender",
     "Unit",
     "Upkeep",

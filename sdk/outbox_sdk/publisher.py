@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from outbox_sdk.finding import Finding
 from outbox_sdk.record import MarkedRecord
@@ -187,17 +187,6 @@ class Publisher(Protocol):
         """
         ...
 
-    def open_transactional(self, lane: str) -> TransactionalSender:
-        """Connects one lane's transactional sender, and ends what an earlier one was about.
-
-        Args:
-            lane: As for :meth:`open`; two outboxes that share a broker have different names.
-
-        Raises:
-            DriverError: The broker cannot be reached (retryable), or does not do transactions.
-        """
-        ...
-
     def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
         """Creates those of ``topics`` that are missing, with ``partitions`` partitions each.
 
@@ -216,6 +205,22 @@ class Publisher(Protocol):
 
         Args:
             transactional: Whether transactional senders will be opened: what makes them impossible or unsafe
-                is an error then, and of no interest otherwise.
+                is an error then, and of no interest otherwise. A publisher that has none says so by an error.
+        """
+        ...
+
+
+@runtime_checkable
+class TransactionalPublisher(Protocol):
+    """What a publisher has in addition if it can deliver exactly once; others leave it out."""
+
+    def open_transactional(self, lane: str) -> TransactionalSender:
+        """Connects one lane's transactional sender, and ends what an earlier one was about.
+
+        Args:
+            lane: As for :meth:`open`; two outboxes that share a broker have different names.
+
+        Raises:
+            DriverError: The broker cannot be reached (retryable), or does not do transactions.
         """
         ...

@@ -54,6 +54,8 @@ COMMANDS: dict[str, str] = {
     "a distribution whose tests say what to write next.",
     "new-elector": "Create an elector on another coordinator: "
     "a distribution that works, with a file as the coordinator.",
+    "new-publisher": "Create a publisher to another broker: "
+    "a distribution that works, with files as the broker.",
     "new-engine": "Create an engine: a distribution that works, with processes of this machine.",
 }
 """Name of a command or group → the first sentence of its help, in the order in which a new user needs them.

@@ -1,4 +1,4 @@
-"""What ``outbox new-dialect``, ``new-elector`` and ``new-engine`` share: they create a distribution."""
+"""What the commands share that create the distribution of a driver."""
 
 from pathlib import Path
 from typing import Annotated

@@ -8,7 +8,14 @@ from contextlib import closing
 from contextvars import copy_context
 from typing import Any, NamedTuple, assert_never
 
-from outbox_sdk import Dialect, OutboxTable, Publisher, TransactionalSender
+from outbox_sdk import (
+    Dialect,
+    DriverError,
+    OutboxTable,
+    Publisher,
+    TransactionalPublisher,
+    TransactionalSender,
+)
 
 from outbox_core.config.settings import Choice, HarvestSettings
 from outbox_core.delivery.recovery import Doubt, Entered, Opened, Recovery, take_over
@@ -175,8 +182,7 @@ class Driver:
     def _execute_any(self, request: RecoveryRequest) -> Any:
         match request:
             case OpenSender(name):
-                sender = self._publisher.create().open_transactional(name)
-                self.senders[name] = sender
+                sender = self.senders[name] = self._open_transactional(name)
                 return sender.location
             case CloseSender(name):
                 self.senders.pop(name).close()
@@ -189,6 +195,16 @@ class Driver:
                     return [run.result() for run in runs]
             case _:
                 return self._execute(self._connected(), request)
+
+    def _open_transactional(self, lane: str) -> TransactionalSender:
+        publisher = self._publisher.create()
+        if not isinstance(publisher, TransactionalPublisher):
+            raise DriverError(
+                f"publisher '{self._publisher.driver}' has no transactions: exactly-once delivery, and the "
+                "first start after it, need one that has",
+                retryable=False,
+            )
+        return publisher.open_transactional(lane)
 
     def _execute(
         self,

@@ -31,6 +31,7 @@ class _Scaffold:
 _SCAFFOLDS = {
     Seam.DIALECT: _Scaffold("A dialect", "the database's driver", ("dialect", "idiom")),
     Seam.ELECTOR: _Scaffold("An elector", "the coordinator's client", ("lease", "options")),
+    Seam.PUBLISHER: _Scaffold("A publisher", "the broker's client", ("sender",)),
     Seam.ENGINE: _Scaffold("An engine", "what starts its processes", ("workers",)),
 }
 
@@ -61,7 +62,7 @@ def write(seam: Seam, name: str, folder: Path) -> list[Path]:
     """Writes the distribution of the driver ``name`` into ``folder``, which must not exist.
 
     Args:
-        seam: What the driver is to be: a dialect, an elector or an engine.
+        seam: What the driver is to be: a dialect, an elector, a publisher or an engine.
         name: Its name, to which there is no objection.
         folder: The folder.
 

@@ -17,11 +17,13 @@ the same database each time.
 reports (``--junit-xml``).
 """
 
+from outbox_testkit.conformance.affinity import AffinityConformance, AffinityUnderTest
 from outbox_testkit.conformance.contender import ElectorUnderTest, ServiceUnderTest
 from outbox_testkit.conformance.dialect import DialectConformance
 from outbox_testkit.conformance.elector import ElectorConformance
 from outbox_testkit.conformance.engine import EngineConformance, EngineUnderTest
 from outbox_testkit.conformance.publisher import (
+    Message,
     PublisherConformance,
     PublisherUnderTest,
     TransactionalConformance,
@@ -30,11 +32,14 @@ from outbox_testkit.conformance.recording import RecordingCandidate
 from outbox_testkit.conformance.under_test import OutboxUnderTest
 
 __all__ = [
+    "AffinityConformance",
+    "AffinityUnderTest",
     "DialectConformance",
     "ElectorConformance",
     "ElectorUnderTest",
     "EngineConformance",
     "EngineUnderTest",
+    "Message",
     "OutboxUnderTest",
     "PublisherConformance",
     "PublisherUnderTest",

@@ -32,6 +32,7 @@ from outbox_sdk import (
     Publisher,
     Seam,
     Sender,
+    TransactionalPublisher,
     TransactionalSender,
     find,
 )
@@ -88,6 +89,7 @@ class TopicUnderTest:
         return sender
 
     def open_transactional(self, lane: int = 0) -> TransactionalSender:
+        assert isinstance(self.publisher, TransactionalPublisher)
         sender = self.publisher.open_transactional(f"{self.topic}.{lane}")
         self._stack.callback(sender.close)
         return sender
