@@ -75,7 +75,7 @@ class AffinityConformance:
         assert isinstance(origin, Origin)
         assert origin.own in origin.known
         assert list(origin.known) == sorted({*origin.known})
-        assert 1 <= origin.known[0]
+        assert origin.known[0] >= 1
         assert origin.known[-1] <= MAX_CLUSTER
         assert {each.column for each in made.eligible()} == {origin.column}
         assert made.eligible()[0].value == origin.own
