@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from outbox_console.app import application
+from outbox_console.prometheus import Prometheus
+from outbox_console.server import HttpServer
 from outbox_core.config import Settings, parse
-from outbox_core.http.app import application
-from outbox_core.http.server import HttpServer
 from outbox_core.leadership.totals import Totals
 from outbox_core.monitoring.figures import Figures
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.monitoring.prometheus import Prometheus
 from outbox_core.monitoring.running import RunningOutbox
 from starlette.applications import Starlette
 

@@ -11,14 +11,14 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 import pytest
+from outbox_console.app import application
+from outbox_console.prometheus import Prometheus
+from outbox_console.server import HttpServer
 from outbox_core import operations
 from outbox_core.config import HarvestSettings, Settings, parse
 from outbox_core.history import History
-from outbox_core.http.app import application
-from outbox_core.http.server import HttpServer
 from outbox_core.monitoring.figures import Figures
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.monitoring.prometheus import Prometheus
 from outbox_core.monitoring.running import RunningOutbox
 from outbox_core.operations import Changed, Operator, Raised, TakeoverChanged, Verb
 from outbox_core.snapshot import Snapshot
@@ -165,8 +165,8 @@ class Operations:
 
 def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has a page after a change wait for a short while only until the database is looked at again."""
-    for name in ("monitoring.polls.SHARED_SECONDS", "http.page.live.POLL_SECONDS"):
-        monkeypatch.setattr(f"outbox_core.{name}", 0.1)
+    for name in ("outbox_core.monitoring.polls.SHARED_SECONDS", "outbox_console.page.live.POLL_SECONDS"):
+        monkeypatch.setattr(name, 0.1)
 
 
 @contextmanager

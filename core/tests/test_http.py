@@ -13,15 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from outbox_console import app as app_module
+from outbox_console import connections
+from outbox_console.app import application
+from outbox_console.prometheus import Prometheus
+from outbox_console.server import HttpServer
 from outbox_core.config import HarvestSettings, Settings, parse
-from outbox_core.http import app as app_module
-from outbox_core.http import connections
-from outbox_core.http.app import application
-from outbox_core.http.server import HttpServer
 from outbox_core.leadership.totals import Totals
 from outbox_core.monitoring.figures import Figures
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.monitoring.prometheus import Prometheus
 from outbox_core.monitoring.running import RunningOutbox
 from outbox_core.snapshot import Snapshot, as_data
 from outbox_sdk import Backlog, ConfigError, DriverError, OutboxError, Parked, Upkeep

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
+from outbox_console import work as work_module
+from outbox_console.openapi import VERBS, description
+from outbox_console.refusals import RefusedError
 from outbox_core import operations
 from outbox_core.config import Settings
-from outbox_core.http import work as work_module
-from outbox_core.http.openapi import VERBS, description
-from outbox_core.http.refusals import RefusedError
 from outbox_sdk import DeadLetterStatus
 from outbox_testkit.proxy import Proxy
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -207,7 +207,7 @@ async def test_a_machine_without_threads(monkeypatch: pytest.MonkeyPatch):
 
     work = work_module.Work()
     with monkeypatch.context() as patched:
-        patched.setattr("outbox_core.http.work.ContextThread.start", fail)
+        patched.setattr("outbox_console.work.ContextThread.start", fail)
         for _ in range(work_module.MOST_AT_ONCE + 1):
             with pytest.raises(RefusedError, match="nothing was done: this machine"):
                 await work.action(lambda: 1)

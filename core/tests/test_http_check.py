@@ -1,13 +1,12 @@
 """What `outbox check` says of the HTTP server."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from outbox_console.check import check_http
 from outbox_core.cli import check
-from outbox_core.cli.http_check import check_http
 from outbox_core.cli.monitored import monitored
 from outbox_core.config.http import HttpSettings
 from outbox_sdk import ConfigError
@@ -47,16 +46,15 @@ def test_a_port_that_is_not_free():
     assert levels(listen="192.0.2.1:1", viewerTokens=[VIEWER])["address"] is Level.ERROR
 
 
-def test_a_missing_library_is_told_as_the_start_tells_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    for module in ("app", "server"):
-        monkeypatch.delitem(sys.modules, f"outbox_core.http.{module}", raising=False)
+def test_a_missing_console_is_told_as_the_start_tells_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("outbox_core.cli.console_plugin.entry_points", lambda **_: ())
     settings = settings_of(listen="127.0.0.1:0")
-    [found] = [each for each in check_http(settings.http) if each.level is Level.ERROR]
+    [found] = check._check_http(settings.http)
     with pytest.raises(ConfigError) as error, monitored(settings, list, {}):
         pass
+    assert found.level is Level.ERROR
     assert f"{found.message}: {found.cure}" == str(error.value)
-    assert "core[http]" in found.cure
+    assert "pip install ./console" in found.cure
 
 
 def test_the_command_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,9 +4,9 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from outbox_console.access import Access, Role
+from outbox_console.proxies import role_of
 from outbox_core.config.http import HttpSettings, ProxySettings
-from outbox_core.http.access import Access, Role
-from outbox_core.http.proxies import role_of
 from starlette.requests import Request
 
 from .http_client import Answered, Site

@@ -5,13 +5,13 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from outbox_core.http import rate_limit as attempts_module
-from outbox_core.http import sessions as sessions_module
-from outbox_core.http import tokens as tokens_module
-from outbox_core.http.login import local
-from outbox_core.http.rate_limit import RateLimit
-from outbox_core.http.sessions import Sessions
-from outbox_core.http.tokens import digest
+from outbox_console import rate_limit as attempts_module
+from outbox_console import sessions as sessions_module
+from outbox_console import tokens as tokens_module
+from outbox_console.login import local
+from outbox_console.rate_limit import RateLimit
+from outbox_console.sessions import Sessions
+from outbox_console.tokens import digest
 
 from .http_client import Answered, Site
 from .http_server import ALICE, OPERATORS, ORIGIN, VIEWER, serving, settings_of

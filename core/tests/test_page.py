@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from outbox_console.page import dead_letters as page_letters
+from outbox_console.page import live
 from outbox_core.clusters import ClusterState, Role
 from outbox_core.config import Settings
 from outbox_core.health import Code
 from outbox_core.history import History
-from outbox_core.http.page import dead_letters as page_letters
-from outbox_core.http.page import live
 from outbox_sdk import DriverError, Parked
 from outbox_sdk.parking import DeadLetterStatus
 
@@ -176,7 +176,7 @@ def test_two_hundred_browsers_ask_the_database_as_often_as_one(
 
 
 def test_the_more_look_the_longer_they_are_told_to_wait(site: PageSite, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("outbox_core.http.page.page.monotonic", lambda: 100.0)
+    monkeypatch.setattr("outbox_console.page.page.monotonic", lambda: 100.0)
     pauses = [site.get("/outbox/live", **AS_VIEWER).headers["outbox-pause"] for _ in range(4)]
     assert pauses == ["2.00", "2.05", "2.10", "2.15"]
 

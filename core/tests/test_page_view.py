@@ -4,15 +4,15 @@ import re
 from datetime import timedelta
 
 import pytest
+from outbox_console.view.dead_letters import MOST_SHOWN, letter, noted, value
+from outbox_console.view.graphs import HEIGHT, WIDTH, Sample, graph
+from outbox_console.view.history import graphs, known_since, recent
+from outbox_console.view.outbox import overall, summary, worst_first
+from outbox_console.view.verbs import MOST, Confirmation
+from outbox_console.view.verdict import LastStatus, State, verdict
 from outbox_core.config import KeyNames
 from outbox_core.health import Code
 from outbox_core.history import HistoryEvent, HistoryEventCode, Point
-from outbox_core.http.view.dead_letters import MOST_SHOWN, letter, noted, value
-from outbox_core.http.view.graphs import HEIGHT, WIDTH, Sample, graph
-from outbox_core.http.view.history import graphs, known_since, recent
-from outbox_core.http.view.outbox import overall, summary, worst_first
-from outbox_core.http.view.verbs import MOST, Confirmation
-from outbox_core.http.view.verdict import LastStatus, State, verdict
 from outbox_core.operations import Verb
 from outbox_sdk import Parked
 

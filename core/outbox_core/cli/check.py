@@ -17,14 +17,16 @@ from rich.text import Text
 from outbox_core.cli.clocks import clock_checks
 from outbox_core.cli.command import Command
 from outbox_core.cli.connections import connection_checks
+from outbox_core.cli.console_plugin import find_console
 from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.http_check import check_http
+from outbox_core.cli.extras import MissingLibrary
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.outboxes import Chosen, OutboxOption
 from outbox_core.cli.terminal import messages, output, print_json
 from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import check_settings
 from outbox_core.config.election import election_of, needs_group, with_group_of
+from outbox_core.config.http import HttpSettings
 from outbox_core.printable import printable
 from outbox_core.rivals import CURE, leading_lane, rival
 from outbox_core.snapshot import longest_silence, silence
@@ -58,7 +60,7 @@ def check(
     invocation: Invocation = context.obj
     file_settings = log_warnings_only(invocation.settings(file))
     chosen = Chosen.by_user(file_settings, outbox)
-    checks: dict[str, Check] = {"http": lambda: list(check_http(file_settings.http))}
+    checks: dict[str, Check] = {"http": lambda: _check_http(file_settings.http)}
     for settings in chosen.outboxes:
         prefix = "" if chosen.single else f"{settings.title}: "
         checks |= {f"{prefix}{part}": each for part, each in _checks(settings).items()}
@@ -100,6 +102,15 @@ def _checks(settings: HarvestSettings) -> dict[str, Check]:
         f"engine {settings.engine.driver}": lambda: settings.engine.create().check(settings.lane_groups),
         **clock_checks(settings),
     }
+
+
+def _check_http(http: HttpSettings) -> Sequence[Finding]:
+    if http.listen is None:
+        return []
+    try:
+        return list(find_console().check(http))
+    except MissingLibrary as error:
+        return [Finding(Level.ERROR, "libraries", error.what, error.cure)]
 
 
 def _search_failed(error: OutboxError) -> Sequence[Finding]:

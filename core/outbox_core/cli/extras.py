@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from outbox_sdk.errors import ConfigError
 
-_LIBRARIES = frozenset({"jinja2", "starlette", "uvicorn", "anyio", "opentelemetry", "prometheus_client"})
+_LIBRARIES = frozenset({"opentelemetry"})
 
 
 class MissingLibrary(ConfigError):  # noqa: N818 - reads as what happened, like its siblings
@@ -40,14 +40,3 @@ def needs(extra: str, why: str) -> Iterator[None]:
             f"install outbox-core with the extra '{extra}': in a clone of outbox, beside what is installed, "
             f"pip install './core[{extra}]'",
         ) from error
-
-
-@contextmanager
-def needs_http() -> Iterator[None]:
-    """Imports in the block need the libraries of the HTTP server.
-
-    Raises:
-        MissingLibrary: One of them is not installed.
-    """
-    with needs("http", "http.listen is set"):
-        yield

@@ -6,7 +6,8 @@ from contextlib import ExitStack, contextmanager
 
 from outbox_sdk.errors import ConfigError
 
-from outbox_core.cli.extras import needs, needs_http
+from outbox_core.cli.console_plugin import find_console
+from outbox_core.cli.extras import needs
 from outbox_core.config import HarvestSettings, Settings
 from outbox_core.monitoring.figures import Figures
 from outbox_core.monitoring.polls import StatusPolls
@@ -31,23 +32,15 @@ def monitored(
     served, pushed = settings.http.listen is not None, _is_pushed(variables)
     with ExitStack() as stack:
         if served or pushed:
-            looks = StatusPolls(_view)
-            figures = Figures(observe, looks)
-            name = settings.process.name
+            polls = StatusPolls(_view)
+            figures = Figures(observe, polls)
         if served:
             settings.http.check_files()
-            with needs_http():
-                from outbox_core.http.app import application  # noqa: PLC0415 - only where it is on
-                from outbox_core.http.server import HttpServer  # noqa: PLC0415 - likewise
-                from outbox_core.monitoring.prometheus import Prometheus  # noqa: PLC0415 - likewise
-                from outbox_core.monitoring.recorder import Recorder  # noqa: PLC0415 - likewise
-            recorder = stack.enter_context(Recorder(observe, looks))
-            app = application(settings, observe, looks, Prometheus(figures, name), recorder.history)
-            stack.enter_context(HttpServer(settings.http.address, app))
+            stack.enter_context(find_console().serving(settings, observe, polls, figures))
         if pushed:
             with needs("otlp", f"{_EXPORTERS} is 'otlp'"):
-                from outbox_core.monitoring.otlp import Push  # noqa: PLC0415 - likewise
-            push = Push(figures, name)
+                from outbox_core.monitoring.otlp import Push  # noqa: PLC0415 - only where it is on
+            push = Push(figures, settings.process.name)
             stack.callback(push.close, _LAST_PUSH_SECONDS)
         yield
 
@@ -63,5 +56,5 @@ def _is_pushed(variables: Mapping[str, str]) -> bool:
 
 @contextmanager
 def _view() -> Iterator[Callable[[HarvestSettings], Snapshot]]:
-    with Views() as watches:
-        yield watches.snapshot
+    with Views() as views:
+        yield views.snapshot

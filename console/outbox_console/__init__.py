@@ -1,0 +1,44 @@
+"""The HTTP server of a harvester, in the place that ``outbox_core.cli.console_plugin`` has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from outbox_core.config import Settings
+from outbox_core.config.http import HttpSettings
+from outbox_core.monitoring.figures import Figures
+from outbox_core.monitoring.polls import StatusPolls
+from outbox_core.monitoring.running import RunningOutboxes
+from outbox_sdk import Finding
+
+__all__ = ["HTTP"]
+
+
+class Http:
+    """What core calls; its libraries are imported late."""
+
+    @contextmanager
+    def serving(
+        self, settings: Settings, observe: RunningOutboxes, polls: StatusPolls, figures: Figures
+    ) -> Iterator[None]:
+        """Serves until it is left; see the contract."""
+        from outbox_console.app import application  # noqa: PLC0415 - a check needs no server
+        from outbox_console.prometheus import Prometheus  # noqa: PLC0415 - likewise
+        from outbox_console.recorder import Recorder  # noqa: PLC0415 - likewise
+        from outbox_console.server import HttpServer  # noqa: PLC0415 - likewise
+
+        prometheus = Prometheus(figures, settings.process.name)
+        with Recorder(observe, polls) as recorder:
+            app = application(settings, observe, polls, prometheus, recorder.history)
+            with HttpServer(settings.http.address, app):
+                yield
+
+    def check(self, http: HttpSettings) -> Iterator[Finding]:
+        """Says whether it could serve; see the contract."""
+        from outbox_console.check import check_http  # noqa: PLC0415 - serving needs no check
+
+        return check_http(http)
+
+
+HTTP = Http()

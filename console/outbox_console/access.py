@@ -1,0 +1,227 @@
+"""Who may do what over HTTP.
+
+A *viewer* may read, an *operator* also change something. A client says who it is by a token, or by the cookie
+of a session that it began with a token, or a proxy names it. Where nothing of that is configured everybody is
+a viewer who can reach the server, which then listens on loopback only
+(:class:`outbox_core.config.http.HttpSettings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import quote
+
+from outbox_core.config.http import HttpSettings
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from outbox_console.clients import Client, Means, Role
+from outbox_console.origins import is_own_host, is_same_origin
+from outbox_console.proxies import TrustedProxy
+from outbox_console.refusals import RefusedError, wants_page
+from outbox_console.sessions import Sessions
+from outbox_console.tokens import Tokens, digest
+
+__all__ = ["Access", "Client", "Handler", "Means", "Role"]
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_ONCE = ("authorization", "cookie", "content-type", "host", "origin", "sec-fetch-site")
+_IN_ADDRESSES = ("token", "access_token")
+_READING = frozenset({"GET", "HEAD"})
+
+
+class Access:
+    """Decides who a client is, and refuses what it may not do; used on the thread of the server.
+
+    Handlers that it makes raise :class:`outbox_console.refusals.RefusedError`, which
+    :class:`outbox_console.page.refused.Refused` answers.
+
+    Args:
+        settings: Who may do what.
+
+    Attributes:
+        tokens: The tokens that clients may name.
+        sessions: The sessions of browsers.
+    """
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self.tokens = Tokens(settings)
+        self.sessions = Sessions()
+        self._settings = settings
+        self._proxy = None if settings.proxy is None else TrustedProxy(settings.proxy, settings.origin)
+
+    def client(self, request: Request) -> Client | None:
+        """Returns who asks; ``None`` for somebody who may do nothing. Never raises."""
+        if hasattr(request.state, "client"):
+            found: Client | None = request.state.client  # as it was let in
+            return found
+        try:
+            return self._identified(request)
+        except RefusedError:
+            return None
+
+    def viewer(self, handler: Handler) -> Handler:
+        """Makes a handler that serves viewers, and so operators, too. It must not change anything."""
+        return self._serving(Role.VIEWER, handler)
+
+    def operator_reads(self, handler: Handler) -> Handler:
+        """Makes a handler that serves operators only, and must not change anything either."""
+        return self._serving(Role.OPERATOR, handler)
+
+    def operator(self, handler: Handler) -> Handler:
+        """Makes a handler that changes something: by POST, for operators, and for no page of another site."""
+
+        async def serve(request: Request) -> Response:
+            self.require_own_post(request)
+            return await handler(request)
+
+        return self._serving(Role.OPERATOR, serve)
+
+    def anybody(self, handler: Handler) -> Handler:
+        """Makes a handler that serves everybody, as one for signing in must."""
+
+        async def serve(request: Request) -> Response:
+            self._require_sound(request)
+            return await handler(request)
+
+        return serve
+
+    def require_own_post(self, request: Request) -> None:
+        """Makes sure that a request is a POST, and that no page of another site has a browser make it.
+
+        Raises:
+            RefusedError: It is none, or one may.
+        """
+        if request.method != "POST":
+            raise RefusedError(405, "this changes something: ask by POST", {"Allow": "POST"})
+        client = self.client(request)
+        if client is not None and client.means is Means.BEARER:
+            return
+        if not is_same_origin(request.headers, self._settings.origin):
+            raise RefusedError(
+                403,
+                "a page of another site may have made this request, so nothing was done: use the page of "
+                "this server, or a token in the header Authorization; behind a proxy set http.origin",
+            )
+
+    def cookie(self, request: Request) -> str:
+        """Returns the name of the cookie of sessions.
+
+        It has the port, as browsers keep cookies by host only, and the path, below which they also send those
+        of a server above it.
+        """
+        _, port = request.scope.get("server") or ("", 0)
+        name = f"outbox-{port}{self._settings.prefix.replace('/', '-')}"
+        if not self.is_secure:
+            return name
+        return f"__Secure-{name}" if self._settings.prefix else f"__Host-{name}"  # which no path can have
+
+    @property
+    def prefix(self) -> str:
+        """What the paths of all addresses begin with; empty if nothing."""
+        return self._settings.prefix
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers reach the server by TLS, through a proxy."""
+        return (self._settings.origin or "").lower().startswith("https:")
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether somebody can sign in with a token."""
+        return bool(self._settings.viewer_tokens or self._settings.operator_tokens)
+
+    def _serving(self, role: Role, handler: Handler) -> Handler:
+        async def serve(request: Request) -> Response:
+            client = self._identified(request)
+            if client is None and self._can_sign_in(request):
+                return self._to_sign_in(request)
+            self._require(role, client, request)
+            request.state.client = client
+            return await handler(request)
+
+        return serve
+
+    def _identified(self, request: Request) -> Client | None:
+        """Returns who asks; ``None`` for somebody who does not say.
+
+        Raises:
+            RefusedError: What it says of itself is wrong, or ambiguous.
+        """
+        self._require_sound(request)
+        if self._settings.is_open:
+            # A page of another site can have a browser here ask this server by a name of that site's own.
+            if not is_own_host(request.headers.get("host", ""), None):
+                raise RefusedError(403, "ask by a name or address of loopback, such as 127.0.0.1")
+            return Client("", Role.VIEWER, Means.NONE)
+        named = None if self._proxy is None else self._proxy.client(request)
+        return named or self._bearer(request) or self._session(request)
+
+    def _require_sound(self, request: Request) -> None:
+        for name in (*_ONCE, *(() if self._proxy is None else self._proxy.headers)):
+            if len(request.headers.getlist(name)) > 1:
+                raise RefusedError(400, f"the header {name} is there twice")
+        if any(name in request.query_params for name in _IN_ADDRESSES):
+            raise RefusedError(
+                400,
+                "a token has no place in an address, which logs and histories keep: replace it by a new one, "
+                "and send that in the header Authorization",
+            )
+
+    def _bearer(self, request: Request) -> Client | None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        bearer = self.tokens.bearer(digest(given.strip()))
+        if bearer is None:
+            raise self._unknown(request)
+        return Client(bearer.name, bearer.role, Means.BEARER)
+
+    def _session(self, request: Request) -> Client | None:
+        name = self.cookie(request)
+        identity = request.cookies.get(name, "")
+        if request.headers.get("cookie", "").count(f"{name}=") > 1:  # another server of this host set one
+            return None
+        token = self.sessions.token(identity)
+        bearer = None if token is None else self.tokens.bearer(token)
+        if bearer is None:
+            self.sessions.end(identity)
+            return None
+        return Client(bearer.name, bearer.role, Means.SESSION)
+
+    def _require(self, role: Role, client: Client | None, request: Request) -> None:
+        if client is None:
+            raise self._unknown(request)
+        if client.role >= role:
+            return
+        if not self._settings.has_operators:
+            raise RefusedError(
+                403,
+                "nobody may change anything here: configure http.operatorTokens or http.proxy with operators",
+            )
+        raise RefusedError(403, f"{client.name or 'this client'} may only read: an operator may do this")
+
+    def _unknown(self, request: Request) -> RefusedError:
+        doubt, silence = "", ""
+        if self._proxy is not None:
+            doubt, silence = self._proxy.doubt(request), self._proxy.silence(request)
+        lost = "the session of this browser is not known here" if self._has_cookie(request) else ""
+        page = f"sign in at {self.prefix}/login"
+        here = page if wants_page(request) else "send a token: Authorization: Bearer TOKEN"
+        ways = [here] if self.takes_tokens else []
+        ways += [f"sign in at {self._settings.start}"] if self._proxy is not None else []
+        nothing = "" if request.method in _READING else "nothing was done: "
+        sentence = "; ".join(filter(None, (doubt, lost or silence, " or ".join(ways))))
+        return RefusedError(401, nothing + sentence, {"WWW-Authenticate": "Bearer"})
+
+    def _can_sign_in(self, request: Request) -> bool:
+        return request.method in _READING and wants_page(request) and self.takes_tokens
+
+    def _to_sign_in(self, request: Request) -> Response:
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        ended = "&ended=1" if self._has_cookie(request) else ""
+        return RedirectResponse(f"{self.prefix}/login?next={quote(path, safe='')}{ended}", 303)
+
+    def _has_cookie(self, request: Request) -> bool:
+        return self.cookie(request) in request.cookies

@@ -1,0 +1,54 @@
+"""What is told to whoever does not get what it asked for: people on a page, programs in JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from outbox_console.access import Access
+from outbox_console.page.rendering import Templates
+from outbox_console.refusals import RefusedError, wants_page
+
+
+class Refused:
+    """Answers requests that are refused.
+
+    Args:
+        access: Says who a client is.
+        templates: Writes pages.
+    """
+
+    def __init__(self, access: Access, templates: Templates) -> None:
+        self._access = access
+        self._templates = templates
+
+    @property
+    def handlers(self) -> dict[Any, Any]:
+        """What answers each kind of error, for Starlette."""
+        return {RefusedError: self._answer, HTTPException: self._unserved}
+
+    async def _answer(self, request: Request, error: RefusedError) -> Response:
+        if not wants_page(request):
+            return JSONResponse({"error": error.sentence}, error.code, error.headers)
+        values = {"said": error.sentence, "code": error.code}
+        text = self._templates.page("message.html", self._access.client(request), values)
+        return HTMLResponse(text, error.code, error.headers)
+
+    async def _unserved(self, request: Request, error: HTTPException) -> Response:
+        """Answers a request that no handler is for."""
+        refused = RefusedError(error.status_code, self._why(request, error), error.headers)
+        return await self._answer(request, refused)
+
+    def _why(self, request: Request, error: HTTPException) -> str:
+        if error.status_code == 405:  # noqa: PLR2004 - HTTP's status of a method that is not allowed
+            return f"nothing was done: this address cannot be asked by {request.method}"
+        prefix = self._access.prefix
+        if prefix and not request.url.path.startswith(f"{prefix}/"):
+            return (
+                f"all addresses of this server begin with {prefix}/ (http.path): a proxy has to pass them on "
+                "as they are"
+            )
+        return "there is no such address"

@@ -1,0 +1,59 @@
+"""The templates of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from outbox_core.config.settings import Settings
+
+from outbox_console.clients import Client, Means
+from outbox_console.view.texts import clock, date_and_clock
+
+
+class Templates:
+    """Writes HTML; everything that comes from elsewhere is escaped.
+
+    Args:
+        settings: The configuration.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._environment = Environment(
+            loader=PackageLoader(__package__),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        http = settings.http
+        self._environment.filters |= {"clock": clock, "date_and_clock": date_and_clock}
+        self._environment.globals |= {
+            "process": settings.process.name,
+            "zone": lambda: datetime.now().astimezone().tzname(),
+            "several": settings.several,
+            "prefix": http.prefix,  # of the paths of all addresses
+            "takes_tokens": bool(http.viewer_tokens or http.operator_tokens),
+            "proxy": http.proxy,
+            "start": http.start,
+            "has_operators": http.has_operators,
+        }
+
+    def write(self, name: str, **values: Any) -> str:
+        """Returns a part of a page."""
+        return self._environment.get_template(name).render(values)
+
+    def page(self, name: str, client: Client | None, values: Mapping[str, Any]) -> str:
+        """Returns a whole page.
+
+        Args:
+            name: The template.
+            client: Who asks.
+            values: What the template shows.
+        """
+        means = None if client is None else client.means
+        shown = {"client": client, "signed_in": means is Means.SESSION, "proxied": means is Means.PROXY}
+        return self.write(name, **shown, **values)

@@ -1,0 +1,225 @@
+"""What operators do on the page: first it says what a verb will do, then it does it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from urllib.parse import urlencode
+
+from outbox_core import operations
+from outbox_core.config.settings import HarvestSettings
+from outbox_core.operations import Operator, Verb
+from outbox_sdk.parking import DeadLetterStatus
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from outbox_console.body_limits import form as fields_of
+from outbox_console.page.parts import Parts
+from outbox_console.refusals import RefusedError
+from outbox_console.view.dead_letters import letter
+from outbox_console.view.outbox import summary
+from outbox_console.view.verbs import MOST, Confirmation, said
+
+MOST_REMEMBERED = 500
+"""Forms whose outcome is remembered, so that one that is sent twice acts once."""
+_BEYOND = 1 << 63
+
+_OF_LETTERS: Mapping[Verb, DeadLetterStatus] = {
+    Verb.RETRY: DeadLetterStatus.PARKED,
+    Verb.SKIP: DeadLetterStatus.PARKED,
+    Verb.REDRIVE: DeadLetterStatus.SKIPPED,
+}
+_OF_CLUSTERS = frozenset({Verb.TAKE_OVER, Verb.END_TAKEOVER})
+_VERBS = frozenset({*_OF_LETTERS, *_OF_CLUSTERS, Verb.RAISE_FENCE})
+
+
+class Actions:
+    """What came of the forms that were sent, each under the number that the form was given.
+
+    A form that is sent twice, even while the first is at work, acts once, and both get the same answer. Used
+    on the server's loop.
+    """
+
+    def __init__(self) -> None:
+        self._done: dict[tuple[str, str], tuple[object, asyncio.Task[str]]] = {}
+
+    async def once(self, who: str, number: str, what: object, do: Callable[[], Awaitable[str]]) -> str:
+        """Does it, unless it is done or being done; returns what came of it.
+
+        What has failed is forgotten, so that it can be tried again.
+
+        Args:
+            who: The operator.
+            number: The form's.
+            what: What is to be done: equal for equal actions.
+            do: Does it, and says what came of it.
+
+        Raises:
+            RefusedError: Something else was done under this number.
+        """
+        name = (who, number)
+        if name not in self._done:
+            task = asyncio.ensure_future(do())
+            task.add_done_callback(lambda done: self._forget(name, done))
+            self._done[name] = what, task
+            while len(self._done) > MOST_REMEMBERED:
+                del self._done[next(iter(self._done))]
+        before, task = self._done[name]
+        if before != what:
+            raise RefusedError(409, "nothing was done: this form was sent already, for something else")
+        return await asyncio.shield(task)  # it goes on without whoever sent it
+
+    def outcome(self, who: str, number: str) -> str:
+        """Returns what came of a form that this operator has sent; empty if that is not known."""
+        _, task = self._done.get((who, number), (None, None))
+        return task.result() if task is not None and task.done() else ""
+
+    def _forget(self, name: tuple[str, str], done: asyncio.Task[str]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self._done.pop(name, None)
+
+
+class Verbs:
+    """Answers requests about verbs.
+
+    Args:
+        parts: What it works with.
+        actions: Remembers what was done.
+    """
+
+    def __init__(self, parts: Parts, actions: Actions) -> None:
+        self._parts = parts
+        self._deeds = actions
+
+    def routes(self) -> list[Route]:
+        """Returns what is served."""
+        return [
+            Route("/do/{verb}", self._parts.access.operator_reads(self.confirm), methods=["GET"]),
+            Route("/do/{verb}", self._parts.access.operator(self.do), methods=["POST"]),
+        ]
+
+    async def confirm(self, request: Request) -> Response:
+        """Says what a verb would do, and to what; changes nothing."""
+        verb, query = _verb(request), request.query_params
+        outbox = self._parts.outboxes.named(query.get("outbox"))
+        cluster = _cluster(verb, query)
+        if verb in _OF_LETTERS:
+            ids = None if query.get("all") == "1" else integers(",".join(query.getlist("id")))
+            confirmation = await self._of_letters(verb, outbox, ids)
+        elif cluster is not None:
+            await self._parts.work.read(partial(operations.check_cluster, outbox, verb, cluster))
+            confirmation = Confirmation.of_cluster(verb, cluster)
+        else:
+            changed = self._parts.outboxes.changed_at([outbox])
+            [known] = await self._parts.watch.poll([outbox], changed)
+            confirmation = Confirmation.of_fence(summary(outbox.title, known, datetime.now(UTC)).leader)
+        return self._parts.page(
+            request,
+            "do.html",
+            verb=str(verb),
+            outbox=outbox.title,
+            confirmation=confirmation,
+            effect=operations.effect(verb, cluster=cluster),
+            form=secrets.token_urlsafe(12),
+            longest=operations.LONGEST_REASON,
+        )
+
+    async def do(self, request: Request) -> Response:
+        """Does it, and then leads back to the outbox, which says what came of it."""
+        verb = _verb(request)
+        form = {name: values[-1] for name, values in (await fields_of(request)).items()}
+        outbox = self._parts.outboxes.named(form.get("outbox"))
+        client = self._parts.access.client(request)
+        who = client.name if client is not None else ""
+        number = form.get("form") or secrets.token_urlsafe(12)
+        act = _act(verb, outbox, form, Operator(who, "http", _reason(form)))
+        what = verb, outbox.title, form.get("ids"), form.get("cluster"), form.get("seen")
+
+        async def once() -> str:
+            try:
+                return await self._parts.work.action(act)
+            finally:
+                self._parts.outboxes.changed(outbox)
+
+        await self._deeds.once(who, number, what, once)
+        where = urlencode({"name": outbox.title, "done": number})
+        return RedirectResponse(f"{self._parts.access.prefix}/outbox?{where}", 303)
+
+    async def _of_letters(
+        self, verb: Verb, outbox: HarvestSettings, ids: Sequence[int] | None
+    ) -> Confirmation:
+        found = await self._parts.work.read(partial(operations.letters, outbox, _OF_LETTERS[verb]))
+        chosen = [each for each in found if ids is None or each.record.id in set(ids)]
+        gone = sorted({*(ids or ())} - {each.record.id for each in chosen})
+        return Confirmation.of_letters(verb, [letter(each, outbox.key_names) for each in chosen], gone)
+
+
+def _verb(request: Request) -> Verb:
+    try:
+        verb = Verb(request.path_params["verb"])
+    except ValueError:
+        verb = Verb.FORGET
+    if verb not in _VERBS:
+        raise RefusedError(404, "there is no such verb here; the program outbox may have it")
+    return verb
+
+
+def _reason(form: Mapping[str, str]) -> str:
+    reason = " ".join(form.get("reason", "").split())
+    if not reason:
+        raise RefusedError(400, "nothing was done: say why, for the journal")
+    try:
+        return operations.check_reason(reason)
+    except operations.ReasonTooLong as error:
+        raise RefusedError(400, str(error)) from None
+
+
+def integers(text: str) -> list[int]:
+    """Returns the numbers in a text, between commas.
+
+    Raises:
+        RefusedError: One is none.
+    """
+    try:
+        found = [int(each) for each in text.split(",") if each.strip()]
+    except ValueError:
+        raise RefusedError(400, "an id or a cluster is no number") from None
+    if len(found) > MOST or any(abs(each) >= _BEYOND for each in found):
+        raise RefusedError(400, f"{MOST:,} ids at most are taken at once, each of 64 bits")
+    return found
+
+
+def _cluster(verb: Verb, form: Mapping[str, str]) -> int | None:
+    if verb not in _OF_CLUSTERS:
+        return None
+    found = integers(form.get("cluster", ""))
+    if len(found) != 1:
+        raise RefusedError(400, "name the cluster, by its number")
+    return found[0]
+
+
+def _act(
+    verb: Verb, outbox: HarvestSettings, form: Mapping[str, str], operator: Operator
+) -> Callable[[], str]:
+    """Returns what does it, and says what came of it.
+
+    Raises:
+        RefusedError: The form does not say what to do it to.
+    """
+    cluster = _cluster(verb, form)
+    if verb is Verb.RAISE_FENCE:
+        # A proxy may bring a form that is sent twice to two harvesters.
+        seen = next(iter(integers(form.get("seen", ""))), None)
+        return lambda: said(operations.raise_fence(outbox, operator, seen))
+    if cluster is not None:
+        change = operations.begin_takeover if verb is Verb.TAKE_OVER else operations.end_takeover
+        return lambda: said(change(outbox, cluster, operator))
+    ids = integers(form.get("ids", ""))
+    if not ids:
+        raise RefusedError(400, "nothing was done: no record is chosen")
+    acts = {Verb.RETRY: operations.retry, Verb.SKIP: operations.skip, Verb.REDRIVE: operations.redrive}
+    return lambda: said(acts[verb](outbox, ids, operator))

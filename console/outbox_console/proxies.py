@@ -1,0 +1,105 @@
+"""Users whom a proxy has authenticated, and names in headers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from ipaddress import IPv6Address, ip_address
+
+from outbox_core.config.http import EVERYBODY, ProxySettings, is_name
+from starlette.requests import Request
+
+from outbox_console.clients import Client, Means, Role
+from outbox_console.origins import is_own_host
+from outbox_console.refusals import RefusedError
+
+log = logging.getLogger(__name__)
+
+_BLANKS = " \t"
+"""What HTTP permits around a value. Another blank beside a name makes it that of another user."""
+
+
+class TrustedProxy:
+    """Believes a proxy's headers, and nobody else's.
+
+    Args:
+        settings: The proxy.
+        origin: How browsers reach it.
+
+    Attributes:
+        headers: The names of its headers.
+    """
+
+    def __init__(self, settings: ProxySettings, origin: str | None) -> None:
+        self.headers = tuple(filter(None, (settings.user_header, settings.groups_header)))
+        self._settings = settings
+        self._origin = origin
+        self._networks = settings.networks
+
+    def client(self, request: Request) -> Client | None:
+        """Returns the user whom the proxy names; ``None`` if there is none, or somebody else names one.
+
+        Raises:
+            RefusedError: The user may do nothing, or a page of another site may have a browser on the proxy's
+                machine ask for a name of its own.
+        """
+        if doubt := self.doubt(request):
+            log.warning("from %s: %s", _peer(request), doubt)
+            return None
+        user = _text(request, self._settings.user_header)
+        if not user:
+            return None
+        if not is_own_host(request.headers.get("host", ""), self._origin):
+            raise RefusedError(
+                403, "the header Host is of another site: have the proxy send the host of http.origin"
+            )
+        if not is_name(user):
+            raise RefusedError(403, f"what {self._settings.user_header} holds can be no user's name")
+        role = role_of(self._settings, user, self._groups(request))
+        if role is None:
+            raise RefusedError(403, f"{user} may not read here: http.proxy.viewers lists no such user")
+        return Client(user, role, Means.PROXY)
+
+    def doubt(self, request: Request) -> str:
+        """Returns why the header with the user does not count; empty if it is not there, or does count."""
+        header = self._settings.user_header
+        if header not in request.headers or self._trusts(_peer(request)):
+            return ""
+        return f"{header} does not count, as this address is none of http.proxy.addresses"
+
+    def silence(self, request: Request) -> str:
+        """Returns that the proxy has named no user; empty if it has, or if the proxy does not ask."""
+        header = self._settings.user_header
+        if _text(request, header) or not self._trusts(_peer(request)):
+            return ""
+        return f"the proxy has named no user in the header {header} (http.proxy.userHeader)"
+
+    def _trusts(self, peer: str) -> bool:
+        try:
+            address = ip_address(peer)
+        except ValueError:
+            return False
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return any((mapped or address) in network for network in self._networks)
+
+    def _groups(self, request: Request) -> Collection[str]:
+        header = self._settings.groups_header
+        groups = "" if header is None else _text(request, header)
+        return {group.strip(_BLANKS) for group in groups.split(",")} - {""}
+
+
+def role_of(settings: ProxySettings, user: str, groups: Collection[str]) -> Role | None:
+    """Returns what a user may do; ``None`` for nothing."""
+    if {user, EVERYBODY} & set(settings.operators) or set(groups) & set(settings.operator_groups):
+        return Role.OPERATOR
+    return Role.VIEWER if {user, EVERYBODY} & set(settings.viewers) else None
+
+
+def _text(request: Request, header: str) -> str:
+    """Returns a header's text, in which a proxy may send UTF-8, without the blanks of HTTP around it."""
+    return request.headers.get(header, "").encode("latin-1").decode("utf-8", "replace").strip(_BLANKS)
+
+
+def _peer(request: Request) -> str:
+    """Returns the address that the connection comes from, whatever headers say."""
+    return request.client.host if request.client is not None else ""

@@ -1,0 +1,209 @@
+"""What the JSON side takes and returns; the description at ``/openapi.json`` is made of these."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from outbox_core.operations import LONGEST_REASON, Verb
+from outbox_sdk.parking import LONGEST_KEY, DeadLetterStatus
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_IDS = 1000
+"""Dead letters that one request may name."""
+
+_Id = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+_Outbox = Annotated[
+    str | None,
+    Field(description="The outbox, by its label or table; may be left out where there is only one."),
+]
+_Reason = Annotated[str, Field(max_length=LONGEST_REASON, description="Why; the journal notes it.")]
+
+
+class Body(BaseModel):
+    """What every verb takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    outbox: _Outbox = None
+    reason: _Reason = ""
+
+
+class Leader(Body):
+    """The leader of an outbox."""
+
+    fence_token: Annotated[
+        _Id | None,
+        Field(
+            description="The leader's token, as `/status` has it; nothing is done if another process leads "
+            "by now. Without it, whoever leads is fenced."
+        ),
+    ] = None
+
+
+class Letters(Body):
+    """Dead letters of an outbox."""
+
+    ids: Annotated[
+        list[_Id],
+        Field(min_length=1, max_length=MOST_IDS, description="The ids of the dead letters."),
+    ]
+
+
+class OtherCluster(Body):
+    """Another cluster, whose records are in this outbox too."""
+
+    cluster: Annotated[int, Field(description="Its number.")]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+
+class Refusal(_Answer):
+    """Why a request was not answered as asked."""
+
+    error: Annotated[str, Field(description="Why, and what to do; free of secrets.")]
+
+
+class _Done(_Answer):
+    verb: Verb
+    unnoted: Annotated[
+        str,
+        Field(
+            description="Why the journal lacks the outcome, although the action is done; empty if it has it."
+        ),
+    ] = ""
+
+
+class LettersChanged(_Done):
+    """What was done to dead letters."""
+
+    changed: Annotated[list[_Id], Field(description="The ids of those that were changed, ascending.")]
+    gone: Annotated[
+        list[_Id],
+        Field(description="The ids of those that did not exist any more, or not in the required state."),
+    ]
+
+
+class FenceRaised(_Done):
+    """The fence was raised."""
+
+    verb: Verb = Verb.RAISE_FENCE
+    token: Annotated[int, Field(description="The token now.")]
+    lanes: Annotated[int, Field(description="The number of lanes for which it holds.")]
+    holder: Annotated[str, Field(description="Who holds the fence until a leader raises it again.")]
+    fenced: Annotated[str, Field(description="Who held it before, under which token; empty for nobody.")]
+
+
+class TakeoverDone(_Done):
+    """A deliberate takeover was begun or ended."""
+
+    cluster: int
+    changed: Annotated[bool, Field(description="Whether that is news.")]
+    token: Annotated[
+        int | None, Field(description="The token that was raised for it; null if nobody has ever led.")
+    ]
+
+
+class Letter(_Answer):
+    """A dead letter, without what its record contains."""
+
+    id: int
+    status: DeadLetterStatus
+    topic: str
+    key: Annotated[str, Field(description=f"The key, or the first {LONGEST_KEY + 1:,} characters of it.")]
+    key_in_logs: Annotated[
+        str,
+        Field(description="What log lines call the key; empty if only the whole key tells."),
+    ]
+    reason: Annotated[str, Field(description="The last error.")]
+    attempts: int
+    since: Annotated[datetime, Field(description="When it was parked, or skipped.")]
+    age_seconds: float
+
+
+class ParkedLetters(_Answer):
+    """Dead letters of an outbox."""
+
+    total: Annotated[int, Field(description="How many there are; there may be more than are listed.")]
+    letters: Annotated[list[Letter], Field(description="Ordered by id.")]
+
+
+class Data(_Answer):
+    """A value: text, or bytes in base64, or neither, for null."""
+
+    text: str | None = None
+    base64: str | None = None
+
+
+class Header(Data):
+    """A header of a record."""
+
+    name: str
+
+
+class Content(_Answer):
+    """What the record of a dead letter contains."""
+
+    id: int
+    key: str
+    value: Data
+    headers: list[Header]
+
+
+class Revealed(_Done):
+    """Values and headers of dead letters."""
+
+    verb: Verb = Verb.REVEAL
+    letters: Annotated[list[Content], Field(description="Ordered by id.")]
+    gone: Annotated[list[_Id], Field(description="The ids of those that did not exist any more.")]
+
+
+class JournalEntry(_Answer):
+    """What an operator has done, or was about to do."""
+
+    id: UUID
+    at: Annotated[datetime, Field(description="When it was begun.")]
+    operator: str
+    via: Annotated[str, Field(description="By which way: cli or http.")]
+    verb: str
+    subject: Annotated[str, Field(description="To what, for people; empty for the whole outbox.")]
+    reason: str
+    outcome: Annotated[
+        str | None,
+        Field(
+            description="What came of it, for people; null if that was never noted: it may be done or not."
+        ),
+    ]
+
+
+class Entries(_Answer):
+    """The last entries of the journal of an outbox."""
+
+    entries: Annotated[list[JournalEntry], Field(description="The newest first.")]
+
+
+class HistoryPoint(_Answer):
+    """The figures of an outbox at one moment, as its history has them; null where they are not known."""
+
+    at: datetime
+    records: Annotated[int | None, Field(description="The backlog.")]
+    oldest_seconds: Annotated[float | None, Field(description="Age of the oldest record.")]
+    records_per_second: Annotated[float | None, Field(description="Records harvested in each second.")]
+
+
+class HistoryEventAnswer(_Answer):
+    """Something that happened to an outbox."""
+
+    at: Annotated[datetime, Field(description="When it was seen.")]
+    code: Annotated[str, Field(description="What, for programs, such as leader-changed.")]
+    text: Annotated[str, Field(description="What, for people.")]
+
+
+class LastHour(_Answer):
+    """What this process has seen of an outbox in the last hour."""
+
+    points: Annotated[list[HistoryPoint], Field(description="In the order of time.")]
+    events: Annotated[list[HistoryEventAnswer], Field(description="In the order of time; the last 50.")]

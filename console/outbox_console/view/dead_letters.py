@@ -1,0 +1,191 @@
+"""What the page shows of dead letters and of the journal, as plain values: without I/O."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from outbox_core.config import KeyNames
+from outbox_core.printable import printable
+from outbox_sdk.journal import Entry
+from outbox_sdk.parking import LONGEST_KEY, DeadLetter, is_cut
+
+from outbox_console.view.texts import LONGEST, duration, short
+
+MOST_SHOWN = 4096
+"""Characters or bytes of a value that are shown."""
+MOST_HEADERS = 100
+"""Headers of a record that are shown."""
+MOST_OF_HEADER = 1024
+"""Characters or bytes of the value of a header that are shown."""
+MOST_LETTERS = 200
+"""Dead letters that a list shows."""
+LONG = 200
+"""Characters from which on a text of the journal is folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What is shown of a dead letter in lists.
+
+    Attributes:
+        id: Identifies it.
+        key: The record's key, cut where it is long.
+        in_logs: What log lines call the key; empty if that is the key itself, or if the list has only the
+            beginning of the key.
+        reused: Whether the outbox has given out the record's id anew.
+    """
+
+    id: int
+    key: str
+    in_logs: str
+    topic: str
+    attempts: str
+    age: str
+    since: datetime
+    reason: str
+    status: str
+    reused: bool
+    partition: int | None
+    timestamp_ms: int | None
+    fault: str
+
+
+def letter(found: DeadLetter, names: KeyNames) -> Letter:
+    """Returns what is shown of a dead letter in lists."""
+    record = found.record
+    return Letter(
+        id=record.id,
+        key=_key(record.key),
+        in_logs=names.of_listed(record.key) if names.hashed else "",
+        topic=short(record.topic),
+        attempts=f"{found.attempts:,}",
+        age=duration(found.age),
+        since=found.since,
+        reason=short(found.reason),
+        status=str(found.status),
+        reused=record.id < 0,
+        partition=record.partition,
+        timestamp_ms=record.timestamp_ms,
+        fault="" if record.fault in {None, found.reason} else short(str(record.fault)),
+    )
+
+
+def _key(key: str) -> str:
+    """Returns the beginning of a key; how long it is, lists do not know of every key."""
+    return (
+        f"{printable(key[:LONGEST])}… (more than {LONGEST_KEY:,} characters)" if is_cut(key) else short(key)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list of dead letters.
+
+    Attributes:
+        total: How many there are.
+        letters: The first of them.
+    """
+
+    total: int
+    letters: Sequence[Letter]
+
+
+def listed(found: Sequence[DeadLetter], names: KeyNames) -> Listed:
+    """Returns what is shown of dead letters: ``MOST_LETTERS`` at most."""
+    return Listed(len(found), [letter(each, names) for each in found[:MOST_LETTERS]])
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a record or of a header, cut where it is long.
+
+    Attributes:
+        size: How long it is, with its unit.
+        text: As text; what is no UTF-8 is replaced.
+        hex: As hexadecimal digits; empty where it is text.
+        base64: In base64; empty where it is text.
+        cut: Whether there is more than is shown.
+    """
+
+    size: str
+    text: str
+    hex: str = ""
+    base64: str = ""
+    cut: bool = False
+
+
+def value(found: str | bytes | None, most: int = MOST_SHOWN) -> Value | None:
+    """Returns what is shown of a value, ``most`` characters or bytes of it; ``None`` if there is none."""
+    if found is None:
+        return None
+    cut, part = len(found) > most, found[:most]
+    if isinstance(part, str):
+        return Value(_counted(len(found), "character"), _lines(part), cut=cut)
+    text = _lines(part.decode("utf-8", "replace"))
+    return Value(_counted(len(found), "byte"), text, part.hex(" "), b64encode(part).decode("ascii"), cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header of a record."""
+
+    name: str
+    value: Value | None
+
+
+def headers(found: DeadLetter) -> Sequence[Header]:
+    """Returns what is shown of the headers of a record: ``MOST_HEADERS`` at most."""
+    return [
+        Header(short(name), value(content, MOST_OF_HEADER))
+        for name, content in found.record.headers[:MOST_HEADERS]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """An entry of the journal.
+
+    Attributes:
+        short: The subject, cut where it is long.
+        rest: The whole subject where it was cut; empty otherwise.
+        outcome: What came of it; empty if that was never noted.
+    """
+
+    id: str
+    at: datetime
+    operator: str
+    via: str
+    verb: str
+    short: str
+    rest: str
+    reason: str
+    outcome: str
+
+
+def noted(entry: Entry) -> Noted:
+    """Returns what is shown of an entry of the journal."""
+    action = entry.action
+    subject = printable(action.subject)
+    is_long = len(subject) > LONG
+    return Noted(
+        id=str(entry.id),
+        at=entry.at,
+        operator=printable(action.operator),
+        via=printable(action.via),
+        verb=printable(action.verb),
+        short=f"{subject[:LONG]}…" if is_long else subject,
+        rest=subject if is_long else "",
+        reason=printable(action.reason),
+        outcome=printable(entry.outcome or ""),
+    )
+
+
+def _lines(text: str) -> str:
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"

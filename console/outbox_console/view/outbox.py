@@ -1,0 +1,238 @@
+"""What the page shows of outboxes, as plain values: from what is known of them, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil
+from urllib.parse import urlencode
+
+from outbox_core.clusters import ClusterState, taken_over_from
+from outbox_core.config.duration import format_duration
+from outbox_core.dead_rows import dead_rows, is_old, kept
+from outbox_core.health import Thresholds
+from outbox_core.printable import printable
+from outbox_core.snapshot import (
+    LANE_COLUMNS,
+    SILENT_HEARTBEATS,
+    TRANSACTION_COLUMNS,
+    Snapshot,
+    longest_blocked,
+)
+from outbox_sdk.fence import LaneStatus
+
+from outbox_console.view.texts import duration
+from outbox_console.view.verdict import LastStatus, State, Verdict, verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads.
+
+    Attributes:
+        name: The process.
+        token: Of the fence.
+        since: When it raised the token.
+        elector: What elected it; empty if that is not known.
+        before: For how long nobody was heard before it; empty if that is not known.
+        silent: Whether none of its lanes has been heard for too long.
+    """
+
+    name: str
+    token: int
+    since: datetime
+    elector: str
+    before: str
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A row of the table of lanes; texts, but for the number and whether it is silent."""
+
+    number: int
+    silent: bool
+    heartbeat: str
+    blocked: str
+    epoch: int
+    figures: tuple[str, ...]
+    batches: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The state of an outbox in figures, as texts."""
+
+    records: int
+    backlog: str
+    oldest: str
+    parked: str
+    rate: str
+    blocked: str
+    upkeep: str
+    upkeep_is_old: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A row of the table of clusters; texts, but for its number and since when it is taken over."""
+
+    number: int
+    role: str
+    records: str
+    oldest: str
+    taken_over: str
+    takeover_since: datetime | None
+    takeover_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is shown of one outbox.
+
+    Attributes:
+        title: What users call it.
+        href: Its page.
+        query: Names it in other addresses.
+        verdict: Its state.
+        age: For how long its last known state has been out of date; empty if it is not.
+        seen: When it was last seen; ``None`` if never.
+    """
+
+    title: str
+    href: str
+    query: str
+    verdict: Verdict
+    table: str
+    seen: datetime | None
+    age: str
+    figures: Figures | None
+    leader: Leader | None
+    starting: str
+    lanes: tuple[Lane, ...]
+    transactional: bool
+    clusters: tuple[Cluster, ...] | None
+    takes_over: str
+
+
+def summary(title: str, known: LastStatus, now: datetime) -> Summary:
+    """Returns what is shown of an outbox."""
+    snapshot = known.snapshot
+    away = known.away_since is not None
+    age = format_duration(max(0, round((now - known.at).total_seconds()))) if away and known.at else ""
+    clusters = snapshot.clusters if snapshot else None
+    return Summary(
+        title=title,
+        href=f"/outbox?{urlencode({'name': title})}",
+        query=urlencode({"outbox": title}),
+        verdict=verdict(known),
+        table=snapshot.outbox if snapshot else "",
+        seen=known.at,
+        age=age,
+        figures=_figures(snapshot) if snapshot else None,
+        leader=_leader(snapshot) if snapshot else None,
+        starting=", ".join(map(printable, snapshot.starting)) if snapshot else "",
+        lanes=tuple(_lane(snapshot, lane) for lane in snapshot.lanes) if snapshot else (),
+        transactional=bool(snapshot and snapshot.transactional_lanes),
+        clusters=None if clusters is None else tuple(map(_cluster, clusters)),
+        takes_over=", ".join(map(str, taken_over_from(clusters or ()))),
+    )
+
+
+def worst_first(outboxes: Sequence[Summary]) -> list[Summary]:
+    """Sorts outboxes by their state, those with most problems first; then by title."""
+    order = list(State)
+    return sorted(
+        outboxes, key=lambda each: (order.index(each.verdict.state), -len(each.verdict.reasons), each.title)
+    )
+
+
+def overall(outboxes: Sequence[Summary]) -> Verdict:
+    """Judges several outboxes at once."""
+    if not outboxes:
+        return Verdict(State.UNKNOWN, "This process harvests no outbox.", "No outbox")
+    sick = [each for each in outboxes if each.verdict.state is not State.WELL]
+    if not sick:
+        return Verdict(State.WELL, f"All {len(outboxes)} outboxes are well.", "All is well")
+    judged = [each for each in sick if each.verdict.state is not State.UNKNOWN]
+    few = f"{len(judged or sick)} of {len(outboxes)}"
+    if not judged:
+        return Verdict(State.UNKNOWN, f"{few} outboxes have not been looked at yet.", f"{few} not known yet")
+    return Verdict(
+        worst_first(judged)[0].verdict.state, f"{few} outboxes need attention.", f"{few} need attention"
+    )
+
+
+def _figures(snapshot: Snapshot) -> Figures:
+    backlog, upkeep = snapshot.backlog, snapshot.upkeep
+    old = upkeep.snapshot is not None and is_old(upkeep.snapshot, Thresholds().snapshot)
+    said = "" if upkeep.dead is None else dead_rows(upkeep)
+    if said and old and upkeep.snapshot is not None:
+        said += f"; {kept(upkeep.snapshot)}"
+    return Figures(
+        records=backlog.records,
+        backlog=f"{'' if backlog.exact else 'about '}{backlog.records:,}",
+        oldest="" if backlog.oldest is None else duration(backlog.oldest),
+        parked=f"{snapshot.parked.keys:,}",
+        rate=f"{snapshot.total('purged_per_second'):,.0f}",
+        blocked=duration(snapshot.blocked) if snapshot.blocked else "",
+        upkeep=said,
+        upkeep_is_old=old,
+    )
+
+
+def _leader(snapshot: Snapshot) -> Leader | None:
+    if not snapshot.lanes:
+        return None
+    lane = snapshot.lanes[0]
+    before = lane.metrics.get("silence_before")
+    return Leader(
+        name=lane.holder,
+        token=lane.fence.token,
+        since=lane.since,
+        elector=str(lane.metrics.get("elector") or ""),
+        before="" if before is None else duration(before),
+        silent=all(snapshot.silent(each) for each in snapshot.lanes),
+    )
+
+
+def _lane(snapshot: Snapshot, lane: LaneStatus) -> Lane:
+    metrics = snapshot.metrics(lane)
+    names = (*LANE_COLUMNS, *(TRANSACTION_COLUMNS if snapshot.transactional_lanes else ()))
+    blocked = longest_blocked([lane])
+    batches = metrics.get("batches")
+    return Lane(
+        number=lane.fence.lane,
+        silent=snapshot.silent(lane),
+        heartbeat=_heard(snapshot, lane),
+        blocked=duration(blocked) if blocked else "",
+        epoch=lane.fence.epoch,
+        figures=tuple(f"{metrics[name]:,.0f}" if name in metrics else "–" for name in names),  # noqa: RUF001 - a dash
+        batches=None
+        if batches is None
+        else ", ".join(f"{each['stage']} {each['records']:,}" for each in batches) or "none",
+    )
+
+
+def _heard(snapshot: Snapshot, lane: LaneStatus) -> str:
+    if lane.age is None:
+        return "never"
+    if snapshot.silent(lane):
+        return duration(lane.age)
+    # Not how long ago: that would change all the time, and tell nothing.
+    beat = snapshot.longest_silence / SILENT_HEARTBEATS
+    return f"in the last {duration(max(1, ceil(lane.age / beat)) * beat)}"
+
+
+def _cluster(state: ClusterState) -> Cluster:
+    last = "" if state.seconds_ago is None else f", the last {duration(state.seconds_ago)} ago"
+    return Cluster(
+        number=state.cluster,
+        role=str(state.role),
+        records=f"{state.records:,}{'' if state.exact else ' or more'}",
+        oldest="" if state.oldest is None else duration(state.oldest),
+        taken_over=f"{state.taken_over:,}{last}",
+        takeover_since=state.takeover.since if state.takeover else None,
+        takeover_reason=printable(state.takeover.reason) if state.takeover else "",
+    )

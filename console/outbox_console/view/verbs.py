@@ -1,0 +1,116 @@
+"""What the page says before a verb is done, and after it: plain values, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from outbox_core.operations import Changed, Raised, TakeoverChanged, Verb
+
+from outbox_console.view.dead_letters import Letter
+from outbox_console.view.outbox import Leader
+
+MOST = 1000
+"""Dead letters that are changed at once."""
+_MOST_NAMED = 20
+"""Ids that are named in a sentence."""
+
+_NAMES = {Verb.RETRY: "Retry", Verb.SKIP: "Skip", Verb.REDRIVE: "Redrive"}
+_DONE = {Verb.RETRY: "tried again", Verb.SKIP: "skipped", Verb.REDRIVE: "stashed again"}
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What an operator is asked before a verb is done.
+
+    Attributes:
+        question: What is asked; also the title.
+        button: What does it; empty if there is nothing to do.
+        about: What it will be done to, as seen now, in sentences.
+        letters: The dead letters that it will be done to.
+        fields: What is sent when it is confirmed.
+    """
+
+    question: str
+    button: str
+    about: tuple[str, ...] = ()
+    letters: Sequence[Letter] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_letters(cls, verb: Verb, letters: Sequence[Letter], gone: Sequence[int]) -> Confirmation:
+        """Asks before dead letters are changed.
+
+        Args:
+            verb: How.
+            letters: Those that there are.
+            gone: The ids of those that were chosen and are not there, or not in the required state.
+        """
+        about = []
+        if gone:
+            about.append(f"Not {_state(verb)} any more, and left alone: {_ids(gone)}.")
+        if len(letters) > MOST:
+            about.append(f"These are the first {MOST:,} of {len(letters):,}; do it again for the others.")
+            letters = letters[:MOST]
+        if not letters:
+            nothing = f"No record is {_state(verb)} any more." if gone else "No record is chosen."
+            return cls(f"{_NAMES[verb]}: nothing to do", "", (*about, nothing))
+        action = f"{_NAMES[verb]} {_records(len(letters))}"
+        ids = ",".join(str(each.id) for each in letters)
+        return cls(f"{action}?", action, tuple(about), letters, {"ids": ids})
+
+    @classmethod
+    def of_cluster(cls, verb: Verb, cluster: int) -> Confirmation:
+        """Asks before a deliberate takeover begins or ends."""
+        fields = {"cluster": str(cluster)}
+        if verb is Verb.TAKE_OVER:
+            action = f"Take over cluster {cluster}"
+            return cls(f"{action}?", action, fields=fields)
+        action = f"End the takeover of cluster {cluster}"
+        return cls(f"{action}?", action, fields=fields)
+
+    @classmethod
+    def of_fence(cls, leader: Leader | None) -> Confirmation:
+        """Asks before the fence is raised."""
+        now = f"{leader.name} leads, with token {leader.token}." if leader else "No leader is known."
+        fields = {"seen": str(leader.token)} if leader else {}
+        return cls("Raise the fence?", "Raise the fence", (now,), fields=fields)
+
+
+def said(done: Changed | Raised | TakeoverChanged) -> str:
+    """Returns what came of a verb, in sentences."""
+    note = f" Note: {done.unnoted}." if done.unnoted else ""
+    if isinstance(done, Raised):
+        fenced = f" {done.fenced} is fenced." if done.fenced else ""
+        return f"The fence is raised: the token is {done.token} now.{fenced}{note}"
+    if isinstance(done, TakeoverChanged):
+        return _takeover(done) + note
+    changed = (
+        f"{_records(len(done.changed)).capitalize()} {_DONE[done.verb]}: {_ids(done.changed)}."
+        if done.changed
+        else "Nothing was changed."
+    )
+    gone = f" Not {_state(done.verb)} any more, and left alone: {_ids(done.gone)}." if done.gone else ""
+    return changed + gone + note
+
+
+def _takeover(done: TakeoverChanged) -> str:
+    of = f"of cluster {done.cluster}"
+    if done.verb is Verb.TAKE_OVER:
+        what = f"The records {of} are taken over at once {'from now on' if done.changed else 'already'}."
+    else:
+        what = f"The takeover {of} has ended." if done.changed else f"There was no takeover {of}."
+    return what if done.token is None else f"{what} The token is {done.token} now."
+
+
+def _state(verb: Verb) -> str:
+    return "skipped" if verb is Verb.REDRIVE else "parked"
+
+
+def _records(number: int) -> str:
+    return "1 record" if number == 1 else f"{number:,} records"
+
+
+def _ids(ids: Sequence[int]) -> str:
+    more = f" and {len(ids) - _MOST_NAMED:,} more" if len(ids) > _MOST_NAMED else ""
+    return ", ".join(map(str, ids[:_MOST_NAMED])) + more

@@ -1,0 +1,104 @@
+"""What the page says of an outbox first: whether all is well, and why not; without I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from outbox_core.health import REMARKS, Code, HealthProblem, problems
+from outbox_core.printable import printable
+from outbox_core.snapshot import Snapshot
+
+from outbox_console.view.texts import clock
+
+
+class State(StrEnum):
+    """The state of an outbox, in one word; the worst first."""
+
+    AWAY = "away"
+    UNKNOWN = "unknown"
+    PROBLEMS = "problems"
+    WELL = "well"
+
+
+@dataclass(frozen=True, slots=True)
+class LastStatus:
+    """What this process knows of an outbox.
+
+    Attributes:
+        snapshot: Its last known state; ``None`` if it was never seen.
+        at: When that was; ``None`` if never.
+        error: Why it cannot be seen now; empty if it can.
+        away_since: Since when it cannot be seen; ``None`` if it can.
+    """
+
+    snapshot: Snapshot | None = None
+    at: datetime | None = None
+    error: str = ""
+    away_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One thing that is wrong, or worth knowing.
+
+    Attributes:
+        code: What it is, for programs.
+        text: What it is, in one sentence.
+        href: Where its cure is.
+        cure: What is there.
+    """
+
+    code: str
+    text: str
+    href: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The state of an outbox in one sentence.
+
+    Attributes:
+        state: In one word.
+        said: The sentence. It has no figures that change all the time, as it is read aloud when it changes.
+        short: The same in few words, for titles.
+        reasons: What is wrong.
+        remarks: What is as somebody wants it, and worth knowing nevertheless.
+    """
+
+    state: State
+    said: str
+    short: str
+    reasons: tuple[Reason, ...] = ()
+    remarks: tuple[Reason, ...] = ()
+
+
+_CURES = {
+    Code.PARKED_KEYS: ("#parked", "the parked keys"),
+    Code.DELIBERATE_TAKEOVER: ("#clusters", "the clusters"),
+}
+
+
+def verdict(known: LastStatus) -> Verdict:
+    """Judges what is known of an outbox."""
+    if known.snapshot is None or known.away_since is not None:
+        if known.away_since is None:
+            return Verdict(State.UNKNOWN, "Not looked at yet.", "Not known yet")
+        said = f"The database has not answered since {clock(known.away_since)}."
+        reason = _reason(HealthProblem(Code.DATABASE_UNREACHABLE, known.error))
+        return Verdict(State.AWAY, said, "Database away", (reason,))
+    found = problems(known.snapshot)
+    wrong = tuple(_reason(each) for each in found if each.code not in REMARKS)
+    remarks = tuple(_reason(each) for each in found if each.code in REMARKS)
+    if not wrong:
+        return Verdict(State.WELL, "All is well.", "All is well", (), remarks)
+    count = "1 problem" if len(wrong) == 1 else f"{len(wrong)} problems"
+    names = ", ".join(dict.fromkeys(each.code.replace("-", " ") for each in wrong))
+    return Verdict(State.PROBLEMS, f"{count}: {names}.", count, wrong, remarks)
+
+
+def _reason(problem: HealthProblem) -> Reason:
+    href, cure = _CURES.get(problem.code, (f"/help#{problem.code}", "what to do"))
+    return Reason(str(problem.code), printable(problem.message), href, cure)

@@ -1,1 +1,0 @@
-"""The HTTP server of a harvester; imported only where the configuration asks for one."""
