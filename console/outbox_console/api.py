@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.history import History
 from outbox_core.monitoring.running import RunningOutboxes
-from outbox_core.operations import Operator, Verb
+from outbox_core.operations import Object, Operator, Verb
 from outbox_sdk.parking import DeadLetter, DeadLetterStatus
 from outbox_sdk.record import MarkedRecord
 from pydantic import BaseModel
@@ -33,8 +34,6 @@ ENTRIES = 100
 """Entries of the journal, unless another number is asked for."""
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-Do = Callable[[HarvestSettings, Any, Operator], BaseModel]
 
 
 class Api:
@@ -125,14 +124,15 @@ class Api:
         raise RefusedError(404, "there is no such address: /openapi.json lists all")
 
     def _verb(self, verb: Verb) -> Callable[[Request], Any]:
-        body, do = VERBS[verb].body, _DO[verb]
+        body, answer = VERBS[verb]
 
         async def serve(request: Request) -> Response:
             asked = await body_limits.json(request, body)
             outbox = self._outbox(asked.outbox)
             client = self._access.client(request)
             operator = Operator(client.name if client else "", "http", asked.reason)
-            return _answer(await self._work.action(lambda: do(outbox, asked, operator)))
+            do = partial(operations.perform, verb, outbox, _to(asked), operator)
+            return _answer(await self._work.action(lambda: _done(answer, do(), asked)))
 
         return self._access.operator(serve)
 
@@ -148,16 +148,27 @@ class Api:
         raise RefusedError(404, "outbox: this process harvests no outbox of that name")
 
 
-def _changed(changed: operations.Changed) -> BaseModel:
-    _refuse_if_gone(changed.changed, changed.gone)
-    return schemas.LettersChanged.model_validate(changed)
+def _to(asked: schemas.Body) -> Object:
+    """Returns what a body names."""
+    return Object(
+        getattr(asked, "ids", ()), getattr(asked, "cluster", 0), getattr(asked, "fence_token", None)
+    )
 
 
-def _reveal(outbox: HarvestSettings, asked: schemas.Letters, operator: Operator) -> BaseModel:
-    found = operations.reveal(outbox, asked.ids, operator)
-    gone = sorted(set(asked.ids) - {each.record.id for each in found})
-    _refuse_if_gone(found, gone)
-    return schemas.Revealed(letters=[_content(each.record) for each in found], gone=gone)
+def _done(answer: type[BaseModel], done: operations.Done, asked: schemas.Body) -> BaseModel:
+    """Returns what came of a verb.
+
+    Raises:
+        RefusedError: All dead letters that were asked for are gone.
+    """
+    if isinstance(done, list):
+        ids = {each.record.id for each in done}
+        gone = tuple(sorted(set(_to(asked).ids) - ids))
+        _refuse_if_gone(done, gone)
+        return schemas.Revealed(letters=[_content(each.record) for each in done], gone=list(gone))
+    if isinstance(done, operations.Changed):
+        _refuse_if_gone(done.changed, done.gone)
+    return answer.model_validate(done)
 
 
 def _refuse_if_gone(changed: Sequence[object], gone: Sequence[int]) -> None:
@@ -165,23 +176,6 @@ def _refuse_if_gone(changed: Sequence[object], gone: Sequence[int]) -> None:
         raise RefusedError(
             409, "none of these dead letters exists any more in the state that this needs: list them anew"
         )
-
-
-def _taken(done: operations.TakeoverChanged) -> BaseModel:
-    return schemas.TakeoverDone.model_validate(done)
-
-
-_DO: dict[Verb, Do] = {
-    Verb.RETRY: lambda outbox, asked, who: _changed(operations.retry(outbox, asked.ids, who)),
-    Verb.SKIP: lambda outbox, asked, who: _changed(operations.skip(outbox, asked.ids, who)),
-    Verb.REDRIVE: lambda outbox, asked, who: _changed(operations.redrive(outbox, asked.ids, who)),
-    Verb.REVEAL: _reveal,
-    Verb.RAISE_FENCE: lambda outbox, asked, who: schemas.FenceRaised.model_validate(
-        operations.raise_fence(outbox, who, asked.fence_token)
-    ),
-    Verb.TAKE_OVER: lambda outbox, asked, who: _taken(operations.begin_takeover(outbox, asked.cluster, who)),
-    Verb.END_TAKEOVER: lambda outbox, asked, who: _taken(operations.end_takeover(outbox, asked.cluster, who)),
-}
 
 
 def _letter(outbox: HarvestSettings, letter: DeadLetter) -> schemas.Letter:

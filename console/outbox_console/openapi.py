@@ -6,22 +6,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from outbox_core.operations import Verb, effect
+from outbox_core.operations import Target, Verb
 from outbox_sdk.parking import DeadLetterStatus
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from outbox_console import schemas
-
-_SUMMARIES = {
-    Verb.RETRY: "Try the failed records of parked keys again",
-    Verb.SKIP: "Give up the failed records of parked keys",
-    Verb.REDRIVE: "Stash skipped records again",
-    Verb.REVEAL: "Return what the records of dead letters contain",
-    Verb.RAISE_FENCE: "Fence the present leader",
-    Verb.TAKE_OVER: "Take over the records of another cluster at once",
-    Verb.END_TAKEOVER: "End a deliberate takeover",
-}
 
 
 class Parameter(NamedTuple):
@@ -48,14 +38,14 @@ class Takes(NamedTuple):
     answer: type[BaseModel]
 
 
+_TAKES = {
+    Target.LETTERS: Takes(schemas.Letters, schemas.LettersChanged),
+    Target.CONTENTS: Takes(schemas.Letters, schemas.Revealed),
+    Target.LEADER: Takes(schemas.Leader, schemas.FenceRaised),
+    Target.CLUSTER: Takes(schemas.OtherCluster, schemas.TakeoverDone),
+}
 VERBS: Mapping[Verb, Takes] = {
-    Verb.RETRY: Takes(schemas.Letters, schemas.LettersChanged),
-    Verb.SKIP: Takes(schemas.Letters, schemas.LettersChanged),
-    Verb.REDRIVE: Takes(schemas.Letters, schemas.LettersChanged),
-    Verb.REVEAL: Takes(schemas.Letters, schemas.Revealed),
-    Verb.RAISE_FENCE: Takes(schemas.Leader, schemas.FenceRaised),
-    Verb.TAKE_OVER: Takes(schemas.OtherCluster, schemas.TakeoverDone),
-    Verb.END_TAKEOVER: Takes(schemas.OtherCluster, schemas.TakeoverDone),
+    verb: _TAKES[verb.about.target] for verb in Verb if verb.about.target in _TAKES
 }
 """The verbs that are done over HTTP; ``forget`` is none, as it needs somebody at the brokers."""
 
@@ -144,8 +134,8 @@ def _read(read: Read) -> dict[str, Any]:
 
 def _verb(verb: Verb, takes: Takes) -> dict[str, Any]:
     return {
-        **_described(_SUMMARIES[verb], _reference(takes.answer), _REFUSED | _REFUSED_TO_CHANGE),
-        "description": effect(verb),
+        **_described(verb.about.summary, _reference(takes.answer), _REFUSED | _REFUSED_TO_CHANGE),
+        "description": verb.effect(),
         "requestBody": {"required": True, "content": _json(_reference(takes.body))},
     }
 

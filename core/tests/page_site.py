@@ -95,10 +95,10 @@ class Operations:
         self.counts.set()
 
     def replace(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("letters", "entries", "waiting", "reveal", "retry", "skip", "redrive", "raise_fence"):
+        for name in ("letters", "entries", "waiting", "reveal", "check_cluster"):
             monkeypatch.setattr(operations, name, getattr(self, name))
-        for name in ("begin_takeover", "end_takeover", "check_cluster"):
-            monkeypatch.setattr(operations, name, getattr(self, name))
+        for name in ("reveal", "retry", "skip", "redrive", "raise_fence", "begin_takeover", "end_takeover"):
+            monkeypatch.setattr(f"outbox_core.operations.dispatch.{name}", getattr(self, name))
 
     def letters(
         self, settings: HarvestSettings, status: DeadLetterStatus | None = None, keys: Sequence[str] = ()

@@ -15,7 +15,7 @@ from outbox_core.cli import main
 from outbox_core.cli.invocation import Invocation
 from outbox_core.cli.reason import operator
 from outbox_core.config import parse
-from outbox_core.operations import Verb, effect
+from outbox_core.operations import Verb
 from outbox_sdk import (
     AccessDenied,
     Action,
@@ -195,8 +195,8 @@ def test_a_terminal_is_told_the_effect_and_asked_for_the_reason(
     monkeypatch.setattr("sys.stdin", Terminal(f"{reason}\n" if verb in UNASKED else f"y\n{reason}\n"))
     code, _, err = call(capsys, *VERBS[verb])
     assert code == 0
-    assert effect(verb, cluster=2) in err
-    assert err.index(effect(verb, cluster=2)) < err.index("Why?")
+    assert verb.effect(2) in err
+    assert err.index(verb.effect(2)) < err.index("Why?")
     assert noted(journal) == [(verb, reason)]
 
 

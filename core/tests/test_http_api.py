@@ -231,7 +231,7 @@ def test_a_defect_tells_nothing_of_it(
     def fail(*_: object) -> None:
         raise ValueError("hunter2")
 
-    monkeypatch.setattr(operations, "raise_fence", fail)
+    monkeypatch.setattr("outbox_core.operations.dispatch.raise_fence", fail)
     refused = api.site.ask(
         "POST",
         "/api/raise-fence",

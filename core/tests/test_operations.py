@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from outbox_core import operations
 from outbox_core.config import HarvestSettings, KeyNames, parse
-from outbox_core.operations import Operator, Verb, effect
+from outbox_core.operations import Operator, Verb
 from outbox_sdk import (
     AccessDenied,
     Action,
@@ -316,6 +316,6 @@ def test_clusters_that_cannot_be_taken_over_are_refused_before_anything_is_noted
 
 @every_verb
 def test_each_verb_says_what_it_does_to_the_order(verb: Verb):
-    assert effect(verb).endswith(".")
-    assert "{" not in effect(verb)
-    assert ("cluster 12" in effect(verb, cluster=12)) is (verb in {Verb.TAKE_OVER, Verb.END_TAKEOVER})
+    assert verb.effect().endswith(".")
+    assert "{" not in verb.effect()
+    assert ("cluster 12" in verb.effect(12)) is (verb in {Verb.TAKE_OVER, Verb.END_TAKEOVER})

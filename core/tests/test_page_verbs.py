@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from outbox_core.clusters import ClusterState, Role
-from outbox_core.operations import Verb, effect
+from outbox_core.operations import Verb
 from outbox_sdk import DriverError
 from outbox_sdk.parking import DeadLetterStatus
 
@@ -55,7 +55,7 @@ def follow(site: PageSite, done: Answered) -> str:
 def test_chosen_records_are_tried_again(site: PageSite, operations: Operations):
     asked = site.get("/do/retry?outbox=outbox&id=7&id=8&id=77", **AS_PERSON)
     assert "<title>Retry 2 records? · outbox · outbox</title>" in asked.text
-    assert effect(Verb.RETRY) in html.unescape(asked.text)
+    assert Verb.RETRY.effect() in html.unescape(asked.text)
     assert "Not parked any more, and left alone: 77." in asked.text
     assert re.findall(r'id="affected-(\d+)"', asked.text) == ["7", "8"]
     assert operations.noted == []
@@ -147,7 +147,7 @@ def test_nothing_to_do_offers_nothing(site: PageSite):
 
 def test_a_takeover_begins_and_ends(site: PageSite, operations: Operations):
     asked = site.get("/do/take-over?cluster=2", **AS_PERSON)
-    assert effect(Verb.TAKE_OVER, cluster=2) in html.unescape(asked.text)
+    assert Verb.TAKE_OVER.effect(2) in html.unescape(asked.text)
     done = site.post("/do/take-over", ALICE, reason="x", **fields_of(asked))
     assert follow(site, done) == (
         "The records of cluster 2 are taken over at once from now on. The token is 5 now."

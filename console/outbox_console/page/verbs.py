@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.operations import Operator, Verb
-from outbox_sdk.parking import DeadLetterStatus
+from outbox_core.operations import Changed, Object, Operator, Raised, TakeoverChanged, Target, Verb
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -28,13 +27,8 @@ MOST_REMEMBERED = 500
 """Forms whose outcome is remembered, so that one that is sent twice acts once."""
 _BEYOND = 1 << 63
 
-_OF_LETTERS: Mapping[Verb, DeadLetterStatus] = {
-    Verb.RETRY: DeadLetterStatus.PARKED,
-    Verb.SKIP: DeadLetterStatus.PARKED,
-    Verb.REDRIVE: DeadLetterStatus.SKIPPED,
-}
-_OF_CLUSTERS = frozenset({Verb.TAKE_OVER, Verb.END_TAKEOVER})
-_VERBS = frozenset({*_OF_LETTERS, *_OF_CLUSTERS, Verb.RAISE_FENCE})
+_TARGETS = frozenset({Target.LETTERS, Target.CLUSTER, Target.LEADER})
+"""What a form can be about."""
 
 
 class Actions:
@@ -107,7 +101,7 @@ class Verbs:
         verb, query = _verb(request), request.query_params
         outbox = self._parts.outboxes.named(query.get("outbox"))
         cluster = _cluster(verb, query)
-        if verb in _OF_LETTERS:
+        if verb.about.target is Target.LETTERS:
             ids = None if query.get("all") == "1" else integers(",".join(query.getlist("id")))
             confirmation = await self._of_letters(verb, outbox, ids)
         elif cluster is not None:
@@ -123,7 +117,7 @@ class Verbs:
             verb=str(verb),
             outbox=outbox.title,
             confirmation=confirmation,
-            effect=operations.effect(verb, cluster=cluster),
+            effect=verb.effect(cluster),
             form=secrets.token_urlsafe(12),
             longest=operations.LONGEST_REASON,
         )
@@ -152,18 +146,16 @@ class Verbs:
     async def _of_letters(
         self, verb: Verb, outbox: HarvestSettings, ids: Sequence[int] | None
     ) -> Confirmation:
-        found = await self._parts.work.read(partial(operations.letters, outbox, _OF_LETTERS[verb]))
+        found = await self._parts.work.read(partial(operations.letters, outbox, verb.about.status))
         chosen = [each for each in found if ids is None or each.record.id in set(ids)]
         gone = sorted({*(ids or ())} - {each.record.id for each in chosen})
         return Confirmation.of_letters(verb, [letter(each, outbox.key_names) for each in chosen], gone)
 
 
 def _verb(request: Request) -> Verb:
-    try:
-        verb = Verb(request.path_params["verb"])
-    except ValueError:
-        verb = Verb.FORGET
-    if verb not in _VERBS:
+    name = request.path_params["verb"]
+    verb = next((each for each in Verb if each == name and each.about.target in _TARGETS), None)
+    if verb is None:
         raise RefusedError(404, "there is no such verb here; the program outbox may have it")
     return verb
 
@@ -194,7 +186,7 @@ def integers(text: str) -> list[int]:
 
 
 def _cluster(verb: Verb, form: Mapping[str, str]) -> int | None:
-    if verb not in _OF_CLUSTERS:
+    if verb.about.target is not Target.CLUSTER:
         return None
     found = integers(form.get("cluster", ""))
     if len(found) != 1:
@@ -210,16 +202,16 @@ def _act(
     Raises:
         RefusedError: The form does not say what to do it to.
     """
-    cluster = _cluster(verb, form)
-    if verb is Verb.RAISE_FENCE:
-        # A proxy may bring a form that is sent twice to two harvesters.
-        seen = next(iter(integers(form.get("seen", ""))), None)
-        return lambda: said(operations.raise_fence(outbox, operator, seen))
-    if cluster is not None:
-        change = operations.begin_takeover if verb is Verb.TAKE_OVER else operations.end_takeover
-        return lambda: said(change(outbox, cluster, operator))
-    ids = integers(form.get("ids", ""))
-    if not ids:
+    ids = integers(form.get("ids", "")) if verb.about.target is Target.LETTERS else []
+    if verb.about.target is Target.LETTERS and not ids:
         raise RefusedError(400, "nothing was done: no record is chosen")
-    acts = {Verb.RETRY: operations.retry, Verb.SKIP: operations.skip, Verb.REDRIVE: operations.redrive}
-    return lambda: said(acts[verb](outbox, ids, operator))
+    # A proxy may bring a form that is sent twice to two harvesters.
+    seen = next(iter(integers(form.get("seen", ""))), None)
+    to = Object(ids, _cluster(verb, form) or 0, seen)
+
+    def act() -> str:
+        done = operations.perform(verb, outbox, to, operator)
+        assert isinstance(done, Changed | Raised | TakeoverChanged)  # noqa: S101 - of these targets
+        return said(done)
+
+    return act

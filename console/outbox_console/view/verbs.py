@@ -15,9 +15,6 @@ MOST = 1000
 _MOST_NAMED = 20
 """Ids that are named in a sentence."""
 
-_NAMES = {Verb.RETRY: "Retry", Verb.SKIP: "Skip", Verb.REDRIVE: "Redrive"}
-_DONE = {Verb.RETRY: "tried again", Verb.SKIP: "skipped", Verb.REDRIVE: "stashed again"}
-
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
@@ -48,33 +45,30 @@ class Confirmation:
         """
         about = []
         if gone:
-            about.append(f"Not {_state(verb)} any more, and left alone: {_ids(gone)}.")
+            about.append(f"Not {verb.about.status} any more, and left alone: {_ids(gone)}.")
         if len(letters) > MOST:
             about.append(f"These are the first {MOST:,} of {len(letters):,}; do it again for the others.")
             letters = letters[:MOST]
         if not letters:
-            nothing = f"No record is {_state(verb)} any more." if gone else "No record is chosen."
-            return cls(f"{_NAMES[verb]}: nothing to do", "", (*about, nothing))
-        action = f"{_NAMES[verb]} {_records(len(letters))}"
+            nothing = f"No record is {verb.about.status} any more." if gone else "No record is chosen."
+            return cls(f"{verb.about.label}: nothing to do", "", (*about, nothing))
+        action = f"{verb.about.label} {_records(len(letters))}"
         ids = ",".join(str(each.id) for each in letters)
         return cls(f"{action}?", action, tuple(about), letters, {"ids": ids})
 
     @classmethod
     def of_cluster(cls, verb: Verb, cluster: int) -> Confirmation:
         """Asks before a deliberate takeover begins or ends."""
-        fields = {"cluster": str(cluster)}
-        if verb is Verb.TAKE_OVER:
-            action = f"Take over cluster {cluster}"
-            return cls(f"{action}?", action, fields=fields)
-        action = f"End the takeover of cluster {cluster}"
-        return cls(f"{action}?", action, fields=fields)
+        action = verb.about.label.format(cluster)
+        return cls(f"{action}?", action, fields={"cluster": str(cluster)})
 
     @classmethod
     def of_fence(cls, leader: Leader | None) -> Confirmation:
         """Asks before the fence is raised."""
         now = f"{leader.name} leads, with token {leader.token}." if leader else "No leader is known."
         fields = {"seen": str(leader.token)} if leader else {}
-        return cls("Raise the fence?", "Raise the fence", (now,), fields=fields)
+        action = Verb.RAISE_FENCE.about.label
+        return cls(f"{action}?", action, (now,), fields=fields)
 
 
 def said(done: Changed | Raised | TakeoverChanged) -> str:
@@ -86,11 +80,11 @@ def said(done: Changed | Raised | TakeoverChanged) -> str:
     if isinstance(done, TakeoverChanged):
         return _takeover(done) + note
     changed = (
-        f"{_records(len(done.changed)).capitalize()} {_DONE[done.verb]}: {_ids(done.changed)}."
+        f"{_records(len(done.changed)).capitalize()} {done.verb.about.done}: {_ids(done.changed)}."
         if done.changed
         else "Nothing was changed."
     )
-    gone = f" Not {_state(done.verb)} any more, and left alone: {_ids(done.gone)}." if done.gone else ""
+    gone = f" Not {done.verb.about.status} any more, and left alone: {_ids(done.gone)}." if done.gone else ""
     return changed + gone + note
 
 
@@ -101,10 +95,6 @@ def _takeover(done: TakeoverChanged) -> str:
     else:
         what = f"The takeover {of} has ended." if done.changed else f"There was no takeover {of}."
     return what if done.token is None else f"{what} The token is {done.token} now."
-
-
-def _state(verb: Verb) -> str:
-    return "skipped" if verb is Verb.REDRIVE else "parked"
 
 
 def _records(number: int) -> str:

@@ -1,6 +1,6 @@
 """Applies a verb to the dead letters that a command line names."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import typer
@@ -16,30 +16,8 @@ from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.reason import operator, tell_unnoted
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings
-from outbox_core.operations import Changed, Operator, Verb, effect
+from outbox_core.operations import Changed, Object, Verb
 from outbox_core.printable import printable
-
-
-@dataclass(frozen=True)
-class LetterVerb:
-    """An action on dead letters.
-
-    Attributes:
-        verb: Its name.
-        status: The status of the letters that it applies to.
-        question: The question to confirm; empty for none.
-        act: Applies the action to the letters with these ids.
-    """
-
-    verb: Verb
-    status: DeadLetterStatus
-    question: str
-    act: Callable[[HarvestSettings, Sequence[int], Operator], Changed]
-
-
-RETRY = LetterVerb(Verb.RETRY, DeadLetterStatus.PARKED, "", operations.retry)
-SKIP = LetterVerb(Verb.SKIP, DeadLetterStatus.PARKED, "Give up these records, undelivered?", operations.skip)
-REDRIVE = LetterVerb(Verb.REDRIVE, DeadLetterStatus.SKIPPED, "", operations.redrive)
 
 
 @dataclass(frozen=True)
@@ -56,55 +34,57 @@ class Request:
     yes: bool = False
 
 
-def apply(action: LetterVerb, request: Request) -> None:
-    """Applies an action, prints what has changed, and ends with 1 if something was gone by then."""
+def apply(verb: Verb, request: Request) -> None:
+    """Applies a verb, prints what has changed, and ends with 1 if something was gone by then."""
     if sum(map(bool, (request.keys, request.ids, request.everything))) != 1:
         raise typer.BadParameter("name keys, or ids with --id, or give --all", param_hint="KEY…")
-    letters = _selected(action, request)
+    letters = _selected(verb, request)
     ids = [letter.record.id for letter in letters]
     if request.dry_run:
         outcomes = dict.fromkeys(ids, "would change")
     else:
-        changed = set(_act(action, request, letters, ids).changed) if letters else set()
+        changed = set(_act(verb, request, letters, ids).changed) if letters else set()
         outcomes = {number: "changed" if number in changed else "gone" for number in ids}
-    _print_outcomes(action, request, letters, outcomes)
+    _print_outcomes(verb, request, letters, outcomes)
     if "gone" in outcomes.values():
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _selected(action: LetterVerb, request: Request) -> list[DeadLetter]:
-    letters = operations.letters(request.settings, action.status, request.keys or [], request.ids or None)
+def _selected(verb: Verb, request: Request) -> list[DeadLetter]:
+    letters = operations.letters(request.settings, verb.about.status, request.keys or [], request.ids or None)
     keys = {letter.record.key for letter in letters}  # as lists have them
     ids = {letter.record.id for letter in letters}
     unknown = [named(key) for key in dict.fromkeys(request.keys or []) if listed_key(key) not in keys]
     unknown += [f"record {number}" for number in dict.fromkeys(request.ids or []) if number not in ids]
     if unknown:
-        option = " --skipped" if action.status is DeadLetterStatus.SKIPPED else ""
+        status = verb.about.status
+        option = " --skipped" if status is DeadLetterStatus.SKIPPED else ""
         raise OutboxError(
-            f"not {action.status}: {', '.join(unknown)}; nothing was done. See 'outbox parked list{option}'"
+            f"not {status}: {', '.join(unknown)}; nothing was done. See 'outbox parked list{option}'"
         )
     return letters
 
 
-def _act(action: LetterVerb, request: Request, letters: Sequence[DeadLetter], ids: Sequence[int]) -> Changed:
-    if action.question:
-        confirm(Parts(as_table(letters), Text(effect(action.verb))), action.question, yes=request.yes)
+def _act(verb: Verb, request: Request, letters: Sequence[DeadLetter], ids: Sequence[int]) -> Changed:
+    if verb.about.question:
+        confirm(Parts(as_table(letters), Text(verb.effect())), verb.about.question, yes=request.yes)
     else:
-        print_message(effect(action.verb))
-    done = action.act(request.settings, ids, operator(request.reason, yes=request.yes))
+        print_message(verb.effect())
+    done = operations.perform(verb, request.settings, Object(ids), operator(request.reason, yes=request.yes))
+    assert isinstance(done, Changed)  # noqa: S101 - of these verbs
     tell_unnoted(done.unnoted)
     return done
 
 
 def _print_outcomes(
-    action: LetterVerb, request: Request, letters: Sequence[DeadLetter], outcomes: dict[int, str]
+    verb: Verb, request: Request, letters: Sequence[DeadLetter], outcomes: dict[int, str]
 ) -> None:
     if request.json:
         data = [{"outcome": outcomes[letter.record.id], **as_data(letter)} for letter in letters]
-        print_json({"verb": action.verb, "dry_run": request.dry_run, "letters": data})
+        print_json({"verb": verb, "dry_run": request.dry_run, "letters": data})
         return
     if not letters:
-        output().print(f"nothing is {action.status}")
+        output().print(f"nothing is {verb.about.status}")
         return
     output().print(as_table(letters, outcomes))
     if gone := sum(outcome == "gone" for outcome in outcomes.values()):

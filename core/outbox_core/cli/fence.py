@@ -20,7 +20,7 @@ from outbox_core.cli.reason import ReasonOption, operator, tell_unnoted
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
-from outbox_core.operations import Forgotten, Verb, effect
+from outbox_core.operations import Forgotten, Verb
 from outbox_core.operations.fence import held_by, held_token, lane_list
 from outbox_core.printable import printable
 
@@ -89,8 +89,8 @@ def bump(  # noqa: PLR0917 - typer makes each parameter an option
         held = _Holders.of(settings).held
         seen = held_token(held)
         holder = printable(held_by(held)) or "nobody yet"
-        about = Text(f"outbox {printable(settings.outbox)} is held by {holder}.\n{effect(Verb.RAISE_FENCE)}")
-        confirm(about, "Raise the token?", yes=yes)
+        about = Text(f"outbox {printable(settings.outbox)} is held by {holder}.\n{Verb.RAISE_FENCE.effect()}")
+        confirm(about, Verb.RAISE_FENCE.about.question, yes=yes)
     raised = operations.raise_fence(settings, operator(reason, yes=yes), seen)
     tell_unnoted(raised.unnoted)
     if json:
@@ -135,7 +135,7 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
     if done.notes and not dry_run:
         noted = f"the fence notes transactions of {lane_list(done.notes)}."
         about = f"outbox {printable(settings.outbox)}: {noted}"
-        confirm(Text(f"{about}\n{effect(Verb.FORGET)}"), "Forget what they may have published?", yes=yes)
+        confirm(Text(f"{about}\n{Verb.FORGET.effect()}"), Verb.FORGET.about.question, yes=yes)
         done = operations.forget(settings, operator(reason, yes=yes))
         tell_unnoted(done.unnoted)
     if json:

@@ -11,13 +11,14 @@ from rich.console import RenderableType
 from outbox_core import operations
 from outbox_core.cli.command import Command, Group
 from outbox_core.cli.confirmation import YesOption
-from outbox_core.cli.dead_letter_verbs import REDRIVE, RETRY, SKIP, Request, apply, named
+from outbox_core.cli.dead_letter_verbs import Request, apply, named
 from outbox_core.cli.dead_letters import as_data, as_full_data, as_table, as_text
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
 from outbox_core.cli.reason import ReasonOption
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.config import HarvestSettings
+from outbox_core.operations import Verb
 
 _KeysArgument = Annotated[
     list[str] | None, typer.Argument(metavar="KEY…", show_default=False, help="The keys.")
@@ -121,7 +122,7 @@ def retry(  # noqa: PLR0917 - typer makes each parameter an option
     again.
     """
     apply(
-        RETRY,
+        Verb.RETRY,
         Request(operated_outbox(context, file, outbox), keys, ids, everything, dry_run, json, reason),
     )
 
@@ -144,7 +145,7 @@ def skip(  # noqa: PLR0917 - typer makes each parameter an option
     dead letter, and 'outbox parked redrive' stashes it again.
     """
     apply(
-        SKIP,
+        Verb.SKIP,
         Request(operated_outbox(context, file, outbox), keys, ids, everything, dry_run, json, reason, yes),
     )
 
@@ -165,7 +166,7 @@ def redrive(  # noqa: PLR0917 - typer makes each parameter an option
     They are delivered later than they were written, so consumers see them out of their original order.
     """
     apply(
-        REDRIVE,
+        Verb.REDRIVE,
         Request(operated_outbox(context, file, outbox), keys, ids, everything, dry_run, json, reason),
     )
 

@@ -19,7 +19,7 @@ from outbox_core.cli.outboxes import Chosen, OutboxOption, one_outbox
 from outbox_core.cli.reason import ReasonOption, operator, tell_unnoted
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings, Settings
-from outbox_core.operations import TakeoverChanged, UnknownCluster, Verb, effect
+from outbox_core.operations import TakeoverChanged, UnknownCluster, Verb
 from outbox_core.operations.takeovers import origin_of
 from outbox_core.printable import printable
 
@@ -65,11 +65,11 @@ def takeover(  # noqa: PLR0917 - typer makes each parameter an option
         return
     chosen = one_outbox(settings, outbox)
     if from_ is not None:
-        _ask(chosen, Verb.TAKE_OVER, from_, "Take over?", yes=yes)
+        _ask(chosen, Verb.TAKE_OVER, from_, yes=yes)
         done = operations.begin_takeover(chosen, from_, operator(reason, yes=yes))
     else:
         assert end is not None  # noqa: S101 - one of the two was given
-        _ask(chosen, Verb.END_TAKEOVER, end, "End the takeover?", yes=yes)
+        _ask(chosen, Verb.END_TAKEOVER, end, yes=yes)
         done = operations.end_takeover(chosen, end, operator(reason, yes=yes))
     tell_unnoted(done.unnoted)
     print_json(_as_data(chosen.outbox, done)) if json else _tell(done)
@@ -135,12 +135,14 @@ def _list(settings: Settings, outbox: str | None, *, json: bool) -> None:
     chosen.show(chosen.look(_Listed.of), _Listed.as_data, _Listed.as_text, json=json)
 
 
-def _ask(settings: HarvestSettings, verb: Verb, cluster: int, question: str, *, yes: bool) -> None:
+def _ask(settings: HarvestSettings, verb: Verb, cluster: int, *, yes: bool) -> None:
     try:
         operations.check_cluster(settings, verb, cluster)
     except UnknownCluster as error:
         raise typer.BadParameter(str(error)) from error
-    confirm(Text(f"outbox {printable(settings.outbox)}: {effect(verb, cluster=cluster)}"), question, yes=yes)
+    confirm(
+        Text(f"outbox {printable(settings.outbox)}: {verb.effect(cluster)}"), verb.about.question, yes=yes
+    )
 
 
 COMMAND = Command(

@@ -7,6 +7,7 @@ a message that names the cure.
 """
 
 from outbox_core.operations.dead_letters import Changed, letters, redrive, retry, reveal, skip, waiting
+from outbox_core.operations.dispatch import Done, Object, perform
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
 from outbox_core.operations.reason import LONGEST_REASON, ReasonTooLong, check_reason
@@ -17,27 +18,30 @@ from outbox_core.operations.takeovers import (
     check_cluster,
     end_takeover,
 )
-from outbox_core.operations.verbs import Verb, effect
+from outbox_core.operations.verbs import Target, Verb
 
 __all__ = [
     "LONGEST_REASON",
     "UNCERTAIN",
     "Changed",
+    "Done",
     "Forgotten",
+    "Object",
     "Operator",
     "Raised",
     "ReasonTooLong",
     "TakeoverChanged",
+    "Target",
     "UnknownCluster",
     "Verb",
     "begin_takeover",
     "check_cluster",
     "check_reason",
-    "effect",
     "end_takeover",
     "entries",
     "forget",
     "letters",
+    "perform",
     "raise_fence",
     "redrive",
     "retry",

@@ -1,70 +1,191 @@
-"""What an operator can do to an outbox, and what each of it does to the order of records."""
+"""What an operator can do to an outbox: each verb, with all that is said of it before and after it is done.
 
-from enum import StrEnum
+Commands, the page, the JSON side and its description are made of this. To add one: a verb here, the function
+that does it in this package, and its line in :func:`outbox_core.operations.perform`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from typing import Self
+
+from outbox_sdk.parking import DeadLetterStatus
+
+
+class Target(Enum):
+    """What a verb is done to."""
+
+    LETTERS = auto()
+    """Dead letters, which change."""
+    CONTENTS = auto()
+    """Dead letters, which are only read."""
+    LEADER = auto()
+    LANES = auto()
+    """Lanes that publish in transactions; somebody at the brokers does this, so it is a command only."""
+    CLUSTER = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What is said of a verb.
+
+    Attributes:
+        target: What it is done to.
+        label: What it is called on a button; ``{0}`` stands for the cluster.
+        summary: What it does, in a line.
+        effect: What it does to the order of records, likewise; see :meth:`Verb.effect`.
+        done: What has become of dead letters afterwards: the end of "2 records were …".
+        status: The status that dead letters must have; ``None`` for any.
+        question: What a command asks before; empty if it asks nothing.
+    """
+
+    target: Target
+    label: str
+    summary: str
+    effect: str
+    done: str = ""
+    status: DeadLetterStatus | None = None
+    question: str = ""
 
 
 class Verb(StrEnum):
-    """What an operator does; journals and programs rely on these names."""
+    """What an operator does; journals and programs rely on these names.
 
-    RETRY = "retry"
-    SKIP = "skip"
-    REDRIVE = "redrive"
-    RAISE_FENCE = "raise-fence"
-    FORGET = "forget"
-    TAKE_OVER = "take-over"
-    END_TAKEOVER = "end-takeover"
-    REVEAL = "reveal"
-
-
-_EFFECTS = {
-    Verb.RETRY: (
-        "The order of records is kept: of each key the failed record is tried first, and those behind it "
-        "follow. A record that fails again is parked again, with its key."
-    ),
-    Verb.SKIP: (
-        "The failed records are deleted from the outbox and not delivered: consumers see a gap. The "
-        "records behind them flow, in their order. Each failed record is kept as a skipped dead letter, "
-        "for as long as 'keepSkipped' says, and can be redriven."
-    ),
-    Verb.REDRIVE: (
-        "The records are stashed again, behind all records that their keys have in the outbox now. So "
-        "consumers see them later than records that were written after them: out of their original order."
-    ),
-    Verb.RAISE_FENCE: (
-        "The present leader is fenced: from now on it cannot mark, purge or reset anything. It notices "
-        "this at its next statement, and stops its lanes. Then the process that the election names, "
-        "usually the same one, raises the token again and continues within a second or two. Nothing is "
-        "lost and the order is kept; records in flight are published again, unless delivery is "
-        "exactly-once."
-    ),
-    Verb.FORGET: (
-        "All rows of these lanes are treated as unpublished: they are delivered in order, some perhaps "
-        "for a second time. Nothing is lost. Use this only for lanes that refuse to start because the "
-        "broker has no checkpoint of them."
-    ),
-    Verb.TAKE_OVER: (
-        "This cluster takes the records of cluster {0} at once, whatever their age, until you end it. "
-        "Stop the harvesters of cluster {0} first: those that run go on, and then each of its records is "
-        "delivered twice, and consumers may see a repetition behind later records. The fence is raised, "
-        "so that the present leader's lanes begin anew within a second or two."
-    ),
-    Verb.END_TAKEOVER: (
-        "From now on this cluster takes records of cluster {0} only once they are old enough, also those "
-        "that it has taken before and not delivered. The fence is raised, so that the present leader's "
-        "lanes begin anew within a second or two."
-    ),
-    Verb.REVEAL: (
-        "Shows the values and headers of the records, and changes nothing. The journal notes who has seen "
-        "them."
-    ),
-}
-
-
-def effect(verb: Verb, *, cluster: int | None = None) -> str:
-    """Returns what a verb does to the order of records, in a few sentences, to be told before it is done.
-
-    Args:
-        verb: The verb.
-        cluster: Of which cluster a takeover is; other verbs ignore it.
+    Attributes:
+        about: What is said of it.
     """
-    return _EFFECTS[verb].format("another" if cluster is None else cluster)
+
+    about: About
+
+    def __new__(cls, name: str, about: About) -> Self:
+        """Makes a member."""
+        verb = str.__new__(cls, name)
+        verb._value_, verb.about = name, about
+        return verb
+
+    RETRY = (
+        "retry",
+        About(
+            target=Target.LETTERS,
+            label="Retry",
+            summary="Try the failed records of parked keys again",
+            effect=(
+                "The order of records is kept: of each key the failed record is tried first, and those "
+                "behind it follow. A record that fails again is parked again, with its key."
+            ),
+            done="tried again",
+            status=DeadLetterStatus.PARKED,
+        ),
+    )
+    SKIP = (
+        "skip",
+        About(
+            target=Target.LETTERS,
+            label="Skip",
+            summary="Give up the failed records of parked keys",
+            effect=(
+                "The failed records are deleted from the outbox and not delivered: consumers see a gap."
+                " The records behind them flow, in their order. Each failed record is kept as a skipped"
+                " dead letter, for as long as 'keepSkipped' says, and can be redriven."
+            ),
+            done="skipped",
+            status=DeadLetterStatus.PARKED,
+            question="Give up these records, undelivered?",
+        ),
+    )
+    REDRIVE = (
+        "redrive",
+        About(
+            target=Target.LETTERS,
+            label="Redrive",
+            summary="Stash skipped records again",
+            effect=(
+                "The records are stashed again, behind all records that their keys have in the outbox "
+                "now. So consumers see them later than records that were written after them: out of "
+                "their original order."
+            ),
+            done="stashed again",
+            status=DeadLetterStatus.SKIPPED,
+        ),
+    )
+    RAISE_FENCE = (
+        "raise-fence",
+        About(
+            target=Target.LEADER,
+            label="Raise the fence",
+            summary="Fence the present leader",
+            effect=(
+                "The present leader is fenced: from now on it cannot mark, purge or reset anything. It "
+                "notices this at its next statement, and stops its lanes. Then the process that the "
+                "election names, usually the same one, raises the token again and continues within a "
+                "second or two. Nothing is lost and the order is kept; records in flight are published "
+                "again, unless delivery is exactly-once."
+            ),
+            question="Raise the token?",
+        ),
+    )
+    FORGET = (
+        "forget",
+        About(
+            target=Target.LANES,
+            label="Forget",
+            summary="Take what lanes may have published for unpublished",
+            effect=(
+                "All rows of these lanes are treated as unpublished: they are delivered in order, some "
+                "perhaps for a second time. Nothing is lost. Use this only for lanes that refuse to "
+                "start because the broker has no checkpoint of them."
+            ),
+            question="Forget what they may have published?",
+        ),
+    )
+    TAKE_OVER = (
+        "take-over",
+        About(
+            target=Target.CLUSTER,
+            label="Take over cluster {0}",
+            summary="Take over the records of another cluster at once",
+            effect=(
+                "This cluster takes the records of cluster {0} at once, whatever their age, until you "
+                "end it. Stop the harvesters of cluster {0} first: those that run go on, and then each "
+                "of its records is delivered twice, and consumers may see a repetition behind later "
+                "records. The fence is raised, so that the present leader's lanes begin anew within a "
+                "second or two."
+            ),
+            question="Take over?",
+        ),
+    )
+    END_TAKEOVER = (
+        "end-takeover",
+        About(
+            target=Target.CLUSTER,
+            label="End the takeover of cluster {0}",
+            summary="End a deliberate takeover",
+            effect=(
+                "From now on this cluster takes records of cluster {0} only once they are old enough, "
+                "also those that it has taken before and not delivered. The fence is raised, so that "
+                "the present leader's lanes begin anew within a second or two."
+            ),
+            question="End the takeover?",
+        ),
+    )
+    REVEAL = (
+        "reveal",
+        About(
+            target=Target.CONTENTS,
+            label="Show",
+            summary="Return what the records of dead letters contain",
+            effect=(
+                "Shows the values and headers of the records, and changes nothing. The journal notes "
+                "who has seen them."
+            ),
+        ),
+    )
+
+    def effect(self, cluster: int | None = None) -> str:
+        """Returns what it does to the order of records, in a few sentences, to be told before it is done.
+
+        Args:
+            cluster: Of which cluster a takeover is; other verbs ignore it.
+        """
+        return self.about.effect.format("another" if cluster is None else cluster)
