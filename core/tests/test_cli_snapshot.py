@@ -147,7 +147,7 @@ def test_a_lane_that_says_nothing_is_silent_and_its_rate_does_not_count():
     assert data["total"]["purged_per_second"] == 100.0
     assert data["total"]["purged_total"] == 24690.0
     assert "silent 16s" in shown(snapshot)
-    assert "is a harvester running?" not in shown(snapshot)
+    assert "nobody leads" not in shown(snapshot)
 
 
 def test_a_harvest_that_has_stopped():
@@ -156,7 +156,7 @@ def test_a_harvest_that_has_stopped():
     assert "0 records/s" in text
     assert "silent 1h06m" in text
     assert "silent never" in text
-    assert "is a harvester running?" in text
+    assert "no-leader: no lane has sent a heartbeat" in text
 
 
 BATCHES = [

@@ -95,10 +95,12 @@ def test_the_backlog_of_each_cluster_and_what_is_taken_over_in_json():
 
 def test_the_backlog_of_each_cluster_and_what_is_taken_over_as_text():
     lines = shown(as_text(snapshot(taking_over())))
-    assert "1 own 12 500ms 0 - -" in lines
-    assert "2 other 10,000 or more 11m40s 200 13s ago -" in lines
-    assert "7 orphan: nobody serves it 34 2h 0 - -" in lines
-    [third] = [line for line in lines if line.startswith("3 other 0 - 100 1h23m ago deliberate since ")]
+    assert "1 own 12 500ms 0 -" in lines
+    assert "2 other 10,000 or more 11m40s 200, the last 13s ago -" in lines
+    assert "7 orphan: nobody serves it 34 2h 0 -" in lines
+    [third] = [
+        line for line in lines if line.startswith("3 other 0 - 100, the last 1h23m ago deliberate since ")
+    ]
     assert third.endswith(": moving to another building")
 
 

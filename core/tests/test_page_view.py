@@ -7,13 +7,12 @@ import pytest
 from outbox_console.view.dead_letters import MOST_SHOWN, letter, noted, value
 from outbox_console.view.graphs import HEIGHT, WIDTH, Sample, graph
 from outbox_console.view.history import graphs, known_since, recent
-from outbox_console.view.outbox import overall, summary, worst_first
 from outbox_console.view.verbs import MOST, Confirmation
-from outbox_console.view.verdict import LastStatus, State, verdict
 from outbox_core.config import KeyNames
 from outbox_core.health import Code
 from outbox_core.history import HistoryEvent, HistoryEventCode, Point
 from outbox_core.operations import Verb
+from outbox_core.status import LastStatus, State, overall, status_of, verdict, worst_first
 from outbox_sdk import Parked
 
 from .page_states import HOSTILE, NOW, entry, lane, snapshot
@@ -58,7 +57,7 @@ def test_what_is_shown_stays_the_same_while_nothing_happens():
     assert graphs(points, early) == graphs(points, late)
     assert graphs(points, early) != graphs(points, NOW + timedelta(seconds=11))
     [soon, later, silent] = [
-        summary("outbox", LastStatus(snapshot(lane(age=age)), at), at).lanes[0].heartbeat
+        status_of("outbox", LastStatus(snapshot(lane(age=age)), at), at, steady=True).lanes[0].heartbeat
         for age, at in ((0.5, early), (4.9, late), (75.0, late))
     ]
     assert soon == later == "in the last 5s"
@@ -97,7 +96,7 @@ def test_the_worst_outbox_is_the_first():
         "d": LastStatus(sick, NOW, "refused", NOW),
         "e": LastStatus(),
     }
-    found = worst_first([summary(title, each, NOW) for title, each in known.items()])
+    found = worst_first([status_of(title, each, NOW, steady=True) for title, each in known.items()])
     assert [each.title for each in found] == ["d", "e", "c", "b", "a"]
     assert overall(found).said == "3 of 5 outboxes need attention."
     assert overall(found[-1:]).state is State.WELL

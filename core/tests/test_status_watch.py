@@ -311,7 +311,7 @@ def test_what_happens_is_a_line(file: Path, looks: Callable[[Sequence[Any]], Non
         "leader-changed: host_1_2 leads",
         "keys-freed: 2 keys were freed, none is parked now",
         "problem-began: the oldest record is 1m15s old, more than 1m",
-        "backlog ~1,234, oldest 1m15s, parked 0, records/s 100, leader host_1_2",
+        "backlog about 1,234, oldest 1m15s, parked 0, records/s 100, leader host_1_2",
     ]
 
 

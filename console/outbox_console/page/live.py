@@ -13,8 +13,7 @@ from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.monitoring.polls import SHARED_SECONDS as POLL_SECONDS
 from outbox_core.monitoring.polls import Poll, StatusPolls
-
-from outbox_console.view.verdict import LastStatus
+from outbox_core.status import LastStatus
 
 PATIENCE = 1.5
 """Seconds for which the page waits for a database before it shows the last known state."""

@@ -11,6 +11,7 @@ from time import monotonic
 
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.history import History
+from outbox_core.status import overall, status_of, worst_first
 from outbox_sdk.parking import DeadLetterStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -24,7 +25,6 @@ from outbox_console.page.records import Records
 from outbox_console.page.verbs import Actions, Verbs
 from outbox_console.view.dead_letters import listed, noted
 from outbox_console.view.history import graphs, known_since, recent
-from outbox_console.view.outbox import overall, summary, worst_first
 
 MOST_ENTRIES = 20
 """Entries of the journal that the page of an outbox shows."""
@@ -135,7 +135,10 @@ class Page:
         outboxes = self._parts.outboxes.all()
         known = await self._parts.watch.poll(outboxes, self._parts.outboxes.changed_at(outboxes))
         now = datetime.now(UTC)
-        found = [summary(outbox.title, each, now) for outbox, each in zip(outboxes, known, strict=True)]
+        found = [
+            status_of(outbox.title, each, now, steady=True)
+            for outbox, each in zip(outboxes, known, strict=True)
+        ]
         judged = overall(found)
         text = self._parts.templates.write("overview.html", outboxes=worst_first(found), overall=judged)
         # Those that do not answer cost nothing; what is not known yet is looked at again at once.
@@ -156,7 +159,7 @@ class Page:
         )
         history = self._histories(outbox.title)
         points = history.points()
-        found = summary(outbox.title, known, now)
+        found = status_of(outbox.title, known, now, steady=True)
         text = self._parts.templates.write(
             "outbox.html",
             outbox=found,

@@ -8,9 +8,16 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from outbox_core.config.settings import Settings
+from outbox_core.health import Code
+from outbox_core.status import clock, date_and_clock
 
 from outbox_console.clients import Client, Means
-from outbox_console.view.texts import clock, date_and_clock
+
+_CURES = {
+    Code.PARKED_KEYS: ("#parked", "the parked keys"),
+    Code.DELIBERATE_TAKEOVER: ("#clusters", "the clusters"),
+}
+"""Problems that are mended on the page itself: where, and what is there."""
 
 
 class Templates:
@@ -35,6 +42,7 @@ class Templates:
             "process": settings.process.name,
             "zone": lambda: datetime.now().astimezone().tzname(),
             "several": settings.several,
+            "cures": _CURES,
             "prefix": http.prefix,  # of the paths of all addresses
             "takes_tokens": bool(http.viewer_tokens or http.operator_tokens),
             "proxy": http.proxy,

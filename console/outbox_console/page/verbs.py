@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.operations import Changed, Object, Operator, Raised, TakeoverChanged, Target, Verb
+from outbox_core.status import status_of
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -20,7 +21,6 @@ from outbox_console.body_limits import form as fields_of
 from outbox_console.page.parts import Parts
 from outbox_console.refusals import RefusedError
 from outbox_console.view.dead_letters import letter
-from outbox_console.view.outbox import summary
 from outbox_console.view.verbs import MOST, Confirmation, said
 
 MOST_REMEMBERED = 500
@@ -110,7 +110,7 @@ class Verbs:
         else:
             changed = self._parts.outboxes.changed_at([outbox])
             [known] = await self._parts.watch.poll([outbox], changed)
-            confirmation = Confirmation.of_fence(summary(outbox.title, known, datetime.now(UTC)).leader)
+            confirmation = Confirmation.of_fence(status_of(outbox.title, known, datetime.now(UTC)).leader)
         return self._parts.page(
             request,
             "do.html",

@@ -9,10 +9,11 @@ from datetime import datetime
 
 from outbox_core.config import KeyNames
 from outbox_core.printable import printable
+from outbox_core.status import coarse_duration
 from outbox_sdk.journal import Entry
 from outbox_sdk.parking import LONGEST_KEY, DeadLetter, is_cut
 
-from outbox_console.view.texts import LONGEST, duration, short
+from outbox_console.view.texts import LONGEST, short
 
 MOST_SHOWN = 4096
 """Characters or bytes of a value that are shown."""
@@ -62,7 +63,7 @@ def letter(found: DeadLetter, names: KeyNames) -> Letter:
         in_logs=names.of_listed(record.key) if names.hashed else "",
         topic=short(record.topic),
         attempts=f"{found.attempts:,}",
-        age=duration(found.age),
+        age=coarse_duration(found.age),
         since=found.since,
         reason=short(found.reason),
         status=str(found.status),

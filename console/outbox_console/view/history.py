@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from outbox_core.history import HistoryEvent, Point
+from outbox_core.status import coarse_duration
 
 from outbox_console.view.graphs import LONGEST, Graph, graph
-from outbox_console.view.texts import duration
 
 MOST_HAPPENINGS = 20
 _SLACK = timedelta(seconds=30)
@@ -30,7 +30,7 @@ def graphs(points: Sequence[Point], now: datetime) -> Sequence[Graph]:
             "Age of the oldest record",
             [(each.at, (each.oldest or 0.0) if each.known else None) for each in points],
             now,
-            duration,
+            coarse_duration,
         ),
         graph("rate", "Harvested, records/s", [(each.at, each.rate) for each in points], now, _number),
     )

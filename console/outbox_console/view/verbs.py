@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outbox_core.operations import Changed, Raised, TakeoverChanged, Verb
+from outbox_core.status import Leader
 
 from outbox_console.view.dead_letters import Letter
-from outbox_console.view.outbox import Leader
 
 MOST = 1000
 """Dead letters that are changed at once."""

@@ -1,6 +1,7 @@
 """Several outboxes in one table, a line for each."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from outbox_sdk.errors import OutboxError
 from rich import box
@@ -8,10 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.clusters import taken_over_from
-from outbox_core.config.duration import format_duration
 from outbox_core.printable import printable
 from outbox_core.snapshot import Snapshot
+from outbox_core.status import LastStatus, Status, date_and_clock, status_of
 
 _HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elector")
 _BRIEF = frozenset({"backlog", "oldest", "parked", "records/s", "leader"})
@@ -34,40 +34,39 @@ def overview(found: Sequence[tuple[str, Snapshot | OutboxError]]) -> RenderableT
         if isinstance(state, OutboxError):
             table.add_row(Text(printable(title), "bold"), *"----", Text("not known, see below", "yellow"))
         else:
-            cells = [*_cells(state), _taken_over(state)] if apart else _cells(state)
+            status = _status(state)
+            cells = [*_cells(status), _taken_over(status)] if apart else _cells(status)
             table.add_row(Text(printable(title), "bold"), *cells)
     return table
 
 
 def in_brief(snapshot: Snapshot) -> str:
     """Returns the most important of one outbox as a line."""
-    said = zip(_HEADINGS[1:], _cells(snapshot), strict=True)
+    said = zip(_HEADINGS[1:], _cells(_status(snapshot)), strict=True)
     return ", ".join(f"{heading} {cell}" for heading, cell in said if heading in _BRIEF)
 
 
-def _taken_over(snapshot: Snapshot) -> Text:
+def _status(snapshot: Snapshot) -> Status:
+    now = datetime.now(UTC)
+    return status_of(snapshot.outbox, LastStatus(snapshot, now), now)
+
+
+def _taken_over(status: Status) -> Text:
     """Names the clusters whose records this one takes over."""
-    found = taken_over_from(snapshot.clusters or ())
-    return Text(", ".join(map(str, found)) or "-", "yellow" if found else "")
+    return Text(status.takes_over or "-", "yellow" if status.takes_over else "")
 
 
-def _cells(snapshot: Snapshot) -> list[RenderableType]:
-    backlog = snapshot.backlog
-    oldest = "-" if backlog.oldest is None else format_duration(max(0.0, round(backlog.oldest, 1)))
-    keys = snapshot.parked.keys
+def _cells(status: Status) -> list[RenderableType]:
+    figures, leader = status.figures, status.leader
+    assert figures is not None  # noqa: S101 - of a snapshot
     cells: list[RenderableType] = [
-        f"{'' if backlog.exact else '~'}{backlog.records:,}",
-        oldest,
-        Text(f"{keys:,}", "bold red" if keys else ""),
-        f"{snapshot.total('purged_per_second'):,.0f}",
+        figures.backlog,
+        figures.oldest or "-",
+        Text(figures.parked, "bold red" if figures.parked_keys else ""),
+        figures.rate,
     ]
-    if not snapshot.lanes:
+    if leader is None:
         return [*cells, Text("none yet", "yellow"), "-", "-"]
-    leader = snapshot.lanes[0]
-    silent = all(snapshot.silent(lane) for lane in snapshot.lanes)
-    return [
-        *cells,
-        Text(f"{printable(leader.holder)}{' (silent)' if silent else ''}", "yellow" if silent else ""),
-        leader.since.astimezone().strftime("%Y-%m-%d %H:%M:%S"),
-        Text(printable(str(leader.metrics.get("elector", "-")))),
-    ]
+    name = f"{printable(leader.name)}{' (silent)' if leader.silent else ''}"
+    elector = Text(printable(leader.elector) or "-")
+    return [*cells, Text(name, "yellow" if leader.silent else ""), date_and_clock(leader.since), elector]

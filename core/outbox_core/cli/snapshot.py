@@ -1,129 +1,113 @@
 """The state of an outbox as text for people, for ``outbox status``."""
 
-from outbox_sdk.parking import Parked
-from outbox_sdk.upkeep import Upkeep
+from datetime import UTC, datetime
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from outbox_core.cli.clusters import clusters_as_text
-from outbox_core.config.duration import format_duration
-from outbox_core.dead_rows import dead_rows, is_old, kept
-from outbox_core.health import Thresholds
 from outbox_core.printable import printable
-from outbox_core.snapshot import LANE_COLUMNS, TRANSACTION_COLUMNS, Snapshot, longest_blocked
+from outbox_core.snapshot import TRANSACTION_COLUMNS, Snapshot
+from outbox_core.status import (
+    LANE_HEADINGS,
+    Figures,
+    LastStatus,
+    Leader,
+    State,
+    Status,
+    date_and_clock,
+    status_of,
+)
+
+_STYLES = {State.WELL: "green", State.PROBLEMS: "bold yellow"}
 
 
 def as_text(snapshot: Snapshot) -> RenderableType:
     """Returns the snapshot as text for people."""
-    parts: list[RenderableType] = [_summary(snapshot)]
-    if snapshot.clusters is not None:
-        parts.append(clusters_as_text(snapshot.clusters))
-    if snapshot.lanes:
-        parts.append(_lanes(snapshot))
-        if snapshot.transactional_lanes:
-            parts.append(_batches(snapshot))
-        if all(snapshot.silent(lane) for lane in snapshot.lanes):
-            parts.append(
-                Text("no lane has written a heartbeat for a while: is a harvester running?", "yellow")
-            )
+    now = datetime.now(UTC)
+    status = status_of(snapshot.outbox, LastStatus(snapshot, now), now)
+    parts: list[RenderableType] = [_summary(status)]
+    if status.clusters is not None:
+        parts.append(clusters_as_text(status.clusters))
+    if status.lanes:
+        parts.append(_lanes(status))
+    if status.transactional:
+        parts.append(_batches(status))
     return Group(*parts)
 
 
-def _summary(snapshot: Snapshot) -> Table:
+def _summary(status: Status) -> Table:
     summary = Table.grid(padding=(0, 2))
-    backlog = snapshot.backlog
-    about = "" if backlog.exact else "about "
-    oldest = "" if backlog.oldest is None else f", the oldest {format_duration(max(0.0, backlog.oldest))} old"
-    summary.add_row(Text("outbox", "dim"), Text(printable(snapshot.outbox), "bold"))
-    summary.add_row(Text("backlog", "dim"), Text(f"{about}{backlog.records:,} records{oldest}"))
-    summary.add_row(Text("parked", "dim"), _parked(snapshot.parked))
-    if snapshot.upkeep.dead is not None:
-        summary.add_row(Text("upkeep", "dim"), _upkeep(snapshot.upkeep))
-    if snapshot.starting:
-        names = ", ".join(map(printable, snapshot.starting))
-        summary.add_row(Text("starting", "dim"), Text(f"{names}: the engine starts"))
-    if not snapshot.lanes:
-        summary.add_row(Text("leader", "dim"), Text("none yet: nobody has ever led", "yellow"))
-        return summary
-    leader = snapshot.lanes[0]
-    since = leader.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-    summary.add_row(
-        Text("leader", "dim"),
-        Text(f"{printable(leader.holder)}, since {since}, fence token {leader.fence.token}"),
-    )
-    if elector := leader.metrics.get("elector"):
-        heard = leader.metrics.get("silence_before")
-        before = "" if heard is None else f", {format_duration(round(heard, 1))} after the former was heard"
-        summary.add_row(Text("elector", "dim"), Text(f"{printable(str(elector))}{before}"))
-    rate = snapshot.total("purged_per_second")
-    summary.add_row(Text("rate", "dim"), Text(f"{rate:,.0f} records/s"))
-    if snapshot.blocked:
-        failing = f"a key has been failing for {format_duration(snapshot.blocked)}"
-        summary.add_row(Text("blocked", "dim"), Text(failing, "yellow"))
+    verdict, figures = status.verdict, status.figures
+    summary.add_row(Text("outbox", "dim"), Text(printable(status.table), "bold"))
+    summary.add_row(Text("state", "dim"), Text(verdict.said, _STYLES.get(verdict.state, "yellow")))
+    rows = [*_leader(status.leader), *(_figures(figures) if figures is not None else ())]
+    if status.starting:
+        rows.append(("starting", Text(f"{status.starting}: the engine starts")))
+    if status.leader is not None and status.leader.elector:
+        rows.append(("elector", _elector(status.leader)))
+    rows += [
+        ("why", Text(f"{each.code}: {each.text}", "yellow")) for each in (*verdict.reasons, *verdict.remarks)
+    ]
+    for name, text in rows:
+        summary.add_row(Text(name, "dim"), text)
     return summary
 
 
-def _parked(parked: Parked) -> Text:
-    if not parked.keys:
-        return Text("0 keys")
-    since = "" if parked.oldest is None else f", the first for {format_duration(max(0.0, parked.oldest))}"
-    return Text(f"{parked.keys:,} key{'' if parked.keys == 1 else 's'}{since}", "bold red")
+def _figures(figures: Figures) -> list[tuple[str, Text]]:
+    oldest = f", the oldest {figures.oldest} old" if figures.oldest else ""
+    keys = f"{figures.parked} key{'' if figures.parked_keys == 1 else 's'}"
+    since = f", the first for {figures.parked_for}" if figures.parked_keys and figures.parked_for else ""
+    rows = [
+        ("backlog", Text(f"{figures.backlog} records{oldest}")),
+        ("parked", Text(f"{keys}{since}", "bold red" if figures.parked_keys else "")),
+        ("rate", Text(f"{figures.rate} records/s")),
+    ]
+    if figures.upkeep:
+        rows.append(("upkeep", Text(printable(figures.upkeep), "yellow" if figures.upkeep_is_old else "")))
+    if figures.blocked:
+        rows.append(("blocked", Text(f"a key has been failing for {figures.blocked}", "yellow")))
+    return rows
 
 
-def _upkeep(upkeep: Upkeep) -> Text:
-    limits = Thresholds()
-    vacuumed = upkeep.vacuumed
-    after = "" if vacuumed is None else f", {format_duration(max(0.0, round(vacuumed)))} after a vacuum"
-    said, snapshot = f"{dead_rows(upkeep)}{after}", upkeep.snapshot
-    if snapshot is None or not is_old(snapshot, limits.snapshot):
-        return Text(said)
-    return Text(f"{said}; {printable(kept(snapshot))}", "yellow")
+def _leader(leader: Leader | None) -> list[tuple[str, Text]]:
+    if leader is None:
+        return [("leader", Text("none yet: nobody has ever led", "yellow"))]
+    silent = ", silent" if leader.silent else ""
+    since = f"since {date_and_clock(leader.since)}, fence token {leader.token}{silent}"
+    return [("leader", Text(f"{printable(leader.name)}, {since}", "yellow" if leader.silent else ""))]
 
 
-def _lanes(snapshot: Snapshot) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for heading in (
-        "lane",
-        "records/s",
-        "in flight",
-        "waiting",
-        "purged",
-        "blocked",
-        "epoch",
-        "last heartbeat",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for lane in snapshot.lanes:
-        silent = snapshot.silent(lane)
-        heartbeat_at = "never" if lane.age is None else format_duration(max(0.0, round(lane.age, 1)))
-        metrics_by_lane = [
-            f"{lane.metrics[name]:,.0f}" if name in lane.metrics else "-" for name in LANE_COLUMNS
-        ]
-        table.add_row(
-            str(lane.fence.lane),
-            *metrics_by_lane,
-            format_duration(blocked) if (blocked := longest_blocked([lane])) else "-",
-            str(lane.fence.epoch),
-            Text(f"silent {heartbeat_at}" if silent else f"{heartbeat_at} ago", "yellow" if silent else ""),
-            style="dim" if silent else "",
-        )
+def _elector(leader: Leader) -> Text:
+    before = f", {leader.before} after the former was heard" if leader.before else ""
+    return Text(f"{printable(leader.elector)}{before}")
+
+
+def _lanes(status: Status) -> Table:
+    table = _table("lane", *LANE_HEADINGS, "blocked", "epoch", "last heartbeat")
+    for lane in status.lanes:
+        heard = Text(f"silent {lane.heartbeat}", "yellow") if lane.silent else Text(lane.heartbeat)
+        figures = lane.figures[: len(LANE_HEADINGS)]
+        cells = (str(lane.number), *figures, lane.blocked or "-", str(lane.epoch))
+        table.add_row(*cells, heard, style="dim" if lane.silent else "")
     return table
 
 
-def _batches(snapshot: Snapshot) -> Table:
+def _batches(status: Status) -> Table:
     """Shows the stage of each lane's batches, the oldest first."""
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for heading in ("lane", *TRANSACTION_COLUMNS):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("lane", *TRANSACTION_COLUMNS)
     table.add_column("batches")
-    for lane in snapshot.transactional_lanes:
-        silent = snapshot.silent(lane)
-        batches = ", ".join(
-            f"{batch['stage']} {batch['records']:,}" for batch in snapshot.metrics(lane)["batches"]
-        )
-        counts = (f"{lane.metrics.get(name, 0):,.0f}" for name in TRANSACTION_COLUMNS)
-        text = Text("silent" if silent else batches or "none", "yellow" if silent else "")
-        table.add_row(str(lane.fence.lane), *counts, text, style="dim" if silent else "")
+    for lane in status.lanes:
+        text = Text("silent", "yellow") if lane.silent else Text(lane.batches or "none")
+        figures = lane.figures[len(LANE_HEADINGS) :]
+        table.add_row(str(lane.number), *figures, text, style="dim" if lane.silent else "")
+    return table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     return table

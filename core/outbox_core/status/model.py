@@ -1,14 +1,15 @@
-"""What the page shows of outboxes, as plain values: from what is known of them, without I/O."""
+"""What is shown of outboxes, as plain values: from what is known of them, without I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
-from urllib.parse import urlencode
 
-from outbox_core.clusters import ClusterState, taken_over_from
+from outbox_sdk.fence import LaneStatus
+
+from outbox_core.clusters import ClusterState, Role, taken_over_from
 from outbox_core.config.duration import format_duration
 from outbox_core.dead_rows import dead_rows, is_old, kept
 from outbox_core.health import Thresholds
@@ -20,10 +21,11 @@ from outbox_core.snapshot import (
     Snapshot,
     longest_blocked,
 )
-from outbox_sdk.fence import LaneStatus
+from outbox_core.status.texts import about, at_least, coarse_duration, duration
+from outbox_core.status.verdict import LastStatus, State, Verdict, verdict
 
-from outbox_console.view.texts import duration
-from outbox_console.view.verdict import LastStatus, State, Verdict, verdict
+LANE_HEADINGS = ("records/s", "in flight", "waiting", "purged")
+"""What the first figures of a lane are; those of transactions follow, by their own names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,14 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The state of an outbox in figures, as texts."""
+    """The state of an outbox in figures, as texts; an empty one where there is nothing to say."""
 
     records: int
     backlog: str
     oldest: str
     parked: str
+    parked_keys: int
+    parked_for: str
     rate: str
     blocked: str
     upkeep: str
@@ -76,33 +80,36 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A row of the table of clusters; texts, but for its number and since when it is taken over."""
+    """A row of the table of clusters: texts, and what is marked.
+
+    Attributes:
+        recent: Whether its records were taken over lately.
+        orphans: Whether it has records that nobody serves.
+    """
 
     number: int
-    role: str
+    role: Role
     records: str
     oldest: str
     taken_over: str
     takeover_since: datetime | None
     takeover_reason: str
+    recent: bool
+    orphans: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Status:
     """What is shown of one outbox.
 
     Attributes:
         title: What users call it.
-        href: Its page.
-        query: Names it in other addresses.
         verdict: Its state.
         age: For how long its last known state has been out of date; empty if it is not.
         seen: When it was last seen; ``None`` if never.
     """
 
     title: str
-    href: str
-    query: str
     verdict: Verdict
     table: str
     seen: datetime | None
@@ -116,31 +123,43 @@ class Summary:
     takes_over: str
 
 
-def summary(title: str, known: LastStatus, now: datetime) -> Summary:
-    """Returns what is shown of an outbox."""
+Word = Callable[[float], str]
+"""Words seconds."""
+
+
+def status_of(title: str, known: LastStatus, now: datetime, *, steady: bool = False) -> Status:
+    """Returns what is shown of an outbox.
+
+    Args:
+        title: What users call it.
+        known: What is known of it.
+        now: The time.
+        steady: Whether ages advance in steps, so that what is shown stays the same while nothing happens.
+    """
+    word = coarse_duration if steady else duration
     snapshot = known.snapshot
     away = known.away_since is not None
     age = format_duration(max(0, round((now - known.at).total_seconds()))) if away and known.at else ""
     clusters = snapshot.clusters if snapshot else None
-    return Summary(
+    return Status(
         title=title,
-        href=f"/outbox?{urlencode({'name': title})}",
-        query=urlencode({"outbox": title}),
         verdict=verdict(known),
         table=snapshot.outbox if snapshot else "",
         seen=known.at,
         age=age,
-        figures=_figures(snapshot) if snapshot else None,
-        leader=_leader(snapshot) if snapshot else None,
+        figures=_figures(snapshot, word) if snapshot else None,
+        leader=_leader(snapshot, word) if snapshot else None,
         starting=", ".join(map(printable, snapshot.starting)) if snapshot else "",
-        lanes=tuple(_lane(snapshot, lane) for lane in snapshot.lanes) if snapshot else (),
+        lanes=tuple(_lane(snapshot, lane, word, steady=steady) for lane in snapshot.lanes)
+        if snapshot
+        else (),
         transactional=bool(snapshot and snapshot.transactional_lanes),
-        clusters=None if clusters is None else tuple(map(_cluster, clusters)),
+        clusters=None if clusters is None else tuple(_cluster(each, word) for each in clusters),
         takes_over=", ".join(map(str, taken_over_from(clusters or ()))),
     )
 
 
-def worst_first(outboxes: Sequence[Summary]) -> list[Summary]:
+def worst_first(outboxes: Sequence[Status]) -> list[Status]:
     """Sorts outboxes by their state, those with most problems first; then by title."""
     order = list(State)
     return sorted(
@@ -148,7 +167,7 @@ def worst_first(outboxes: Sequence[Summary]) -> list[Summary]:
     )
 
 
-def overall(outboxes: Sequence[Summary]) -> Verdict:
+def overall(outboxes: Sequence[Status]) -> Verdict:
     """Judges several outboxes at once."""
     if not outboxes:
         return Verdict(State.UNKNOWN, "This process harvests no outbox.", "No outbox")
@@ -164,7 +183,7 @@ def overall(outboxes: Sequence[Summary]) -> Verdict:
     )
 
 
-def _figures(snapshot: Snapshot) -> Figures:
+def _figures(snapshot: Snapshot, word: Word) -> Figures:
     backlog, upkeep = snapshot.backlog, snapshot.upkeep
     old = upkeep.snapshot is not None and is_old(upkeep.snapshot, Thresholds().snapshot)
     said = "" if upkeep.dead is None else dead_rows(upkeep)
@@ -172,17 +191,19 @@ def _figures(snapshot: Snapshot) -> Figures:
         said += f"; {kept(upkeep.snapshot)}"
     return Figures(
         records=backlog.records,
-        backlog=f"{'' if backlog.exact else 'about '}{backlog.records:,}",
-        oldest="" if backlog.oldest is None else duration(backlog.oldest),
+        backlog=about(backlog.records, exact=backlog.exact),
+        oldest="" if backlog.oldest is None else word(backlog.oldest),
         parked=f"{snapshot.parked.keys:,}",
+        parked_keys=snapshot.parked.keys,
+        parked_for="" if snapshot.parked.oldest is None else word(snapshot.parked.oldest),
         rate=f"{snapshot.total('purged_per_second'):,.0f}",
-        blocked=duration(snapshot.blocked) if snapshot.blocked else "",
+        blocked=word(snapshot.blocked) if snapshot.blocked else "",
         upkeep=said,
         upkeep_is_old=old,
     )
 
 
-def _leader(snapshot: Snapshot) -> Leader | None:
+def _leader(snapshot: Snapshot, word: Word) -> Leader | None:
     if not snapshot.lanes:
         return None
     lane = snapshot.lanes[0]
@@ -192,47 +213,53 @@ def _leader(snapshot: Snapshot) -> Leader | None:
         token=lane.fence.token,
         since=lane.since,
         elector=str(lane.metrics.get("elector") or ""),
-        before="" if before is None else duration(before),
+        before="" if before is None else word(before),
         silent=all(snapshot.silent(each) for each in snapshot.lanes),
     )
 
 
-def _lane(snapshot: Snapshot, lane: LaneStatus) -> Lane:
+def _lane(snapshot: Snapshot, lane: LaneStatus, word: Word, *, steady: bool) -> Lane:
     metrics = snapshot.metrics(lane)
-    names = (*LANE_COLUMNS, *(TRANSACTION_COLUMNS if snapshot.transactional_lanes else ()))
+    figures = [f"{metrics[name]:,.0f}" if name in metrics else "-" for name in LANE_COLUMNS]
+    if snapshot.transactional_lanes:
+        figures += [f"{lane.metrics.get(name, 0):,.0f}" for name in TRANSACTION_COLUMNS]
     blocked = longest_blocked([lane])
     batches = metrics.get("batches")
     return Lane(
         number=lane.fence.lane,
         silent=snapshot.silent(lane),
-        heartbeat=_heard(snapshot, lane),
-        blocked=duration(blocked) if blocked else "",
+        heartbeat=_heard(snapshot, lane, word, steady=steady),
+        blocked=word(blocked) if blocked else "",
         epoch=lane.fence.epoch,
-        figures=tuple(f"{metrics[name]:,.0f}" if name in metrics else "–" for name in names),  # noqa: RUF001 - a dash
+        figures=tuple(figures),
         batches=None
         if batches is None
         else ", ".join(f"{each['stage']} {each['records']:,}" for each in batches) or "none",
     )
 
 
-def _heard(snapshot: Snapshot, lane: LaneStatus) -> str:
+def _heard(snapshot: Snapshot, lane: LaneStatus, word: Word, *, steady: bool) -> str:
     if lane.age is None:
         return "never"
     if snapshot.silent(lane):
-        return duration(lane.age)
+        return word(lane.age)
+    if not steady:
+        return f"{word(lane.age)} ago"
     # Not how long ago: that would change all the time, and tell nothing.
     beat = snapshot.longest_silence / SILENT_HEARTBEATS
-    return f"in the last {duration(max(1, ceil(lane.age / beat)) * beat)}"
+    return f"in the last {word(max(1, ceil(lane.age / beat)) * beat)}"
 
 
-def _cluster(state: ClusterState) -> Cluster:
-    last = "" if state.seconds_ago is None else f", the last {duration(state.seconds_ago)} ago"
+def _cluster(state: ClusterState, word: Word) -> Cluster:
+    last = "" if state.seconds_ago is None else f", the last {word(state.seconds_ago)} ago"
     return Cluster(
         number=state.cluster,
-        role=str(state.role),
-        records=f"{state.records:,}{'' if state.exact else ' or more'}",
-        oldest="" if state.oldest is None else duration(state.oldest),
+        role=state.role,
+        records=at_least(state.records, exact=state.exact),
+        oldest="" if state.oldest is None else word(state.oldest),
         taken_over=f"{state.taken_over:,}{last}",
         takeover_since=state.takeover.since if state.takeover else None,
         takeover_reason=printable(state.takeover.reason) if state.takeover else "",
+        recent=state.recent,
+        orphans=state.role is Role.ORPHAN and state.records > 0,
     )

@@ -1,4 +1,4 @@
-"""What the page says of an outbox first: whether all is well, and why not; without I/O."""
+"""What is said of an outbox first: whether all is well, and why not; without I/O."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from enum import StrEnum
 from outbox_core.health import REMARKS, Code, HealthProblem, problems
 from outbox_core.printable import printable
 from outbox_core.snapshot import Snapshot
-
-from outbox_console.view.texts import clock
+from outbox_core.status.texts import clock
 
 
 class State(StrEnum):
@@ -46,14 +45,10 @@ class Reason:
     Attributes:
         code: What it is, for programs.
         text: What it is, in one sentence.
-        href: Where its cure is.
-        cure: What is there.
     """
 
-    code: str
+    code: Code
     text: str
-    href: str
-    cure: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +70,6 @@ class Verdict:
     remarks: tuple[Reason, ...] = ()
 
 
-_CURES = {
-    Code.PARKED_KEYS: ("#parked", "the parked keys"),
-    Code.DELIBERATE_TAKEOVER: ("#clusters", "the clusters"),
-}
-
-
 def verdict(known: LastStatus) -> Verdict:
     """Judges what is known of an outbox."""
     if known.snapshot is None or known.away_since is not None:
@@ -100,5 +89,4 @@ def verdict(known: LastStatus) -> Verdict:
 
 
 def _reason(problem: HealthProblem) -> Reason:
-    href, cure = _CURES.get(problem.code, (f"/help#{problem.code}", "what to do"))
-    return Reason(str(problem.code), printable(problem.message), href, cure)
+    return Reason(problem.code, printable(problem.message))

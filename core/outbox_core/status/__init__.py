@@ -1,0 +1,40 @@
+"""What is known of an outbox, as commands and the page show it: one model, made in one place, without I/O.
+
+Figures are texts here: how a number, an age or a count that is not exact is worded is decided once. A new
+figure is a line in :mod:`outbox_core.status.model`, and one in each renderer that shows it.
+"""
+
+from outbox_core.status.model import (
+    LANE_HEADINGS,
+    Cluster,
+    Figures,
+    Lane,
+    Leader,
+    Status,
+    overall,
+    status_of,
+    worst_first,
+)
+from outbox_core.status.texts import clock, coarse_duration, date_and_clock, duration
+from outbox_core.status.verdict import LastStatus, Reason, State, Verdict, verdict
+
+__all__ = [
+    "LANE_HEADINGS",
+    "Cluster",
+    "Figures",
+    "Lane",
+    "LastStatus",
+    "Leader",
+    "Reason",
+    "State",
+    "Status",
+    "Verdict",
+    "clock",
+    "coarse_duration",
+    "date_and_clock",
+    "duration",
+    "overall",
+    "status_of",
+    "verdict",
+    "worst_first",
+]
