@@ -209,11 +209,11 @@ def test_a_live_outbox_changes_its_delivery_and_changes_back(
         at_least_once = {**switchboard.settings, "delivery": "at-least-once"}
         second = start(fleet, "at-least-once", **at_least_once)
         until(lambda: recovered(second), "what was committed and not purged is found in the log", 60)
+        until(lambda: shop.ends() != ends_once, "at-least-once delivery is on", 60)
         shop.wait_for_sales(100)
         with shop.connect() as connection, connection.transaction():
-            # Deliveries continue, purges wait.
+            # What is marked is delivered, and its purge waits.
             connection.execute("SELECT FROM outbox_fence FOR UPDATE")
-            until(lambda: shop.ends() != ends_once, "at-least-once delivery is on", 60)
             shop.wait_for_sales(30)
             second.kill()
         begins_again = settled_ends(shop, switchboard)

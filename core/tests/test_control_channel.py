@@ -202,7 +202,7 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
     monkeypatch.setattr(threads, "LaneLoop", Idle)
     plan: Any = SimpleNamespace(token=7, failures=Failures(), limits=Limits(), key_names=KeyNames())
     lanes = threads.LaneThreads(plan, 0, [0], Leader())
-    working = threading.Thread(target=lambda: list(lanes.run()))
+    working = threading.Thread(target=lanes.run)
     working.start()
     working.join(60)
     assert not working.is_alive()
