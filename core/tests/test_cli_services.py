@@ -98,7 +98,7 @@ class SlowEngine:
 def test_status_shows_who_starts_its_engine(file: Path):
     told(file, "init")
     slow = changed(file, engine={"driver": "spark"})
-    engine = SlowEngine()
+    engine: Any = SlowEngine()
     harvest = Harvest(configured(slow.read_text(), str(slow), {}).harvest, engine=engine)
     start = threading.Thread(target=harvest.start)
     start.start()
