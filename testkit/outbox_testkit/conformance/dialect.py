@@ -56,6 +56,7 @@ THEMES = {
 
 
 class DialectConformance(
+    CostConformance,  # the last to run, as the first of the bases: it takes minutes
     StashConformance,
     MarkConformance,
     ReleaseConformance,
@@ -79,7 +80,6 @@ class DialectConformance(
     WatchConformance,
     SchemaConformance,
     ConcurrencyConformance,
-    CostConformance,
     SimulationConformance,
 ):
     """What every dialect must do; a plugin's subclass provides the fixture ``outbox``."""

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from outbox_sdk import Lease
 
 from outbox_testkit.conformance.base import Conformance
-from outbox_testkit.conformance.crowd import PATIENCE
+from outbox_testkit.conformance.crowd import PATIENCE, persist
 from outbox_testkit.conformance.under_test import Box
 
 SESSION = 1.0
@@ -87,9 +87,15 @@ class LeaseConformance(Conformance):
 
     def test_of_many_that_want_it_one_has_it(self, box: Box, stack: ExitStack) -> None:
         leases = [self.lease(box, stack) for _ in range(4)]
+
+        def take(number: int) -> int | None:
+            return persist(lambda: leases[number].take(f"p{number}", 60))
+
         with ThreadPoolExecutor(len(leases)) as pool:
             for _ in range(3):
-                taken = list(pool.map(lambda number: leases[number].take(f"p{number}", 60), range(4)))
+                taken = list(
+                    pool.map(lambda number: persist(lambda: leases[number].take(f"p{number}", 60)), range(4))
+                )
                 assert sum(term is not None for term in taken) == 1, taken
                 [holder] = [number for number, term in enumerate(taken) if term is not None]
                 leases[holder].release(f"p{holder}")

@@ -137,7 +137,9 @@ class OriginConformance(Conformance):
         clusters = created(box, stack, origin())
         before = {(each.level, each.subject) for each in clusters.dialect.check()}
         of_cluster(clusters, 77, "nobody's")
-        (orphans,) = [each for each in clusters.dialect.check() if (each.level, each.subject) not in before]
+        found = [each for each in clusters.dialect.check() if (each.level, each.subject) not in before]
+        assert found, f"the check says nothing of rows of no cluster, but what it said before: {before}"
+        (orphans,) = found
         assert orphans.level is Level.WARNING
         assert "77" in orphans.message
 
