@@ -10,7 +10,7 @@ from outbox_core.config.http import HttpSettings
 from outbox_core.monitoring.figures import Figures
 from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.monitoring.running import RunningOutboxes
-from outbox_sdk import Finding
+from outbox_sdk import ConfigError, Finding
 
 __all__ = ["HTTP"]
 
@@ -23,10 +23,11 @@ class Http:
         self, settings: Settings, observe: RunningOutboxes, polls: StatusPolls, figures: Figures
     ) -> Iterator[None]:
         """Serves until it is left; see the contract."""
-        from outbox_console.app import application  # noqa: PLC0415 - a check needs no server
-        from outbox_console.prometheus import Prometheus  # noqa: PLC0415 - likewise
-        from outbox_console.recorder import Recorder  # noqa: PLC0415 - likewise
-        from outbox_console.server import HttpServer  # noqa: PLC0415 - likewise
+        with _needed():
+            from outbox_console.app import application  # noqa: PLC0415 - a check needs no server
+            from outbox_console.prometheus import Prometheus  # noqa: PLC0415 - likewise
+            from outbox_console.recorder import Recorder  # noqa: PLC0415 - likewise
+            from outbox_console.server import HttpServer  # noqa: PLC0415 - likewise
 
         prometheus = Prometheus(figures, settings.process.name)
         with Recorder(observe, polls) as recorder:
@@ -38,7 +39,22 @@ class Http:
         """Says whether it could serve; see the contract."""
         from outbox_console.check import check_http  # noqa: PLC0415 - serving needs no check
 
+        with _needed():
+            import outbox_console.app  # noqa: PLC0415 - likewise
+            import outbox_console.prometheus  # noqa: PLC0415 - likewise
+            import outbox_console.server  # noqa: F401, PLC0415 - likewise
         return check_http(http)
+
+
+@contextmanager
+def _needed() -> Iterator[None]:
+    """Imports in the block need libraries that this distribution depends on."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"http.listen is set, but {error.name} is not installed: install outbox-console and what it needs"
+        ) from error
 
 
 HTTP = Http()

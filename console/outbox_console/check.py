@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from outbox_core.cli.console_plugin import check_tokens
 from outbox_core.config.http import HttpSettings
 from outbox_sdk.errors import ConfigError, OutboxError
 from outbox_sdk.finding import Finding, Level
@@ -21,7 +22,7 @@ def check_http(http: HttpSettings) -> Iterator[Finding]:
     if http.listen is None:
         return
     yield _port(http)
-    yield from _tokens(http)
+    yield from check_tokens(http)
     if http.is_open:
         yield Finding(
             Level.OK, "who may", "everybody on this machine reads; nobody changes anything: there is no token"
@@ -42,14 +43,6 @@ def check_http(http: HttpSettings) -> Iterator[Finding]:
     else:
         through = f"through {http.origin}{http.prefix}" if http.origin else "from this machine"
         yield Finding(Level.OK, "TLS", f"clients are to come {through}")
-
-
-def _tokens(http: HttpSettings) -> Iterator[Finding]:
-    try:
-        http.check_files()
-    except ConfigError as error:
-        cure = "correct the file, or run as the harvester's user, who must be able to read it"
-        yield Finding(Level.ERROR, "tokens", str(error), cure)
 
 
 def _port(http: HttpSettings) -> Finding:

@@ -73,3 +73,16 @@ def test_the_command_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert "in clear" in found["message"]
     assert "http.origin" in found["cure"]
     assert VIEWER not in json.dumps(findings)
+
+
+def test_a_missing_library_of_the_console_is_told_as_the_start_tells_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    for module in ("app", "server"):
+        monkeypatch.delitem(sys.modules, f"outbox_console.{module}", raising=False)
+    settings = settings_of(listen="127.0.0.1:0")
+    [found] = check._check_http(settings.http)
+    with pytest.raises(ConfigError) as error, monitored(settings, list, {}):
+        pass
+    assert found.level is Level.ERROR
+    assert f"{found.message}: {found.cure}" == str(error.value)
+    assert "uvicorn is not installed" in found.message

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import typer
 from outbox_sdk.elector import Elector
-from outbox_sdk.errors import DriverError, OutboxError
+from outbox_sdk.errors import ConfigError, DriverError, OutboxError
 from outbox_sdk.finding import Finding, Level
 from rich import box
 from rich.table import Table
@@ -17,7 +17,7 @@ from rich.text import Text
 from outbox_core.cli.clocks import clock_checks
 from outbox_core.cli.command import Command
 from outbox_core.cli.connections import connection_checks
-from outbox_core.cli.console_plugin import find_console
+from outbox_core.cli.console_plugin import check_tokens, find_console
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.extras import MissingLibrary
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
@@ -110,7 +110,10 @@ def _check_http(http: HttpSettings) -> Sequence[Finding]:
     try:
         return list(find_console().check(http))
     except MissingLibrary as error:
-        return [Finding(Level.ERROR, "libraries", error.what, error.cure)]
+        missing = Finding(Level.ERROR, "libraries", error.what, error.cure)
+    except ConfigError as error:
+        missing = Finding(Level.ERROR, "libraries", *str(error).rsplit(": ", 1))
+    return [missing, *check_tokens(http)]
 
 
 def _search_failed(error: OutboxError) -> Sequence[Finding]:

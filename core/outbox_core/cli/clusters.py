@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_core.clusters import Role
-from outbox_core.status import Cluster, date_and_clock
+from outbox_core.status import Cluster, date_and_clock, zone
 
 _HEADINGS = ("cluster", "", "backlog", "oldest", "taken over", "takeover")
 _NUMBERS = frozenset({"cluster", "backlog", "oldest", "taken over"})
@@ -35,4 +35,5 @@ def _takeover(each: Cluster) -> Text:
     if each.takeover_since is None:
         return Text("-")
     reason = f": {each.takeover_reason}" if each.takeover_reason else ""
-    return Text(f"deliberate since {date_and_clock(each.takeover_since)}{reason}", "yellow")
+    since = f"{date_and_clock(each.takeover_since)} {zone(each.takeover_since)}"
+    return Text(f"deliberate since {since}{reason}", "yellow")

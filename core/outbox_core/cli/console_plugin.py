@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from outbox_sdk.finding import Finding
+from outbox_sdk.errors import ConfigError
+from outbox_sdk.finding import Finding, Level
 
 from outbox_core.cli.extras import MissingLibrary
 from outbox_core.config import Settings
@@ -56,3 +57,12 @@ def find_console() -> Console:
         )
     console: Console = next(iter(installed)).load()
     return console
+
+
+def check_tokens(http: HttpSettings) -> Iterator[Finding]:
+    """Says which files with tokens cannot be used."""
+    try:
+        http.check_files()
+    except ConfigError as error:
+        cure = "correct the file, or run as the harvester's user, who must be able to read it"
+        yield Finding(Level.ERROR, "tokens", str(error), cure)

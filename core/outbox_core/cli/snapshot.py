@@ -19,6 +19,7 @@ from outbox_core.status import (
     Status,
     date_and_clock,
     status_of,
+    zone,
 )
 
 _STYLES = {State.WELL: "green", State.PROBLEMS: "bold yellow"}
@@ -76,7 +77,7 @@ def _leader(leader: Leader | None) -> list[tuple[str, Text]]:
     if leader is None:
         return [("leader", Text("none yet: nobody has ever led", "yellow"))]
     silent = ", silent" if leader.silent else ""
-    since = f"since {date_and_clock(leader.since)}, fence token {leader.token}{silent}"
+    since = f"since {date_and_clock(leader.since)} {zone(leader.since)}, fence token {leader.token}{silent}"
     return [("leader", Text(f"{printable(leader.name)}, {since}", "yellow" if leader.silent else ""))]
 
 

@@ -77,7 +77,7 @@ class Problems:
         elif nearest:
             hint = f"did you mean '{nearest}'?"
         else:
-            hint = f"valid keys here: {', '.join(sorted(valid))}"
+            hint = f"valid keys here: {', '.join(sorted(valid))}" if valid else "there are no keys here"
         self.add(place, join(path, key), f"unknown key; {hint}")
 
     def raise_any(self) -> None:

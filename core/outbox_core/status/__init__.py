@@ -15,7 +15,7 @@ from outbox_core.status.model import (
     status_of,
     worst_first,
 )
-from outbox_core.status.texts import clock, coarse_duration, date_and_clock, duration
+from outbox_core.status.texts import clock, coarse_duration, date_and_clock, duration, zone
 from outbox_core.status.verdict import LastStatus, Reason, State, Verdict, verdict
 
 __all__ = [
@@ -37,4 +37,5 @@ __all__ = [
     "status_of",
     "verdict",
     "worst_first",
+    "zone",
 ]

@@ -147,7 +147,7 @@ def status_of(title: str, known: LastStatus, now: datetime, *, steady: bool = Fa
         table=snapshot.outbox if snapshot else "",
         seen=known.at,
         age=age,
-        figures=_figures(snapshot, word) if snapshot else None,
+        figures=_figures(snapshot, word, steady=steady) if snapshot else None,
         leader=_leader(snapshot, word) if snapshot else None,
         starting=", ".join(map(printable, snapshot.starting)) if snapshot else "",
         lanes=tuple(_lane(snapshot, lane, word, steady=steady) for lane in snapshot.lanes)
@@ -183,10 +183,12 @@ def overall(outboxes: Sequence[Status]) -> Verdict:
     )
 
 
-def _figures(snapshot: Snapshot, word: Word) -> Figures:
+def _figures(snapshot: Snapshot, word: Word, *, steady: bool) -> Figures:
     backlog, upkeep = snapshot.backlog, snapshot.upkeep
     old = upkeep.snapshot is not None and is_old(upkeep.snapshot, Thresholds().snapshot)
     said = "" if upkeep.dead is None else dead_rows(upkeep)
+    if said and upkeep.vacuumed is not None and not steady:
+        said += f", {word(upkeep.vacuumed)} after a vacuum"
     if said and old and upkeep.snapshot is not None:
         said += f"; {kept(upkeep.snapshot)}"
     return Figures(

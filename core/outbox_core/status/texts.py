@@ -37,3 +37,8 @@ def clock(at: datetime) -> str:
 def date_and_clock(at: datetime) -> str:
     """Returns date and time of day, in the time zone of this process."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def zone(at: datetime) -> str:
+    """Returns the time zone of this process at that time."""
+    return at.astimezone().strftime("%Z")

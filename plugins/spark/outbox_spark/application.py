@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
-from outbox_sdk import OutboxError, Task
+from outbox_sdk import Address, OutboxError, Task
 from outbox_sdk.context_thread import ContextThread
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -56,6 +56,7 @@ class Application:
     Attributes:
         master: The master's URL.
         context: The way to run jobs.
+        address: Where tasks reach this process.
         defect: Why it was given up, or empty.
     """
 
@@ -99,6 +100,12 @@ class Application:
             self.context = context = SparkContext(conf=conf, gateway=gateway)
             # Its thread prints a traceback when the JVM closes the connection, as a JVM does that is killed.
             context._accumulatorServer.handle_error = _log_error  # type: ignore[method-assign, assignment]  # noqa: SLF001 - PySpark offers no other way
+            # An empty one: records do not pass through Spark, as lanes find them in the outbox. Made once, as
+            # PySpark writes a file for it, into a folder that others may clean up.
+            self._nothing = context.parallelize(range(0), 1)
+            found = context.getConf()
+            host, bind = found.get("spark.driver.host"), found.get("spark.driver.bindAddress")
+            self.address = Address(host or "127.0.0.1", bind or "")
             self._watch = None if training else Watchdog(self.ask, self.give_up)
         except Exception as error:
             reason = self.defect or str(error).strip().split("\n", 1)[0]
@@ -154,8 +161,8 @@ class Application:
             raise ConnectionError(self.trouble)
         # By thread: PySpark gives each of ours one of its own in the JVM.
         self.context.setJobGroup(key, description)
-        # Records do not pass through Spark: lanes find them in the outbox.
-        self.context.parallelize(range(tasks), tasks).foreachPartition(lambda _: task())
+        partitions = [self._nothing] * tasks
+        (self.context.union(partitions) if tasks > 1 else self._nothing).foreachPartition(lambda _: task())
 
     def works_for(self, key: str) -> bool:
         """Tells whether tasks of a job run, and not only wait for slots; may hang.

@@ -47,8 +47,9 @@ class SparkEngine:
             if application is None or not application.alive:
                 self._stop()
                 self._application = application = self._start(needs)
+            workers = SparkWorkers(application, outbox, groups, partial(self._leave, outbox))
             self._users.add(outbox)
-            return SparkWorkers(application, outbox, groups, partial(self._leave, outbox))
+            return workers
 
     def check(self, groups: int) -> Sequence[Finding]:
         """Checks that there are Java and task slots, and that nobody else can read tasks."""

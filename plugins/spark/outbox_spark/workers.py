@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 
-from outbox_sdk import Address, EngineLost, OutboxError, Task, WorkerLost
+from outbox_sdk import EngineLost, OutboxError, Task, WorkerLost
 from outbox_sdk.context_thread import ContextThread
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -34,11 +34,8 @@ class SparkWorkers:
     """
 
     def __init__(self, application: Application, outbox: str, groups: int, close: Callable[[], None]) -> None:
-        conf = application.context.getConf()
         self.where = application.master
-        self.address = Address(
-            conf.get("spark.driver.host") or "127.0.0.1", conf.get("spark.driver.bindAddress") or ""
-        )
+        self.address = application.address
         self._application = application
         self._outbox = outbox
         self._groups = groups
@@ -72,7 +69,8 @@ class SparkWorkers:
             if not isinstance(error, (*LOST, Py4JError, OSError)):
                 raise error
             application = self._application
-            reason = _reason(error) if isinstance(error, LOST) and application.alive else application.trouble
+            told = isinstance(error, (*LOST, OSError)) and application.alive
+            reason = _reason(error) if told else application.trouble
             raise OutboxError(f"lanes cannot run on {self.where}: {reason}") from error
 
     def run(self, task: Task, description: str) -> None:

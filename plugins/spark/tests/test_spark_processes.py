@@ -128,12 +128,9 @@ class Hanging:
     """An application in a JVM that does not answer."""
 
     def __init__(self):
-        self.master, self.context = "local[2]", self
+        self.master, self.context, self.address = "local[2]", self, None
         self.asked = 0
         self.hears, self.resumed = Event(), Event()
-
-    def getConf(self) -> SparkConf:  # noqa: N802 - PySpark's name
-        return SparkConf(loadDefaults=False)
 
     def cancelJobGroup(self, _key: str):  # noqa: N802 - PySpark's name
         self.asked += 1

@@ -13,7 +13,6 @@ from outbox_spark.engine import SparkEngine
 from outbox_spark.options import SparkOptions
 from outbox_spark.watchdog import MAX_LOOKS, Answer, Judge, Watchdog
 from py4j.protocol import Py4JError
-from pyspark import SparkConf
 
 GOOD = Answer(stopped=False, slots=2)
 NO_SLOTS = Answer(stopped=False, slots=0)
@@ -87,14 +86,11 @@ class Application:
         self.alive, self.defect = True, ""
         self.works = works
         self.killed, self.cancelled = Event(), Event()
-        self.master, self.context = "local[3]", self
+        self.master, self.context, self.address = "local[3]", self, None
 
     def run(self, *_: object) -> None:
         assert self.killed.wait(60)
         raise Py4JError
-
-    def getConf(self) -> SparkConf:  # noqa: N802 - PySpark's name
-        return SparkConf(loadDefaults=False)
 
     def works_for(self, _: str) -> bool:
         return self.works
@@ -176,3 +172,13 @@ def test_a_start_is_told_before_it_begins(monkeypatch, caplog):
         SparkEngine(SparkOptions()).open("shop", 2, NEEDS)
     assert "starting Spark on local[3] …" in told[0]
     assert "has started" not in caplog.text
+
+
+def test_an_outbox_that_could_not_open_uses_nothing(engine, monkeypatch):
+    def fail(*_: object) -> None:
+        raise OutboxError("no slots")
+
+    monkeypatch.setattr(engines, "SparkWorkers", fail)
+    with pytest.raises(OutboxError, match="no slots"):
+        engine.open("shop", 1, NEEDS)
+    assert not engine._users
