@@ -1,6 +1,7 @@
 """What `outbox check` says of the HTTP server."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
