@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Generic, TypeVar, cast
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt
 from outbox_sdk.affinity import Affinity
 from outbox_sdk.dialect import Dialect
 from outbox_sdk.elector import Elector
@@ -31,9 +31,6 @@ Pause = Annotated[Duration, Ge(0)]
 
 Count = Annotated[int, Ge(1)]
 """A number of things, at least one."""
-
-Port = Annotated[int, Ge(1), Le(65535)]
-"""A TCP port."""
 
 
 class Delivery(StrEnum):
