@@ -13,7 +13,7 @@ from outbox_sdk.hooks import Unit
 from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from outbox_core.config.document import Items, Node, Scalar, Section
+from outbox_core.config.document import Items, Node, Section, is_null
 from outbox_core.config.duration import parse_duration
 from outbox_core.config.problems import Problems, join
 
@@ -81,13 +81,13 @@ def decode(
     values = _given(kind, defaults)
     for key, field in keys.items():
         value = _UNSET
-        if _has_value(section, key):
+        if not is_null(section.value(key)):
             value = _field(field, hints[field.name], section.entries[key][1], join(path, key), problems)
         if value is _UNSET and field.name in defaults:
             value = _given_text(defaults[field.name], hints[field.name])
         if value is not _UNSET:
             values[field.name] = value
-        elif field.default is MISSING and field.default_factory is MISSING and not _has_value(section, key):
+        elif field.default is MISSING and field.default_factory is MISSING and is_null(section.value(key)):
             problems.add(section.place, join(path, key), "missing, and it has no default")
     if len(problems.found) > before:
         return None
@@ -155,11 +155,6 @@ def _field(field: Field[Any], hint: Any, node: Node, path: str, problems: Proble
         return _UNSET
 
 
-def _has_value(section: Section, key: str) -> bool:
-    node = section.entries[key][1] if key in section.entries else Scalar(section.place, None)
-    return not (isinstance(node, Scalar) and node.text is None)
-
-
 def _plain_data(node: Node, *, files: bool, untyped: bool = False) -> Any:
     """Returns the tree as plain data.
 
@@ -171,7 +166,7 @@ def _plain_data(node: Node, *, files: bool, untyped: bool = False) -> Any:
         return {
             key: _plain_data(value, files=files, untyped=True)
             for key, (_, value) in node.entries.items()
-            if _has_value(node, key)
+            if not is_null(value)
         }
     if isinstance(node, Items):
         return [_plain_data(value, files=files and not untyped, untyped=untyped) for value in node.values]
