@@ -1,4 +1,4 @@
-"""The HTTP server of a harvester, in the place that ``outbox_core.cli.console_plugin`` has for it."""
+"""The HTTP server of a harvester, in the place that ``outbox_core.cli.extras`` has for it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 from outbox_core.config import Settings
 from outbox_core.config.http import HttpSettings
-from outbox_core.monitoring.figures import Figures
+from outbox_core.monitoring.figures import Figures, RunningOutboxes
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.monitoring.running import RunningOutboxes
 from outbox_sdk import ConfigError, Finding
 
 __all__ = ["HTTP"]

@@ -11,7 +11,7 @@ from typing import Any
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.history import History
-from outbox_core.monitoring.running import RunningOutboxes
+from outbox_core.monitoring.figures import RunningOutboxes
 from outbox_core.operations import Object, Operator, Verb
 from outbox_sdk.parking import DeadLetter, DeadLetterStatus
 from outbox_sdk.record import MarkedRecord

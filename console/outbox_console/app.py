@@ -10,8 +10,8 @@ from typing import Any
 from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import HarvestSettings, Settings
 from outbox_core.history import History
+from outbox_core.monitoring.figures import RunningOutboxes
 from outbox_core.monitoring.polls import Poll, StatusPolls
-from outbox_core.monitoring.running import RunningOutboxes
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from outbox_core.cli.console_plugin import check_tokens
+from outbox_core.cli.extras import check_tokens
 from outbox_core.config.http import HttpSettings
 from outbox_sdk.errors import ConfigError, OutboxError
 from outbox_sdk.finding import Finding, Level
-from outbox_sdk.hosts import is_local
+from outbox_sdk.tls import is_local
 
 from outbox_console.listening import listen
 

@@ -9,10 +9,9 @@ from outbox_console.app import application
 from outbox_console.prometheus import Prometheus
 from outbox_console.server import HttpServer
 from outbox_core.config import Settings, parse
-from outbox_core.leadership.totals import Totals
-from outbox_core.monitoring.figures import Figures
+from outbox_core.leadership.leader import Totals
+from outbox_core.monitoring.figures import Figures, RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.monitoring.running import RunningOutbox
 from starlette.applications import Starlette
 
 from .http_client import Answered, Site

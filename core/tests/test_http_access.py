@@ -10,7 +10,7 @@ import pytest
 from outbox_console import tokens as tokens_module
 from outbox_console.access import Role
 from outbox_console.check import check_http
-from outbox_core.cli.monitored import monitored
+from outbox_core.cli.run import monitored
 from outbox_sdk import ConfigError
 from outbox_sdk.finding import Level
 from starlette.routing import Route

@@ -10,10 +10,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
-from outbox_core.tracing.contexts import LINKS, sampled_context, traced_sends
 from outbox_core.tracing.provider import wanted_exporters
 from outbox_core.tracing.senders import TracedSender, TracedTransactionalSender
-from outbox_core.tracing.spans import DeliverySpans
+from outbox_core.tracing.spans import LINKS, DeliverySpans, sampled_context, traced_sends
 from outbox_sdk import Attempt, Deliveries, DriverError, Failure, Found, MarkedRecord
 
 
@@ -189,7 +188,7 @@ import outbox_core.harvest, outbox_core.lanes.loop
 from outbox_core.tracing.provider import tracer
 made = tracer()
 tracer()
-from outbox_core.tracing.lane import LaneTracing
+from outbox_core.tracing.provider import LaneTracing
 sender = object()
 is_in_front = LaneTracing("outbox", 0, 1, "kafka").sender(sender) is not sender
 assert is_in_front == (made is not None), "an untraced lane calls its sender directly"

@@ -8,7 +8,7 @@ from time import monotonic
 
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.monitoring.running import RunningOutboxes
+from outbox_core.monitoring.figures import RunningOutboxes
 from outbox_sdk.errors import OutboxError
 
 from outbox_console.page.dead_letters import Contents, Shelf

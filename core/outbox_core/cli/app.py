@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 from outbox_sdk.errors import ConfigError, OutboxError
 
-from outbox_core.cli.command import Command, Group, PlainGroup, help_text
-from outbox_core.cli.exits import MEANINGS, ExitCode, exit_code
+from outbox_core.cli.command import MEANINGS, Command, ExitCode, Group, PlainGroup, exit_code, help_text
 from outbox_core.cli.invocation import FileOption, Invocation
 from outbox_core.cli.terminal import messages, prepared_streams, print_error, print_message
 

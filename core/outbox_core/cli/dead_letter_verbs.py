@@ -10,10 +10,9 @@ from rich.console import Group as Parts
 from rich.text import Text
 
 from outbox_core import operations
-from outbox_core.cli.confirmation import confirm
+from outbox_core.cli.command import ExitCode
+from outbox_core.cli.confirmation import confirm, operator, tell_unnoted
 from outbox_core.cli.dead_letters import as_data, as_table
-from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.reason import operator, tell_unnoted
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings
 from outbox_core.operations import Changed, Object, Verb

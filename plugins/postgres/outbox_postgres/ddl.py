@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from outbox_sdk.portable import TableName
-from outbox_sdk.portable.columns import EXTRAS
+from outbox_sdk.portable.sources import EXTRAS
 from outbox_sdk.portable.tables import Tables, auxiliary_statements
 
-from outbox_postgres.idiom import PostgresIdiom
-from outbox_postgres.names import QuotedName, is_cut, with_suffix
-from outbox_postgres.options import PostgresOptions
+from outbox_postgres.options import PostgresOptions, QuotedName, is_cut, with_suffix
 from outbox_postgres.origin_columns import column_types, id_type, index_ddl
+from outbox_postgres.session import PostgresIdiom
 
 
 def tables_ddl(options: PostgresOptions, names: Tables) -> dict[TableName, Sequence[str]]:

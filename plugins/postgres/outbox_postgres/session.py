@@ -2,17 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from time import monotonic
+from typing import Any, ClassVar
 
 import psycopg
 from outbox_sdk import portable
+from outbox_sdk.portable import ErrorKind, Idiom, TableName
+from outbox_sdk.statement import Style
 
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
-from outbox_postgres.idiom import PostgresIdiom
 from outbox_postgres.search_path import Connection
+
+
+class PostgresIdiom(Idiom):
+    """PostgreSQL's. What harvests is written elsewhere, with numbered parameters."""
+
+    style: ClassVar[Style] = Style.PYFORMAT
+    # Not that of the transaction, and the same type whatever others define.
+    now: ClassVar[str] = "clock_timestamp()"
+    brief_locks: ClassVar[str] = "SET lock_timeout = '1s'"
+    short_text_type: ClassVar[str] = "TEXT"
+    long_text_type: ClassVar[str] = "TEXT"
+    bytes_type: ClassVar[str] = "BYTEA"
+    key_type: ClassVar[str] = "TEXT"
+    current_schema: ClassVar[str] = "current_schema()::text"
+    user: ClassVar[str] = "session_user"
+
+    @property
+    def errors(self) -> type[Exception]:
+        """The driver's base class of errors."""
+        import psycopg  # noqa: PLC0415 - only who connects needs it
+
+        return psycopg.Error
+
+    def error_kind(self, error: Exception) -> ErrorKind:
+        """Returns what an error means, by its SQLSTATE."""
+        from outbox_postgres.errors import error_kind  # noqa: PLC0415 - as above
+
+        return error_kind(error)
+
+    def age_seconds(self, timestamp: str) -> str:
+        """Writes the seconds since a timestamp."""
+        return f"extract(epoch FROM clock_timestamp() - {timestamp})::float8"
+
+    def lane_of(self, key: str) -> str:
+        """Writes the lane of a key."""
+        return f"(hashtext({key}) & 2147483647) % {{lanes}}"
+
+    def comparable(self, text: str) -> str:
+        """Writes a text so that two are equal only if all bytes are, whatever the collation of a column."""
+        return f'{text}::text COLLATE "C"'
+
+    def to_utf8(self, column: str) -> str:
+        """Writes a value, of whatever type, as bytes; a key is text in both tables."""
+        if column != "kafka_value":
+            return column
+        text = f"convert_to({column}::text, 'UTF8')"
+        return f"CASE WHEN pg_typeof({column}) = 'bytea'::regtype THEN {column}::bytea ELSE {text} END"
+
+    def from_utf8(self, column: str, *, binary: bool) -> str:
+        """Writes bytes as a value of the outbox again."""
+        return column if binary else f"convert_from({column}, 'UTF8')"
+
+    def text_type(self, octets: int) -> str:  # noqa: ARG002 - the idiom's
+        """Writes the type of a column for any text."""
+        return "TEXT"
+
+    def known_as(self, table: TableName) -> str:
+        """Writes a text: a table's name with its schema, which may be the one where this session creates."""
+        if table.schema:
+            return f"{self.literal(f'{table.schema}.{table.table}')}::text"
+        return f"{self.current_schema} || {self.literal(f'.{table.table}')}::text"
+
 
 _COLUMNS = """
 SELECT attname FROM pg_attribute
@@ -83,3 +147,65 @@ class Session(portable.Session):
         with self.translated(f"look at table {table}"):
             found = psycopg.Cursor(self.connection).execute(_COLUMNS, (table,)).fetchall()
         return [str(row[0]) for row in found] or None
+
+
+LOOK_INTERVAL = 1.0
+"""Seconds between two looks at rows that were locked."""
+
+
+def blockers(session: Session, outbox: TableName, ids: Iterable[int]) -> str:
+    """Returns who has locked rows, in words: process, application, user, and since when."""
+    sql = f"""
+        SELECT DISTINCT a.pid, coalesce(nullif(a.application_name, ''), '?'), a.usename::text,
+               to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SSOF')
+        FROM {outbox} AS o
+        JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = o.xmax AND l.granted
+        JOIN pg_stat_activity AS a ON a.pid = l.pid
+        WHERE o.id = ANY ($1::bigint[])"""  # noqa: S608 - the name is quoted
+    found = session.rows(sql, (list(ids),), "look who has locked rows")
+    return (
+        ", ".join(
+            f"server process {pid} ({application}, user {user}, since {since or '?'})"
+            for pid, application, user, since in found
+        )
+        or "a transaction that is not visible, perhaps a prepared one"
+    )
+
+
+class LockedRows:
+    """Remembers for one connection which rows are locked. Does no I/O.
+
+    Args:
+        clock: Seconds on a clock that never goes back.
+
+    Attributes:
+        keys: The keys of these rows.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.keys: frozenset[str] = frozenset()
+        self._clock = clock
+        self._rows: dict[int, str] = {}
+        self._look_due = 0.0
+
+    @property
+    def ids(self) -> list[int]:
+        """The rows' ids."""
+        return [*self._rows]
+
+    def due(self) -> bool:
+        """Returns whether it is time to look at the rows again."""
+        return bool(self._rows) and self._clock() >= self._look_due
+
+    def found(self, rows: Mapping[int, str]) -> None:
+        """Adds rows that are locked: id → key."""
+        self._note({**self._rows, **rows})
+
+    def looked(self, ids: Collection[int]) -> None:
+        """Keeps those of the rows that are still locked."""
+        self._note({number: key for number, key in self._rows.items() if number in ids})
+
+    def _note(self, rows: dict[int, str]) -> None:
+        self._rows = rows
+        self.keys = frozenset(rows.values())
+        self._look_due = self._clock() + LOOK_INTERVAL
