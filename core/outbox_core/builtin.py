@@ -15,7 +15,7 @@ from outbox_sdk.engine import Engine, Needs, Task
 from outbox_sdk.errors import ConfigError
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import GIVEN, Driver, hookimpl
-from outbox_sdk.ownership import Lease
+from outbox_sdk.lease import Lease
 
 _JOIN_SECONDS = 60.0
 

@@ -34,7 +34,7 @@ def settings_of(**http: object) -> Settings:
 
 def test_a_missing_library_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
-    monkeypatch.delitem(sys.modules, "outbox_core.monitoring.provider", raising=False)
+    monkeypatch.delitem(sys.modules, "outbox_core.monitoring.otlp", raising=False)
     said = r"OTEL_METRICS_EXPORTER is 'otlp', but .*core\[otlp\]"
     variables = {"OTEL_METRICS_EXPORTER": "otlp"}
     with pytest.raises(ConfigError, match=said), monitored(settings_of(), list, variables):

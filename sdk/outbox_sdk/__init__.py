@@ -21,9 +21,9 @@ from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.journal import Action, Entry, Journal
+from outbox_sdk.lease import Lease, Members
 from outbox_sdk.outbox_table import UNBOUNDED, Advanced, Changed, OutboxTable
 from outbox_sdk.outbox_view import Backlog, OldSnapshot, OriginBacklog, OutboxView, Upkeep
-from outbox_sdk.ownership import Lease, Members
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
 from outbox_sdk.publisher import (
     MAX_CHECKPOINT,

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from outbox_sdk.affinity import ColumnIs
 from outbox_sdk.finding import Finding
 from outbox_sdk.journal import Journal
+from outbox_sdk.lease import Lease, Members
 from outbox_sdk.outbox_table import OutboxTable
 from outbox_sdk.outbox_view import OutboxView
-from outbox_sdk.ownership import Lease, Members
 from outbox_sdk.parking import DeadLetters
 from outbox_sdk.record import Record
 from outbox_sdk.schema import Schema

@@ -1,4 +1,4 @@
-"""The read-only side of one outbox: what operators and monitors look at."""
+"""The read-only side of one outbox: what operators and monitors look at, such as its backlog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands and groups of commands, of which the program consists."""
+"""Commands and groups of commands, their exit codes, and durations among their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Libraries that come with extras of the distribution, and are imported only where they are asked for."""
+"""What is imported only where it is asked for: libraries of extras, and the HTTP server."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def monitored(
             stack.enter_context(find_console().serving(settings, observe, polls, figures))
         if pushed:
             with needs("otlp", f"{_EXPORTERS} is 'otlp'"):
-                from outbox_core.monitoring.provider import Push  # noqa: PLC0415 - only where it is on
+                from outbox_core.monitoring.otlp import Push  # noqa: PLC0415 - only where it is on
             push = Push(figures, settings.process.name)
             stack.callback(push.close, _LAST_PUSH_SECONDS)
         yield

@@ -1,4 +1,4 @@
-"""The state of an outbox as text for people, for ``outbox status``."""
+"""The state of an outbox and of its clusters as text for people, for ``outbox status``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``outbox status --watch``: looks again and again, and shows what happens."""
+"""``outbox status --watch``: looks again and again at one outbox or several, and shows what happens."""
 
 from __future__ import annotations
 

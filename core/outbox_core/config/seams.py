@@ -9,7 +9,7 @@ from outbox_sdk.affinity import Affinity
 from outbox_sdk.dialect import Dialect
 from outbox_sdk.errors import PluginError
 from outbox_sdk.file_text import FileText
-from outbox_sdk.ownership import Lease
+from outbox_sdk.lease import Lease
 from outbox_sdk.registry import Seam, find
 
 from outbox_core.config.decode import camel, decode

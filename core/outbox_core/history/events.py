@@ -1,4 +1,4 @@
-"""What happened between two polls of an outbox."""
+"""What happened between two polls of an outbox; which of its problems began and ended is part of it."""
 
 from __future__ import annotations
 

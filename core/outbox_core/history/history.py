@@ -1,4 +1,4 @@
-"""The last hour of one outbox."""
+"""The last hour of one outbox: its figures as points in time, and what happened."""
 
 from __future__ import annotations
 

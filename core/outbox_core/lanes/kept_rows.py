@@ -1,4 +1,4 @@
-"""Finds rows that were deleted and are still there, before exactly-once delivery publishes them again."""
+"""Finds rows that were deleted and are still there, and says when skipped dead letters are deleted."""
 
 from __future__ import annotations
 

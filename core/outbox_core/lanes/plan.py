@@ -1,4 +1,4 @@
-"""The settings that the lanes of one leadership share."""
+"""The settings that the lanes of one leadership share, and the topics to which they may publish."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN_PATTERNS = ("*.neli", "outbox.checkpoints")
 
 @dataclass(frozen=True)
 class PermittedTopics:
-    """The topics to which records may be published.
+    """The topics to which records may be published: whoever inserts into the outbox chooses a record's topic.
 
     Attributes:
         patterns: Names, with ``*`` for any characters and ``?`` for one; one of them must match.

@@ -1,4 +1,4 @@
-"""The leader's side of one leadership: the metrics that lanes report, and the orders that they receive."""
+"""The leader's side of a leadership: what lanes report, what adds up, and the orders that they receive."""
 
 from __future__ import annotations
 

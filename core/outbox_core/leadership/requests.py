@@ -1,4 +1,4 @@
-"""The requests of a candidate for leadership; see :mod:`outbox_core.leadership.candidacy`.
+"""The requests of a candidate for leadership, and its limits of time; see ``candidacy``.
 
 The driver of the generator executes a request and sends the reply in, or throws the error that was raised.
 """

@@ -1,4 +1,4 @@
-"""The present figures of all metrics, from one source for whoever collects them."""
+"""What can be seen of a harvest from within its process: the present figures of all metrics."""
 
 from __future__ import annotations
 

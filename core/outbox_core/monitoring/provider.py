@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
-from threading import Lock, Thread
+from threading import Lock
 from time import monotonic, time_ns
 from typing import Any
 
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk.metrics import MeterProvider, ObservableCounter, ObservableGauge
 from opentelemetry.sdk.metrics.export import (
@@ -25,7 +24,6 @@ from opentelemetry.sdk.metrics.export import (
     Metric,
     MetricReader,
     MetricsData,
-    PeriodicExportingMetricReader,
 )
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, OTELResourceDetector, Resource
 
@@ -160,30 +158,3 @@ def _with(data: MetricsData, histograms: list[Metric]) -> MetricsData:
         for resource in data.resource_metrics
     ]
     return MetricsData(resources)
-
-
-PATIENCE = 2.0
-"""Seconds for which a push waits for databases."""
-
-
-class _Reader(WithHistograms, PeriodicExportingMetricReader):
-    """Pushes every ``OTEL_METRIC_EXPORT_INTERVAL`` milliseconds."""
-
-
-class Push:
-    """Pushes until it is closed.
-
-    Args:
-        figures: The figures.
-        process: The name of this process.
-    """
-
-    def __init__(self, figures: Figures, process: str) -> None:
-        reader = _Reader(OTLPMetricExporter(), cardinality_limits=LIMITS)
-        self._provider = open_provider(figures, reader, process, PATIENCE)
-
-    def close(self, seconds: float) -> None:
-        """Pushes for the last time, and waits for that so long at most."""
-        last = Thread(target=self._provider.shutdown, name="last-push", daemon=True)
-        last.start()
-        last.join(seconds)

@@ -1,4 +1,4 @@
-"""Whether this process is traced, and where its spans go.
+"""Whether this process is traced, where its spans go, and how a lane's sender gets them.
 
 A program that has given OpenTelemetry a tracer provider is traced by that one. Otherwise the standard
 variables decide: ``OTEL_TRACES_EXPORTER`` switches traces on, and OpenTelemetry's SDK reads the others.

@@ -1,4 +1,4 @@
-"""The order in which clusters take over, and the conditions that follow from it."""
+"""The order in which clusters take over: its options, and the conditions that follow from them."""
 
 from __future__ import annotations
 

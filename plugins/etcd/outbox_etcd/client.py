@@ -1,4 +1,4 @@
-"""A client of one member of etcd, and what its errors mean."""
+"""A client of one member of etcd, what its errors mean, and what ``outbox check`` reports with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hands records to librdkafka's producer, in order."""
+"""Hands records to librdkafka's producer, in order; one to a request where a broker has refused a batch."""
 
 from __future__ import annotations
 

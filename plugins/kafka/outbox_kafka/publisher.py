@@ -1,4 +1,4 @@
-"""The Kafka publisher: holds the options, and opens senders with them."""
+"""The Kafka publisher: its options, and the senders that it opens with them."""
 
 from __future__ import annotations
 

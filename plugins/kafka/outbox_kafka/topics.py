@@ -1,4 +1,4 @@
-"""Creates topics that are missing, and looks up which topics this client may write to."""
+"""Creates missing topics, the checkpoints' among them, and looks up which this client may write to."""
 
 from __future__ import annotations
 

@@ -16,7 +16,11 @@ _NAME = re.compile(rb"^([a-z][a-z0-9_.]*) *\|", re.MULTILINE)
 
 
 def known_properties() -> list[str]:
-    """Returns the property names in librdkafka's order; empty where the library cannot be asked."""
+    """Returns the property names in librdkafka's order; empty where the library cannot be asked.
+
+    Python's client has no call for it, so this calls ``rd_kafka_conf_properties_show`` through ctypes.
+    Only hints depend on it: where it does not work there are none.
+    """
     from confluent_kafka import cimpl  # noqa: PLC0415 - the client is imported late
 
     try:

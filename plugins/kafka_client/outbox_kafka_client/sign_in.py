@@ -1,4 +1,4 @@
-"""Gives clients a new user or password as soon as the files change that contain them.
+"""librdkafka's clients; each gets a new user or password as soon as the files change that contain them.
 
 librdkafka uses them for its next connection, or when the broker asks for them again. Open connections stay.
 One thread looks at the files of all clients of this process; it exists while there is such a client.

@@ -1,4 +1,4 @@
-"""The MySQL dialect: an outbox in MySQL or MariaDB."""
+"""The MySQL dialect: an outbox in MySQL or MariaDB, its own or one that is a table of another layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How MySQL and MariaDB write what the SQL standard leaves open."""
+"""How MySQL and MariaDB write what the SQL standard leaves open, their tables among it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of ``driver: mysql``."""
+"""The options of ``driver: mysql``: the data source, and how well it protects the connection."""
 
 from __future__ import annotations
 

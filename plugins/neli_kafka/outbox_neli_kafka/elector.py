@@ -1,4 +1,4 @@
-"""The elector: holds the options, and takes part in the election as a member of the group."""
+"""The elector, for the harvester and for other programs: takes part in the election as a group's member."""
 
 from __future__ import annotations
 

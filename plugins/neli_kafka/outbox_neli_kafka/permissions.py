@@ -1,4 +1,4 @@
-"""The permissions that a member of the election needs."""
+"""The topic of the election, and the permissions that a member of it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the settings of the election's clients from the user's, and refuses contradictions."""
+"""The options of the elector, and the settings of its clients that follow from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``outbox check`` reports about an Oracle database, except the columns of the tables."""
+"""What ``outbox check`` reports about an Oracle database and the connection to it, except the columns."""
 # ruff: noqa: S608 - names come quoted from the idiom
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Oracle dialect."""
+"""The Oracle dialect: its tables, and its transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of ``driver: oracle``."""
+"""The options of ``driver: oracle``. No message quotes the data source, as it may hold passwords."""
 
 from __future__ import annotations
 

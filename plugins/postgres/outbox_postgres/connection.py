@@ -1,4 +1,4 @@
-"""Opens connections, and checks the tables that they lead to."""
+"""Opens connections, checks the tables that they lead to, and finds outboxes by a pattern of their names."""
 
 from __future__ import annotations
 

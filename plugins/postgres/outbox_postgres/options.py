@@ -1,4 +1,4 @@
-"""The options of ``driver: postgres``."""
+"""The options of ``driver: postgres``, and names of tables and columns as PostgreSQL writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statements that park keys, by the rules of ``statements``."""
+"""The statements that park keys, by the rules of ``statements``, and the conditions that all share."""
 # ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Purges, resets and parks marked rows over one connection, around those that others have locked."""
+"""Marks, purges, resets and parks rows over one connection, around those that others have locked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the rows that the server returns into marked records."""
+"""Makes the rows that the server returns into records, and records into rows, with headers as arrays."""
 
 from __future__ import annotations
 

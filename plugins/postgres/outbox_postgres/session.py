@@ -1,4 +1,4 @@
-"""Statements over one connection, whose errors say what was being done."""
+"""Statements over one connection: its idiom, its errors, and the rows that others have locked."""
 
 from __future__ import annotations
 
@@ -174,6 +174,9 @@ def blockers(session: Session, outbox: TableName, ids: Iterable[int]) -> str:
 
 class LockedRows:
     """Remembers for one connection which rows are locked. Does no I/O.
+
+    A mark waits for a locked row for ``lockTimeout`` at most, and every other key of the lane waits with it.
+    After that time, marks leave out the whole key of each locked row, so that the key keeps its order.
 
     Args:
         clock: Seconds on a clock that never goes back.

@@ -1,4 +1,4 @@
-"""One connection that looks at an outbox: what PostgreSQL tells in its own way."""
+"""One connection that looks at an outbox: what PostgreSQL tells in its own way, such as its dead rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the JVM of Spark's driver, listens to it, and ends it, also when it hangs."""
+"""Finds Java, starts the JVM of Spark's driver, listens to it, and ends it, also when it hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of the engine ``spark``."""
+"""The options of the engine ``spark``, and what ``outbox check`` reports about it."""
 
 from __future__ import annotations
 

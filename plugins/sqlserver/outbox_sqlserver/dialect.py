@@ -1,4 +1,4 @@
-"""The SQL Server dialect."""
+"""The SQL Server dialect: its tables, and its transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How SQL Server writes what the SQL standard leaves open."""
+"""How SQL Server writes what the SQL standard leaves open, and what its error numbers mean."""
 
 from __future__ import annotations
 

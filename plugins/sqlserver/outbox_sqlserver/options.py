@@ -1,4 +1,4 @@
-"""The options of ``driver: sqlserver``."""
+"""The options of ``driver: sqlserver``, and what the driver takes of a connection string or a URL."""
 
 from __future__ import annotations
 

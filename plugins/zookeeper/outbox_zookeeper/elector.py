@@ -1,4 +1,4 @@
-"""The elector: the SDK's elector over a lease of ZooKeeper."""
+"""The elector: its options, and the SDK's elector over a lease of ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Decides whether this process leads, for how long, and how long it tolerates refusals.
 
-Pure: receives events and the time, and returns events for the candidate. No coordinator, clock or thread.
+The decision is pure: it receives events and the time, and returns events for the candidate. It knows no
+coordinator and no thread.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from outbox_sdk.election.leadership import (
 from outbox_sdk.elector import Candidate
 from outbox_sdk.errors import DriverError, OutboxError
 from outbox_sdk.finding import Finding
-from outbox_sdk.ownership import Lease
+from outbox_sdk.lease import Lease
 
 log = logging.getLogger(__name__)
 

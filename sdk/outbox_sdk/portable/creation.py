@@ -1,4 +1,4 @@
-"""Creates the tables of an outbox."""
+"""Creates the tables of an outbox, says what is wrong with those that are there, and adds what they lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator's connection to the dead letters of a portable outbox: list, retry, skip, redrive."""
+"""Dead letters of a portable outbox: parks keys, and lists, retries, skips and redrives what is parked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the outboxes of a database by a pattern of their names."""
+"""Finds the outboxes of a database by a pattern of their names, and keeps the list of a group's members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes rows of a portable outbox into records, and records into rows."""
+"""Makes rows of a portable outbox into records, and records into rows, also for the stasher."""
 
 from __future__ import annotations
 

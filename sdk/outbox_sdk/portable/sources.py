@@ -1,4 +1,4 @@
-"""The sources of a portable outbox's rows: each mark or selection takes rows of one condition."""
+"""The tables of a portable outbox: their columns, and the conditions by which rows are taken from them."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ NOTE_COLUMNS = ("name", "identity", "version", "oldest", "noted_by", "noted_at",
 """What is noted of each outbox: its identity, the version of its tables, and the takeovers under way."""
 
 LEASE_COLUMNS = ("name", "holder", "term", "length_ms", "renewed_at")
-"""The lease of each outbox, see :mod:`outbox_sdk.ownership`; one that was released has no holder."""
+"""The lease of each outbox, see :mod:`outbox_sdk.lease`; one that was released has no holder."""
 
 MEMBER_COLUMNS = ("member", "member_group", "leads", "seen_at")
-"""The members of :mod:`outbox_sdk.ownership`; one that has left leads null."""
+"""The members of :mod:`outbox_sdk.lease`; one that has left leads null."""
 
 DEAD_LETTER_COLUMNS = ("name", *COLUMNS, "status", "reason", "attempts", "since")
 

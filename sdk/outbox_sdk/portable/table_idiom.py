@@ -1,4 +1,4 @@
-"""How one database names, describes and changes tables."""
+"""How one database names, describes and changes tables, and tells what waits to be removed from them."""
 
 from __future__ import annotations
 
