@@ -59,10 +59,15 @@ def _takeover(each: Cluster) -> Text:
 _STYLES = {State.WELL: "green", State.PROBLEMS: "bold yellow"}
 
 
+def present(snapshot: Snapshot) -> Status:
+    """Returns the status of an outbox of which this is known now."""
+    now = datetime.now(UTC)
+    return status_of(snapshot.outbox, LastStatus(snapshot, now), now)
+
+
 def as_text(snapshot: Snapshot) -> RenderableType:
     """Returns the snapshot as text for people."""
-    now = datetime.now(UTC)
-    status = status_of(snapshot.outbox, LastStatus(snapshot, now), now)
+    status = present(snapshot)
     parts: list[RenderableType] = [_summary(status)]
     if status.clusters is not None:
         parts.append(clusters_as_text(status.clusters))

@@ -20,12 +20,12 @@ from outbox_core.cli.graphs import NARROWEST_WINDOW, graphs
 from outbox_core.cli.invocation import StopSignals
 from outbox_core.cli.outboxes import Chosen
 from outbox_core.cli.screen import Screen
-from outbox_core.cli.snapshot import as_text
+from outbox_core.cli.snapshot import as_text, present
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.history import History, HistoryEvent
 from outbox_core.printable import printable
 from outbox_core.snapshot import Snapshot, Views, as_data
-from outbox_core.status import LastStatus, Status, date_and_clock, status_of
+from outbox_core.status import Status, date_and_clock
 
 _HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elector")
 _BRIEF = frozenset({"backlog", "oldest", "parked", "records/s", "leader"})
@@ -48,7 +48,7 @@ def overview(found: Sequence[tuple[str, Snapshot | OutboxError]]) -> RenderableT
         if isinstance(state, OutboxError):
             table.add_row(Text(printable(title), "bold"), *"----", Text("not known, see below", "yellow"))
         else:
-            status = _status(state)
+            status = present(state)
             cells = [*_cells(status), _taken_over(status)] if apart else _cells(status)
             table.add_row(Text(printable(title), "bold"), *cells)
     return table
@@ -56,13 +56,8 @@ def overview(found: Sequence[tuple[str, Snapshot | OutboxError]]) -> RenderableT
 
 def in_brief(snapshot: Snapshot) -> str:
     """Returns the most important of one outbox as a line."""
-    said = zip(_HEADINGS[1:], _cells(_status(snapshot)), strict=True)
+    said = zip(_HEADINGS[1:], _cells(present(snapshot)), strict=True)
     return ", ".join(f"{heading} {cell}" for heading, cell in said if heading in _BRIEF)
-
-
-def _status(snapshot: Snapshot) -> Status:
-    now = datetime.now(UTC)
-    return status_of(snapshot.outbox, LastStatus(snapshot, now), now)
 
 
 def _taken_over(status: Status) -> Text:
