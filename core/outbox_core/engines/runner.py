@@ -129,8 +129,8 @@ class SharedEngine:
                 workers.close()
                 at = f"{bind or host}:{self._port or '*'}"
                 raise OutboxError(
-                    f"cannot listen for lanes at {at} ({error.strerror}): harvest.engine.controlPort must be free, "
-                    "and the address one of this machine"
+                    f"cannot listen for lanes at {at} ({error.strerror}): harvest.engine.controlPort must be "
+                    "free, and the address one of this machine"
                 ) from error
             self._users.add(outbox.title)
             return workers, self._server
