@@ -26,7 +26,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from outbox_core.config import configure
 from outbox_core.delivery import exactly_once
 from outbox_core.harvest import Harvest
-from outbox_core.tracing.spans import LINKS
+from outbox_core.tracing.contexts import LINKS
 from outbox_sdk import Record, Stasher
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.orm import Session

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_sdk import Sender, TransactionalSender
 
-from outbox_core.tracing import spans
+from outbox_core.tracing import conventions
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -53,7 +53,7 @@ def tracer() -> Tracer | None:
     provider = get_tracer_provider()
     if isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
         return None
-    return provider.get_tracer("outbox", version("outbox-core"), schema_url=spans.SCHEMA_URL)
+    return provider.get_tracer("outbox", version("outbox-core"), schema_url=conventions.SCHEMA_URL)
 
 
 def flush(seconds: float) -> None:
@@ -128,9 +128,9 @@ class LaneTracing:
     def __init__(self, outbox: str, lane: int, token: int, system: str) -> None:
         self._system = system
         self._attributes: dict[str, str | int] = {
-            spans.OUTBOX: outbox,
-            spans.LANE: lane,
-            spans.TOKEN: token,
+            conventions.OUTBOX: outbox,
+            conventions.LANE: lane,
+            conventions.TOKEN: token,
         }
 
     def sender(self, sender: Sender) -> Sender:

@@ -2,103 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from outbox_sdk import Deliveries, Header, MarkedRecord
+from outbox_sdk import Deliveries, MarkedRecord
 
-LINKS = 128
-"""The most links of a span: OpenTelemetry's default limit, above which links are lost."""
-
-_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?", re.DOTALL)
-_SAMPLED = 1
-
-
-@dataclass(slots=True)
-class TracedSend:
-    """Records of one topic that are sent together and share a span.
-
-    Attributes:
-        topic: Their topic.
-        contexts: ``traceparent`` → what it came with, for each different one; at most ``LINKS``.
-        ids: The records' ids.
-    """
-
-    topic: str
-    contexts: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    ids: list[int] = field(default_factory=list)
-
-
-def traced_sends(records: Iterable[MarkedRecord]) -> list[TracedSend]:
-    """Divides records with a sampled context among as few spans as can hold a link to each context.
-
-    Records that were stashed in one span share its link. Records without a context, or with one that is
-    not sampled, are in no span: nobody could follow it to anything.
-    """
-    sends: list[TracedSend] = []
-    latest: dict[str, TracedSend] = {}  # by topic
-    known: dict[tuple[str, str], TracedSend] = {}  # by topic and context
-    for record in records:
-        context = sampled_context(record.headers) if record.headers else None
-        if context is None:
-            continue
-        topic, parent = record.topic, context["traceparent"]
-        send = known.get((topic, parent))
-        if send is None:
-            send = latest.get(topic)
-            if send is None or len(send.contexts) == LINKS:
-                send = latest[topic] = TracedSend(topic)
-                sends.append(send)
-            send.contexts[parent] = context
-            known[topic, parent] = send
-        send.ids.append(record.id)
-    return sends
-
-
-def sampled_context(headers: Sequence[Header]) -> Mapping[str, str] | None:
-    """Returns ``traceparent``, and ``tracestate`` if there is one; ``None`` without a sampled context.
-
-    The first header of a name counts. What does not look like W3C's is no context.
-    """
-    parent = _text(headers, "traceparent")
-    if parent is None:
-        return None
-    match = _PARENT.fullmatch(parent)
-    if match is None or not int(match[1], 16) & _SAMPLED:
-        return None
-    state = _text(headers, "tracestate")
-    return {"traceparent": parent} if state is None else {"traceparent": parent, "tracestate": state}
-
-
-def _text(headers: Sequence[Header], wanted: str) -> str | None:
-    for name, value in headers:
-        if name == wanted:
-            return value.decode("ascii", "replace") if isinstance(value, bytes) else value
-    return None
-
-
-SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
-
-SYSTEM = "messaging.system"
-OPERATION_NAME = "messaging.operation.name"
-OPERATION_TYPE = "messaging.operation.type"
-DESTINATION_NAME = "messaging.destination.name"
-BATCH_MESSAGE_COUNT = "messaging.batch.message_count"
-ERROR_TYPE = "error.type"
-
-SEND = "send"
-"""Name and type of the operation."""
-
-# Ours, outside of the conventions' namespaces.
-OUTBOX = "outbox.name"
-LANE = "outbox.lane"
-TOKEN = "outbox.fence.token"  # noqa: S105 - the name of an attribute
-FAILED_RECORDS = "outbox.failed_records"
-
+from outbox_core.tracing import conventions
+from outbox_core.tracing.contexts import TracedSend, traced_sends
 
 KIND = SpanKind.CLIENT
 """The conventions keep ``PRODUCER`` for the span whose context the message carries: the application's."""
@@ -139,9 +52,9 @@ class DeliverySpans:
     def __init__(self, tracer: Tracer, system: str, attributes: Mapping[str, str | int]) -> None:
         self._tracer = tracer
         self._attributes = {
-            SYSTEM: system,
-            OPERATION_NAME: SEND,
-            OPERATION_TYPE: SEND,
+            conventions.SYSTEM: system,
+            conventions.OPERATION_NAME: conventions.SEND,
+            conventions.OPERATION_TYPE: conventions.SEND,
             **attributes,
         }
         self._open: dict[int, _Open] = {}  # by the record's id
@@ -174,10 +87,10 @@ class DeliverySpans:
             self._settle(record_id, error)
 
     def _begin(self, send: TracedSend, links: list[Link], since: int) -> Span:
-        attributes = {**self._attributes, DESTINATION_NAME: send.topic}
+        attributes = {**self._attributes, conventions.DESTINATION_NAME: send.topic}
         if len(send.ids) > 1:
-            attributes[BATCH_MESSAGE_COUNT] = len(send.ids)
-        name = f"{SEND} {send.topic}"
+            attributes[conventions.BATCH_MESSAGE_COUNT] = len(send.ids)
+        name = f"{conventions.SEND} {send.topic}"
         # A trace of its own, whatever span this process may be in: its records are of many traces.
         return self._tracer.start_span(name, Context(), KIND, attributes, links, since)
 
@@ -194,8 +107,8 @@ class DeliverySpans:
         if begun.failed:
             # The reason stays out: it may name the record.
             begun.span.set_status(Status(StatusCode.ERROR))
-            begun.span.set_attribute(ERROR_TYPE, begun.error)
-            begun.span.set_attribute(FAILED_RECORDS, begun.failed)
+            begun.span.set_attribute(conventions.ERROR_TYPE, begun.error)
+            begun.span.set_attribute(conventions.FAILED_RECORDS, begun.failed)
         begun.span.end()
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from outbox_sdk.portable import ErrorKind, Idiom, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds
@@ -13,7 +13,6 @@ from outbox_sdk.portable.rows import spellings
 from outbox_sdk.portable.table_idiom import UpkeepQueries
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
-from pymysql.connections import MySQLResult
 
 from outbox_mysql.errors import cure, error_kind
 
@@ -234,50 +233,3 @@ class MySqlIdiom(Idiom):
     def bytes_parameter(self, value: str | bytes | None) -> object:
         """Leaves text as it is, which is sent as UTF-8; bytes are sent as twice as many digits."""
         return value
-
-
-_NULL = 251
-_WIDTHS = {252: 2, 253: 3, 254: 8}
-"""The first byte of a longer length → how many bytes the length has."""
-
-Read = Callable[[bytes], object] | None
-"""Makes the bytes of a column into its value; nothing for bytes that are the value."""
-
-
-class QuickResult(MySQLResult):
-    """A result whose rows are read by one loop over their bytes, rather than by calls for each column."""
-
-    def _get_descriptions(self) -> None:
-        super()._get_descriptions()  # type: ignore[misc]  # not in its stubs
-        converters = self.converters  # type: ignore[attr-defined]  # as above
-        self._readers = [_reader(encoding, converter) for encoding, converter in converters]
-
-    def _read_row_from_packet(self, packet: Any) -> tuple[object, ...]:
-        data: bytes = packet.get_all_data()
-        at, row = 0, list[object]()
-        for read in self._readers:
-            size = data[at]
-            at += 1
-            if size >= _NULL:
-                if size == _NULL:
-                    row.append(None)
-                    continue
-                start, at = at, at + _WIDTHS[size]
-                size = int.from_bytes(data[start:at], "little")
-            start, at = at, at + size
-            row.append(read(data[start:at]) if read else data[start:at])
-        return tuple(row)
-
-
-def _reader(encoding: str | None, converter: Callable[[Any], object] | None) -> Read:
-    if encoding is None:
-        return converter
-    if converter is int:  # reads the digits as they are
-        return int
-    if converter is None:
-        return _utf8 if encoding == "utf8" else lambda data: data.decode(encoding)
-    return lambda data: converter(data.decode(encoding))
-
-
-def _utf8(data: bytes) -> str:
-    return data.decode()

@@ -3,8 +3,8 @@
 from outbox_sdk import Dialect, Driver, hookimpl
 
 from outbox_postgres.dialect import PostgresDialect
+from outbox_postgres.insert import insert
 from outbox_postgres.options import PostgresOptions
-from outbox_postgres.rows import insert
 
 __all__ = ["PostgresDialect", "PostgresOptions", "insert", "outbox_dialect"]
 

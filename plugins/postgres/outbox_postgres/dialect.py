@@ -14,9 +14,8 @@ from outbox_sdk.portable.outboxes import PortableMembers
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.tables import Tables
 
-from outbox_postgres.ddl import once, outbox_ddl, tables_ddl
+from outbox_postgres.ddl import PostgresIdiom, once, outbox_ddl, tables_ddl
 from outbox_postgres.options import PostgresOptions, QuotedName
-from outbox_postgres.session import PostgresIdiom
 
 if TYPE_CHECKING:
     from outbox_postgres.lease import PostgresLease

@@ -16,11 +16,11 @@ from outbox_postgres.catalogue import Catalogue, Relation
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.ddl import EXTRA_TYPES
 from outbox_postgres.errors import translated
+from outbox_postgres.insert import bind
 from outbox_postgres.layout import Layout
 from outbox_postgres.options import QuotedName, quoted
 from outbox_postgres.origin_columns import Column
 from outbox_postgres.parking_statements import FENCE_MATCHES
-from outbox_postgres.rows import bind
 
 PRIVILEGES = ("SELECT", "DELETE")
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from outbox_postgres.rows import insert
+from outbox_postgres.insert import insert
 from outbox_postgres.statements import origins_query
 from outbox_sdk import AccessDenied, ColumnIs, DriverError, Origin, Record
 from outbox_sdk.outbox_view import MAX_COUNTED

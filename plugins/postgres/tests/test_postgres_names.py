@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from outbox_postgres.catalogue import Catalogue
+from outbox_postgres.insert import insert
 from outbox_postgres.layout import find_layout
-from outbox_postgres.rows import insert
 from outbox_sdk import DriverError, Intake, Level
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import Identifier

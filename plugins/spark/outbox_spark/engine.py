@@ -14,7 +14,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf
 
 from outbox_spark.application import Application
-from outbox_spark.options import SparkOptions, check
+from outbox_spark.check import check
+from outbox_spark.options import SparkOptions
 from outbox_spark.security import is_embedded, require_authentication
 from outbox_spark.workers import SparkWorkers
 

@@ -15,8 +15,9 @@ import psutil
 import pytest
 from outbox_sdk import Level, OutboxError
 from outbox_spark import jvm
+from outbox_spark.check import check
 from outbox_spark.jvm import Jvm, java_arguments, properties, write_privately
-from outbox_spark.options import SparkOptions, check
+from outbox_spark.options import SparkOptions
 from outbox_spark.security import with_defaults
 from pyspark import SparkConf
 
