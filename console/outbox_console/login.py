@@ -12,10 +12,9 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from outbox_console.access import Access
-from outbox_console.body_limits import form
 from outbox_console.page.rendering import Templates
 from outbox_console.rate_limit import DELAY_SECONDS, RateLimit
-from outbox_console.refusals import RefusedError
+from outbox_console.requests import RefusedError, form
 from outbox_console.tokens import digest
 
 _WRONG = "Invalid token."

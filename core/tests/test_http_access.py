@@ -135,7 +135,8 @@ def test_nothing_is_changed_by_get_whatever_it_claims(tokens: Site):
         assert tokens.ask(method, VERB, bearer(ALICE), ("X-HTTP-Method-Override", "POST")).code == 405
     assert tokens.ask("GET", f"{VERB}?_method=POST", bearer(ALICE)).code == 405
     assert tokens.ask("POST", "/api/parked", bearer(ALICE)).code == 405
-    assert tokens.ask("GET", "/api/nothing", bearer(ALICE)).code == 404
+    for path in ("/api/nothing", "/docs", "/redoc"):
+        assert tokens.ask("GET", path, bearer(ALICE)).code == 404
 
 
 def test_a_body_is_json_and_bounded(tokens: Site):
@@ -147,8 +148,9 @@ def test_a_body_is_json_and_bounded(tokens: Site):
     chunks = b"11170\r\n" + long[:70_000].encode() + b"\r\n0\r\n\r\n"
     chunked = ("Transfer-Encoding", "chunked")
     assert tokens.ask("POST", VERB, bearer(ALICE), JSON, chunked, body=chunks).code == 413
-    nested = "[" * 30_000
-    assert tokens.ask("POST", VERB, bearer(ALICE), JSON, body=nested).code == 400
+    for unreadable in ("[" * 30_000, "[" + "9" * 5_000, b'{"reason": "\xff"}'):
+        refused = tokens.ask("POST", VERB, bearer(ALICE), JSON, body=unreadable)
+        assert (refused.code, error(refused)) == (400, "the body is no JSON that can be read")
 
 
 @pytest.mark.parametrize(
@@ -163,12 +165,15 @@ def test_a_body_is_json_and_bounded(tokens: Site):
         ('{"ids": [9223372036854775808]}', "ids.0: "),
         ('{"ids": [1], "id": 2}', "id: "),
         ('{"ids": [1], "reason": null}', "reason: "),
+        ('{"ids": [1], "reason": "\\ud800"}', "reason: "),
+        ('{"ids": [1], "\\ud800": 2}', "the JSON in the body: "),
+        ("{'hunter2'", "the body is no JSON: "),
         ('{"ids": [1], "outbox": "hunter2"}', "outbox: this process harvests no outbox of that name"),
     ],
 )
 def test_a_wrong_body_is_refused_by_its_field(tokens: Site, body: str, said: str):
     refused = tokens.ask("POST", VERB, bearer(ALICE), JSON, body=body)
-    assert refused.code == (404 if "hunter2" in body else 400)
+    assert refused.code == (404 if said.startswith("outbox: ") else 400)
     assert said in error(refused)
     assert "hunter2" not in refused.text
 

@@ -12,7 +12,7 @@ from outbox_core.monitoring.running import RunningOutboxes
 from outbox_sdk.errors import OutboxError
 
 from outbox_console.page.dead_letters import Contents, Shelf
-from outbox_console.refusals import RefusedError
+from outbox_console.requests import RefusedError
 
 ENTRIES = 100
 """Entries of the journal that are read."""
