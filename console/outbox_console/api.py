@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from outbox_sdk.parking import DeadLetter, DeadLetterStatus
 from outbox_sdk.record import MarkedRecord
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from outbox_console import schemas
 from outbox_console.access import Access
@@ -31,8 +32,6 @@ MOST = 1000
 """Dead letters, or entries of the journal, in one answer."""
 ENTRIES = 100
 """Entries of the journal, unless another number is asked for."""
-
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 _Outbox = Annotated[
     str | None, Query(description="The outbox, by its label or table; optional where there is only one.")
@@ -92,8 +91,7 @@ class Api:
     @property
     def routes(self) -> list[BaseRoute]:
         """What is served."""
-        nothing = Route("/api/{rest:path}", self._access.anybody(self.nothing), methods=_METHODS)
-        return [*self._router.routes, nothing]
+        return self._router.routes
 
     async def description(self) -> dict[str, Any]:
         """Describes this side, for programs."""
@@ -123,16 +121,7 @@ class Api:
         settings = self._outbox(outbox)
         found = await self._work.read(lambda: operations.entries(settings, limit))
         entries = [
-            schemas.JournalEntry(
-                id=each.id,
-                at=each.at,
-                operator=each.action.operator,
-                via=each.action.via,
-                verb=each.action.verb,
-                subject=each.action.subject,
-                reason=each.action.reason,
-                outcome=each.outcome,
-            )
+            schemas.JournalEntry(id=each.id, at=each.at, outcome=each.outcome, **asdict(each.action))
             for each in found
         ]
         return schemas.Entries(entries=entries)
@@ -140,32 +129,7 @@ class Api:
     async def history(self, outbox: _Outbox = None) -> schemas.LastHour:
         """Returns what was seen in the last hour."""
         history = self._history(self._outbox(outbox).title)
-        points = [
-            schemas.HistoryPoint(
-                at=each.at, records=each.records, oldest_seconds=each.oldest, records_per_second=each.rate
-            )
-            for each in history.points()
-        ]
-        events = [
-            schemas.HistoryEventAnswer(at=each.at, code=each.code, text=each.text)
-            for each in history.events()
-        ]
-        return schemas.LastHour(points=points, events=events)
-
-    async def nothing(self, request: Request) -> Response:
-        """Says that there is no such address, or that it is asked for in the wrong way."""
-        path = f"/api/{request.path_params['rest']}"
-        methods = {
-            method
-            for route in self._router.routes
-            if isinstance(route, Route) and route.path == path
-            for method in route.methods or ()
-        }
-        if "POST" in methods:
-            raise RefusedError(405, "this changes something: ask by POST", {"Allow": "POST"})
-        if methods:
-            raise RefusedError(405, "this can only be read: ask by GET", {"Allow": "GET, HEAD"})
-        raise RefusedError(404, "there is no such address: /openapi.json lists all")
+        return schemas.LastHour.model_validate({"points": history.points(), "events": history.events()})
 
     def _read(self, path: str, answer: Callable[..., Any], summary: str) -> None:
         """Serves what can only be read."""

@@ -50,7 +50,7 @@ class OneLength:
     """Refuses requests that say twice how long they are, and closes their connection.
 
     A proxy and this server must see its end at the same byte. A proxy that believes the other one of the two
-    would take a part of a body for the next request, or the other way round. That request could name any user,
+    would take a part of a body for the next request, or the other way round. That one could name any user,
     and the proxy would not have looked at it.
     """
 

@@ -191,8 +191,12 @@ class HistoryPoint(_Answer):
 
     at: datetime
     records: Annotated[int | None, Field(description="The backlog.")]
-    oldest_seconds: Annotated[float | None, Field(description="Age of the oldest record.")]
-    records_per_second: Annotated[float | None, Field(description="Records harvested in each second.")]
+    oldest_seconds: Annotated[
+        float | None, Field(validation_alias="oldest", description="Age of the oldest record.")
+    ]
+    records_per_second: Annotated[
+        float | None, Field(validation_alias="rate", description="Records harvested in each second.")
+    ]
 
 
 class HistoryEventAnswer(_Answer):

@@ -77,7 +77,7 @@ def test_tokens(tokens: Site):
     assert tokens.ask("GET", READ, bearer(ALICE), ("Host", "any.example")).code == 200
 
 
-OPEN = {"/livez", "/readyz", "/static/{name}", "/login", "/logout", "/api/{rest:path}"}
+OPEN = {"/livez", "/readyz", "/static/{name}", "/login", "/logout"}
 
 
 def test_nothing_else_is_open_and_nothing_is_changed_but_by_operators_on_this_site(tokens: Server):

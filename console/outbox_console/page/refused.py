@@ -53,7 +53,8 @@ class Refused:
 
     def _why(self, request: Request, error: HTTPException) -> str:
         if error.status_code == 405:  # noqa: PLR2004 - HTTP's status of a method that is not allowed
-            return f"nothing was done: this address cannot be asked by {request.method}"
+            ways = (error.headers or {}).get("Allow", "")
+            return f"nothing was done: ask this address by {ways}, not by {request.method}"
         if error.status_code == 400:  # noqa: PLR2004 - of a body that FastAPI cannot read
             return "the body is no JSON that can be read"
         prefix = self._access.prefix
@@ -62,7 +63,8 @@ class Refused:
                 f"all addresses of this server begin with {prefix}/ (http.path): a proxy has to pass them on "
                 "as they are"
             )
-        return "there is no such address"
+        listed = ": /openapi.json lists all" if request.url.path.startswith(f"{prefix}/api/") else ""
+        return f"there is no such address{listed}"
 
 
 def _first(error: RequestValidationError) -> str:
