@@ -83,7 +83,7 @@ def test_people_are_refused_on_a_page_and_programs_in_json():
         assert '<a id="logout" href="/oauth2/sign_out?rd=/&amp;a=b">Sign out</a>' in missing.text
         wrong = site.ask("POST", "/outbox/help", (USER, "carol"), body="", peer=TRUSTED)
         assert (wrong.code, sorted(wrong.headers["allow"].split(", "))) == (405, ["GET", "HEAD"])
-        assert error(wrong) == "nothing was done: this address cannot be asked by POST"
+        assert error(wrong) == "nothing was done: ask this address by GET or HEAD, not by POST"
 
 
 def test_a_proxys_header_from_elsewhere_does_not_count(proxied: Site, caplog: pytest.LogCaptureFixture):

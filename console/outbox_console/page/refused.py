@@ -53,7 +53,7 @@ class Refused:
 
     def _why(self, request: Request, error: HTTPException) -> str:
         if error.status_code == 405:  # noqa: PLR2004 - HTTP's status of a method that is not allowed
-            ways = (error.headers or {}).get("Allow", "")
+            ways = " or ".join(sorted((error.headers or {})["Allow"].split(", ")))
             return f"nothing was done: ask this address by {ways}, not by {request.method}"
         if error.status_code == 400:  # noqa: PLR2004 - of a body that FastAPI cannot read
             return "the body is no JSON that can be read"
