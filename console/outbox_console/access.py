@@ -16,12 +16,10 @@ from outbox_core.config.http import HttpSettings
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from outbox_console.clients import Client, Means, Role
+from outbox_console.clients import Client, Means, Role, Sessions, Tokens, digest
 from outbox_console.origins import is_own_host, is_same_origin
 from outbox_console.proxies import TrustedProxy
 from outbox_console.requests import RefusedError, wants_page
-from outbox_console.sessions import Sessions
-from outbox_console.tokens import Tokens, digest
 
 __all__ = ["Access", "Client", "Handler", "Means", "Role"]
 

@@ -23,9 +23,8 @@ from outbox_console.access import Access
 from outbox_console.api import Api
 from outbox_console.login import Login
 from outbox_console.page.live import Statuses
-from outbox_console.page.outboxes import Outboxes
 from outbox_console.page.page import Page
-from outbox_console.page.parts import Parts
+from outbox_console.page.parts import Outboxes, Parts
 from outbox_console.page.refused import Refused
 from outbox_console.page.rendering import Templates
 from outbox_console.prometheus import Prometheus

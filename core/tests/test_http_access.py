@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outbox_console import tokens as tokens_module
+from outbox_console import clients as clients_module
 from outbox_console.access import Role
-from outbox_console.check import check_http
+from outbox_console.listening import check_http
 from outbox_core.cli.monitored import monitored
 from outbox_sdk import ConfigError
 from outbox_sdk.finding import Level
@@ -246,7 +246,7 @@ def test_another_address_needs_any_of_them():
 class TestTokensInFiles:
     @pytest.fixture
     def file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        monkeypatch.setattr(tokens_module, "FRESH_SECONDS", 0.0)
+        monkeypatch.setattr(clients_module, "FRESH_SECONDS", 0.0)
         path = tmp_path / "alice"
         path.write_text(f"{ALICE}\n")
         return path
@@ -277,8 +277,8 @@ class TestTokensInFiles:
         monkeypatch.undo()
         settings = settings_of(operatorTokens={"alice": f"${{file:{file}}}"}).http
         now = 100.0
-        tokens = tokens_module.Tokens(settings, lambda: now)
-        given = tokens_module.digest(ALICE)
+        tokens = clients_module.Tokens(settings, lambda: now)
+        given = clients_module.digest(ALICE)
         assert tokens.bearer(given) == ("alice", Role.OPERATOR)
         file.unlink()
         now = 100.9
