@@ -12,6 +12,9 @@ import psycopg
 import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from outbox_console import work as work_module
 from outbox_console.requests import RefusedError
 from outbox_console.schemas import VERBS
@@ -197,6 +200,15 @@ def test_a_database_that_is_away(settings: Settings, postgres_dsn: str):
             for refused in (api.get("/api/parked", code=503), api.post("retry", 503, ids=[1])):
                 assert str(at["password"]) not in refused["error"]
                 assert refused["error"]
+
+
+def test_requests_leave_no_spans_among_those_of_records(monkeypatch: pytest.MonkeyPatch):
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: provider)
+    with serving(settings_of(viewerTokens=[VIEWER])) as site:
+        assert site.get("/openapi.json", Authorization=f"Bearer {VIEWER}").code == 200
+    assert not spans.get_finished_spans()
 
 
 async def test_a_machine_without_threads(monkeypatch: pytest.MonkeyPatch):

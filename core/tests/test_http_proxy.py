@@ -76,6 +76,7 @@ def test_people_are_refused_on_a_page_and_programs_in_json():
         assert "&lt;b&gt;dave may not read here: http.proxy.viewers lists no such user" in refused.text
         assert sign_out in refused.text
         assert "http.proxy.viewers" in error(ask("/", dave, accept="application/json"))
+        assert error(ask("/api/nothing")) == "there is no such address: /outbox/openapi.json lists all"
         missing = ask("/nothing", (USER, "carol"))
         assert missing.code == 404
         assert "there is no such address" in missing.text

@@ -63,8 +63,8 @@ class Refused:
                 f"all addresses of this server begin with {prefix}/ (http.path): a proxy has to pass them on "
                 "as they are"
             )
-        listed = ": /openapi.json lists all" if request.url.path.startswith(f"{prefix}/api/") else ""
-        return f"there is no such address{listed}"
+        is_for_programs = request.url.path.startswith(f"{prefix}/api/")
+        return "there is no such address" + (f": {prefix}/openapi.json lists all" if is_for_programs else "")
 
 
 def _first(error: RequestValidationError) -> str:
