@@ -36,7 +36,7 @@ class Http:
 
     def check(self, http: HttpSettings) -> Iterator[Finding]:
         """Says whether it could serve; see the contract."""
-        from outbox_console.check import check_http  # noqa: PLC0415 - serving needs no check
+        from outbox_console.listening import check_http  # noqa: PLC0415 - serving needs no check
 
         with _needed():
             import outbox_console.app  # noqa: PLC0415 - likewise

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outbox_console.check import check_http
+from outbox_console.listening import check_http
 from outbox_core.cli import check
 from outbox_core.cli.run import monitored
 from outbox_core.config.http import HttpSettings

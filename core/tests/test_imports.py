@@ -86,7 +86,7 @@ from outbox_core.config import parse
 with monitored(parse(sys.argv[1]), list, json.loads(sys.argv[2])):
     print(json.dumps(list(sys.modules)), file=sys.stderr)
 """
-SERVER = {"starlette", "uvicorn", "outbox_console"}
+SERVER = {"fastapi", "starlette", "uvicorn", "outbox_console"}
 METRICS = {"opentelemetry", "outbox_core.monitoring.provider"}
 
 
