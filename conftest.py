@@ -20,8 +20,7 @@ from pathlib import Path, PurePath
 
 import hypothesis
 import pytest
-from outbox_core.cli.json_lines import JsonLines
-from outbox_core.cli.logs import Redacting
+from outbox_core.cli.logs import JsonLines, Redacting
 from outbox_core.repetitions import RepetitionFilter
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, Scheduling

@@ -21,10 +21,9 @@ from environment import BROKER_JVM
 from outbox_core.delivery.checkpoint import encode
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.checkpoint import CheckpointStore
-from outbox_kafka.checkpoint_topic import ensure_checkpoint_topic
 from outbox_kafka.produce import produce
 from outbox_kafka.settings import producer_settings, transactional_settings
-from outbox_kafka.topics import unwritable
+from outbox_kafka.topics import ensure_checkpoint_topic, unwritable
 from outbox_kafka.trace import Tracer
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import Batch, MarkedRecord

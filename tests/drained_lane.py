@@ -24,8 +24,7 @@ from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Answer, Publish, Purge, Request, Send
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
-from outbox_core.lanes.permitted_topics import PermittedTopics
-from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.plan import PermittedTopics, Plan
 from outbox_core.lanes.recovery import begin_leadership, enter_lane, open_lane
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.lanes.turn import Reply, batch_executors, record_executors, take_turn

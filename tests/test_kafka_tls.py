@@ -59,7 +59,7 @@ def refused(attempt: Callable[[], object], says: str) -> None:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for a broker whose certificate is not accepted."""
     monkeypatch.setattr("outbox_kafka.topics._TIMEOUT", 0.7)
-    monkeypatch.setattr("outbox_neli_kafka.topics._TIMEOUT", 0.7)
+    monkeypatch.setattr("outbox_neli_kafka.permissions._TIMEOUT", 0.7)
 
 
 def settings(broker: SecuredKafka, listener: str, ca: Path, **more: object) -> dict[str, object]:

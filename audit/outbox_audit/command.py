@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from outbox_core.cli.command import Command
-from outbox_core.cli.exits import ExitCode
+from outbox_core.cli.command import Command, ExitCode
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox
 from outbox_core.cli.progress import progress

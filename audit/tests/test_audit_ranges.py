@@ -1,6 +1,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from outbox_audit.ranges import RangeSet
+from outbox_audit.audit import RangeSet
 
 NUMBERS = st.lists(st.integers(-5, 60))
 

@@ -1,4 +1,4 @@
-"""The HTTP server of a harvester, in the place that ``outbox_core.cli.console_plugin`` has for it."""
+"""The HTTP server of a harvester, in the place that ``outbox_core.cli.extras`` has for it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 from outbox_core.config import Settings
 from outbox_core.config.http import HttpSettings
-from outbox_core.monitoring.figures import Figures
+from outbox_core.monitoring.figures import Figures, RunningOutboxes
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.monitoring.running import RunningOutboxes
 from outbox_sdk import ConfigError, Finding
 
 __all__ = ["HTTP"]
@@ -37,7 +36,7 @@ class Http:
 
     def check(self, http: HttpSettings) -> Iterator[Finding]:
         """Says whether it could serve; see the contract."""
-        from outbox_console.check import check_http  # noqa: PLC0415 - serving needs no check
+        from outbox_console.listening import check_http  # noqa: PLC0415 - serving needs no check
 
         with _needed():
             import outbox_console.app  # noqa: PLC0415 - likewise

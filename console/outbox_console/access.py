@@ -8,23 +8,22 @@ a viewer who can reach the server, which then listens on loopback only
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 from urllib.parse import quote
 
 from outbox_core.config.http import HttpSettings
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from outbox_console.clients import Client, Means, Role
+from outbox_console.clients import Client, Means, Role, Sessions, Tokens, digest
 from outbox_console.origins import is_own_host, is_same_origin
 from outbox_console.proxies import TrustedProxy
-from outbox_console.refusals import RefusedError, wants_page
-from outbox_console.sessions import Sessions
-from outbox_console.tokens import Tokens, digest
+from outbox_console.requests import RefusedError, wants_page
 
 __all__ = ["Access", "Client", "Handler", "Means", "Role"]
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _ONCE = ("authorization", "cookie", "content-type", "host", "origin", "sec-fetch-site")
 _IN_ADDRESSES = ("token", "access_token")
@@ -34,7 +33,7 @@ _READING = frozenset({"GET", "HEAD"})
 class Access:
     """Decides who a client is, and refuses what it may not do; used on the thread of the server.
 
-    Handlers that it makes raise :class:`outbox_console.refusals.RefusedError`, which
+    Handlers that it makes raise :class:`outbox_console.requests.RefusedError`, which
     :class:`outbox_console.page.refused.Refused` answers.
 
     Args:

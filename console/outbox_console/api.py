@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict
+from functools import cached_property, partial
+from typing import Annotated, Any
 
+from fastapi import APIRouter, Depends, Query
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.history import History
-from outbox_core.monitoring.running import RunningOutboxes
-from outbox_core.operations import Object, Operator, Verb
+from outbox_core.monitoring.figures import RunningOutboxes
+from outbox_core.operations import Arguments, Operator, Verb
 from outbox_sdk.parking import DeadLetter, DeadLetterStatus
 from outbox_sdk.record import MarkedRecord
-from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
+from starlette.routing import BaseRoute
 
-from outbox_console import body_limits, schemas
+from outbox_console import schemas
 from outbox_console.access import Access
-from outbox_console.openapi import VERBS, description
-from outbox_console.refusals import RefusedError
+from outbox_console.requests import AsciiJSON, RefusedError, with_json
 from outbox_console.work import Work
 
-MOST_LETTERS = 1000
-"""Dead letters in one answer, unless fewer are asked for."""
-MOST_ENTRIES = 1000
-"""Entries of the journal in one answer."""
+MOST = 1000
+"""Dead letters, or entries of the journal, in one answer."""
 ENTRIES = 100
 """Entries of the journal, unless another number is asked for."""
 
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_Outbox = Annotated[
+    str | None, Query(description="The outbox, by its label or table; optional where there is only one.")
+]
+_Status = Annotated[DeadLetterStatus | None, Query(description="In which state; without it, in any.")]
+_Limit = Annotated[int, Query(ge=1, le=MOST, description="How many at most.")]
 
 
 class Api:
@@ -44,97 +48,106 @@ class Api:
         access: Says who may.
         work: Works with databases.
         history: Returns what this process has seen of the outbox of that title.
+        status: Tells the state of all outboxes.
     """
 
     def __init__(
-        self, observe: RunningOutboxes, access: Access, work: Work, history: Callable[[str], History]
+        self,
+        observe: RunningOutboxes,
+        access: Access,
+        work: Work,
+        history: Callable[[str], History],
+        status: Callable[..., Any],
     ) -> None:
         self._observe = observe
         self._access = access
         self._work = work
         self._history = history
-
-    def routes(self) -> list[Route]:
-        """Returns what is served."""
-        viewer = self._access.viewer
-        return [
-            Route("/openapi.json", viewer(self.description)),
-            Route("/api/parked", viewer(self.parked)),
-            Route("/api/journal", viewer(self.journal)),
-            Route("/api/history", viewer(self.history)),
-            *(Route(f"/api/{verb}", self._verb(verb), methods=["POST"]) for verb in VERBS),
-            Route("/api/{rest:path}", self._access.anybody(self.nothing), methods=_METHODS),
-        ]
-
-    async def description(self, _: Request) -> Response:
-        """Describes this side, for programs."""
-        return JSONResponse(description(self._access.prefix))
-
-    async def parked(self, request: Request) -> Response:
-        """Returns dead letters, without values."""
-        outbox = self._outbox(request.query_params.get("outbox"))
-        status = _status(request.query_params.get("status"))
-        limit = _limit(request, MOST_LETTERS, MOST_LETTERS)
-        found = await self._work.read(lambda: operations.letters(outbox, status))
-        letters = [_letter(outbox, each) for each in found[:limit]]
-        return _answer(schemas.ParkedLetters(total=len(found), letters=letters))
-
-    async def journal(self, request: Request) -> Response:
-        """Returns what operators have done."""
-        outbox = self._outbox(request.query_params.get("outbox"))
-        limit = _limit(request, ENTRIES, MOST_ENTRIES)
-        found = await self._work.read(lambda: operations.entries(outbox, limit))
-        entries = [
-            schemas.JournalEntry(
-                id=each.id,
-                at=each.at,
-                operator=each.action.operator,
-                via=each.action.via,
-                verb=each.action.verb,
-                subject=each.action.subject,
-                reason=each.action.reason,
-                outcome=each.outcome,
+        self._router = APIRouter(
+            route_class=_route(access),
+            default_response_class=AsciiJSON,
+            dependencies=[Depends(HTTPBearer(scheme_name="token", auto_error=False))],  # only described
+            responses=schemas.REFUSED,
+            generate_unique_id_function=lambda route: route.name,
+        )
+        self._read("/openapi.json", self.description, "Describe this interface")
+        self._read("/status", status, "Tell the state of all outboxes, as `outbox status --json`")
+        self._read("/api/parked", self.parked, "List dead letters, without values")
+        self._read("/api/journal", self.journal, "List what operators have done")
+        self._read("/api/history", self.history, "Tell what happened in the last hour")
+        for verb, takes in schemas.VERBS.items():
+            self._router.add_api_route(
+                f"/api/{verb}",
+                self._verb(verb, takes.body),
+                methods=["POST"],
+                name=verb,
+                summary=verb.about.summary,
+                description=verb.effect(),
+                response_model=takes.answer,
+                response_description="Done.",
+                responses=schemas.REFUSED_TO_CHANGE,
             )
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """What is served."""
+        return self._router.routes
+
+    async def description(self) -> dict[str, Any]:
+        """Describes this side, for programs."""
+        return self._described
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        return get_openapi(
+            title="outbox",
+            version="1",
+            description="What programs ask of the outboxes of a harvester, and have done to them.",
+            servers=[{"url": self._access.prefix}] if self._access.prefix else None,
+            routes=self._router.routes,
+        )
+
+    async def parked(
+        self, outbox: _Outbox = None, status: _Status = None, limit: _Limit = MOST
+    ) -> schemas.ParkedLetters:
+        """Returns dead letters, without values."""
+        settings = self._outbox(outbox)
+        found = await self._work.read(lambda: operations.letters(settings, status))
+        letters = [_letter(settings, each) for each in found[:limit]]
+        return schemas.ParkedLetters(total=len(found), letters=letters)
+
+    async def journal(self, outbox: _Outbox = None, limit: _Limit = ENTRIES) -> schemas.Entries:
+        """Returns what operators have done."""
+        settings = self._outbox(outbox)
+        found = await self._work.read(lambda: operations.entries(settings, limit))
+        entries = [
+            schemas.JournalEntry(id=each.id, at=each.at, outcome=each.outcome, **asdict(each.action))
             for each in found
         ]
-        return _answer(schemas.Entries(entries=entries))
+        return schemas.Entries(entries=entries)
 
-    async def history(self, request: Request) -> Response:
+    async def history(self, outbox: _Outbox = None) -> schemas.LastHour:
         """Returns what was seen in the last hour."""
-        history = self._history(self._outbox(request.query_params.get("outbox")).title)
-        points = [
-            schemas.HistoryPoint(
-                at=each.at, records=each.records, oldest_seconds=each.oldest, records_per_second=each.rate
-            )
-            for each in history.points()
-        ]
-        events = [
-            schemas.HistoryEventAnswer(at=each.at, code=each.code, text=each.text)
-            for each in history.events()
-        ]
-        return _answer(schemas.LastHour(points=points, events=events))
+        history = self._history(self._outbox(outbox).title)
+        return schemas.LastHour.model_validate({"points": history.points(), "events": history.events()})
 
-    async def nothing(self, request: Request) -> Response:
-        """Says that there is no such address, or that it is asked for in the wrong way."""
-        name = request.path_params["rest"]
-        if name in VERBS:
-            raise RefusedError(405, "this changes something: ask by POST", {"Allow": "POST"})
-        if name in {"parked", "journal", "history"}:
-            raise RefusedError(405, "this can only be read: ask by GET", {"Allow": "GET, HEAD"})
-        raise RefusedError(404, "there is no such address: /openapi.json lists all")
+    def _read(self, path: str, answer: Callable[..., Any], summary: str) -> None:
+        """Serves what can only be read."""
+        # The first serves, the second is described, as a description of HEAD would repeat that of GET.
+        self._router.add_api_route(path, answer, methods=["GET", "HEAD"], include_in_schema=False)
+        self._router.add_api_route(path, answer, summary=summary, response_description="Done.")
 
-    def _verb(self, verb: Verb) -> Callable[[Request], Any]:
-        body, answer = VERBS[verb]
-
-        async def serve(request: Request) -> Response:
-            asked = await body_limits.json(request, body)
+    def _verb(self, verb: Verb, body: type[schemas.Body]) -> Callable[..., Any]:
+        async def do(asked: schemas.Body, request: Request) -> object:
             outbox = self._outbox(asked.outbox)
             client = self._access.client(request)
             operator = Operator(client.name if client else "", "http", asked.reason)
-            do = partial(operations.perform, verb, outbox, _to(asked), operator)
-            return _answer(await self._work.action(lambda: _done(answer, do(), asked)))
+            to = Arguments(**asked.model_dump(exclude={"outbox", "reason"}))
+            perform = partial(operations.perform, verb, outbox, to, operator)
+            return await self._work.action(lambda: _done(perform(), to.ids))
 
-        return self._access.operator(serve)
+        do.__annotations__["asked"] = body  # which FastAPI reads
+        return do
 
     def _outbox(self, title: str | None) -> HarvestSettings:
         outboxes = [each.settings for each in self._observe()]
@@ -148,27 +161,35 @@ class Api:
         raise RefusedError(404, "outbox: this process harvests no outbox of that name")
 
 
-def _to(asked: schemas.Body) -> Object:
-    """Returns what a body names."""
-    return Object(
-        getattr(asked, "ids", ()), getattr(asked, "cluster", 0), getattr(asked, "fence_token", None)
-    )
+def _route(access: Access) -> type[APIRoute]:
+    """Returns routes that decide who may, and then how long a body may be, before FastAPI reads it."""
+
+    class Guarded(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handler = super().get_route_handler()
+
+            async def changing(request: Request) -> Response:
+                return await handler(await with_json(request))
+
+            is_read = self.methods is not None and self.methods <= {"GET", "HEAD"}
+            return access.viewer(handler) if is_read else access.operator(changing)
+
+    return Guarded
 
 
-def _done(answer: type[BaseModel], done: operations.Done, asked: schemas.Body) -> BaseModel:
+def _done(done: operations.Done, ids: Sequence[int]) -> object:
     """Returns what came of a verb.
 
     Raises:
         RefusedError: All dead letters that were asked for are gone.
     """
     if isinstance(done, list):
-        ids = {each.record.id for each in done}
-        gone = tuple(sorted(set(_to(asked).ids) - ids))
+        gone = sorted({*ids} - {each.record.id for each in done})
         _refuse_if_gone(done, gone)
-        return schemas.Revealed(letters=[_content(each.record) for each in done], gone=list(gone))
+        return schemas.Revealed(letters=[_content(each.record) for each in done], gone=gone)
     if isinstance(done, operations.Changed):
         _refuse_if_gone(done.changed, done.gone)
-    return answer.model_validate(done)
+    return done
 
 
 def _refuse_if_gone(changed: Sequence[object], gone: Sequence[int]) -> None:
@@ -203,24 +224,3 @@ def _data(value: str | bytes | None) -> dict[str, str]:
     if value is None:
         return {}
     return {"text": value} if isinstance(value, str) else {"base64": b64encode(value).decode()}
-
-
-def _status(text: str | None) -> DeadLetterStatus | None:
-    if text is None:
-        return None
-    try:
-        return DeadLetterStatus(text)
-    except ValueError:
-        raise RefusedError(400, f"status: write {' or '.join(DeadLetterStatus)}") from None
-
-
-def _limit(request: Request, usual: int, most: int) -> int:
-    text = request.query_params.get("limit", str(usual))
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
-        raise RefusedError(400, f"limit: write a number from 1 to {most}")
-    return int(text)
-
-
-def _answer(answer: BaseModel) -> Response:
-    # Keys may hold what no UTF-8 can, which escapes can.
-    return Response(json.dumps(answer.model_dump(mode="json")), media_type="application/json")

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
+from fastapi import FastAPI
 from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import HarvestSettings, Settings
 from outbox_core.history import History
+from outbox_core.monitoring.figures import RunningOutboxes
 from outbox_core.monitoring.polls import Poll, StatusPolls
-from outbox_core.monitoring.running import RunningOutboxes
-from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,13 +23,12 @@ from outbox_console.access import Access
 from outbox_console.api import Api
 from outbox_console.login import Login
 from outbox_console.page.live import Statuses
-from outbox_console.page.outboxes import Outboxes
 from outbox_console.page.page import Page
-from outbox_console.page.parts import Parts
+from outbox_console.page.parts import Outboxes, Parts
 from outbox_console.page.refused import Refused
 from outbox_console.page.rendering import Templates
 from outbox_console.prometheus import Prometheus
-from outbox_console.request_length import OneLength
+from outbox_console.requests import OneLength
 from outbox_console.work import Work
 
 STATUS_PATIENCE = 5.0
@@ -54,7 +53,7 @@ def application(
     polls: StatusPolls,
     prometheus: Prometheus,
     history: Callable[[str], History] = lambda _: History(),
-) -> Starlette:
+) -> FastAPI:
     """Makes the application.
 
     Args:
@@ -77,18 +76,18 @@ def application(
     ]
     routes = [
         *probes,
-        Route("/status", access.viewer(answers.status)),
-        *Api(observe, access, work, history).routes(),
+        *Api(observe, access, work, history, answers.status).routes,
         *Login(access, templates).routes(),
         *Page(parts, history, several=settings.several).routes(),
     ]
-    app = Starlette(
+    return FastAPI(
         routes=[*probes, *_below(settings.http.prefix, routes)] if settings.http.prefix else routes,
         middleware=[Middleware(_WithHeaders), Middleware(OneLength)],
         exception_handlers=Refused(access, templates).handlers,
+        openapi_url=None,  # Api describes itself, to viewers only
+        redirect_slashes=False,  # to the scheme and the host that a proxy asks by
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # traces are those of records
     )
-    app.router.redirect_slashes = False  # to the scheme and the host that a proxy asks by
-    return app
 
 
 def _below(prefix: str, routes: Sequence[BaseRoute]) -> list[BaseRoute]:
@@ -127,16 +126,15 @@ class Answers:
         text, content_type = self._prometheus.write(request.headers.get("accept", ""))
         return Response(text, headers={"Content-Type": content_type})
 
-    async def status(self, _: Request) -> Response:
+    async def status(self, response: Response) -> dict[str, Any]:
         """Returns the state of all outboxes, as ``outbox status --json`` does."""
         polls = await self._poll(STATUS_PATIENCE)
         known = [poll for _outbox, poll in polls if poll.data is not None]
-        code = 200 if known or not polls else 503
+        response.status_code = 200 if known or not polls else 503
         if not self._several:
             [(_outbox, poll)] = polls
-            return JSONResponse(_told(poll), code)
-        outboxes = [{"label": outbox.title, **_told(poll)} for outbox, poll in polls]
-        return JSONResponse({"outboxes": outboxes}, code)
+            return _told(poll)
+        return {"outboxes": [{"label": outbox.title, **_told(poll)} for outbox, poll in polls]}
 
     async def _poll(self, seconds: float) -> list[tuple[HarvestSettings, Poll]]:
         """Polls all outboxes, together with others who ask now, for so long at most."""

@@ -1,9 +1,10 @@
-"""How browsers sign in with a token, and out."""
+"""How browsers sign in with a token, how fast tokens can be tried, and how they sign out."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from time import monotonic
 from urllib.parse import unquote, urlsplit
 
@@ -12,11 +13,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from outbox_console.access import Access
-from outbox_console.body_limits import form
+from outbox_console.clients import digest
 from outbox_console.page.rendering import Templates
-from outbox_console.rate_limit import DELAY_SECONDS, RateLimit
-from outbox_console.refusals import RefusedError
-from outbox_console.tokens import digest
+from outbox_console.requests import RefusedError, form
+
+FEW = 10
+"""So many failures in :data:`WINDOW_SECONDS` have no consequence."""
+WINDOW_SECONDS = 60.0
+DELAY_SECONDS = 1.0
+"""How long each wrong attempt takes after more."""
+MOST_WAITING = 20
+"""So many attempts wait at a time; others are refused."""
 
 _WRONG = "Invalid token."
 _ENDED = (
@@ -24,6 +31,34 @@ _ENDED = (
     "harvester. If you have signed in just now, a proxy has this browser talk to several harvesters in turn. "
     "It has to keep a browser at one of them."
 )
+
+
+class RateLimit:
+    """Counts failures of all clients together: whoever guesses has many addresses."""
+
+    def __init__(self) -> None:
+        self._failed_at: deque[float] = deque(maxlen=FEW)
+        self._waiting = 0
+
+    def delay(self, now: float) -> float:
+        """Returns how many seconds the next wrong attempt has to wait for its answer."""
+        full = len(self._failed_at) == FEW
+        return DELAY_SECONDS if full and now - self._failed_at[0] < WINDOW_SECONDS else 0.0
+
+    def failed(self, now: float) -> None:
+        """Counts a failure."""
+        self._failed_at.append(now)
+
+    def begin_waiting(self) -> bool:
+        """Returns whether one more may wait; if so, it must end that."""
+        if self._waiting >= MOST_WAITING:
+            return False
+        self._waiting += 1
+        return True
+
+    def end_waiting(self) -> None:
+        """Makes room for another one."""
+        self._waiting -= 1
 
 
 class Login:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from outbox_console.clients import Client, Means, Role
 from outbox_console.origins import is_own_host
-from outbox_console.refusals import RefusedError
+from outbox_console.requests import RefusedError
 
 log = logging.getLogger(__name__)
 

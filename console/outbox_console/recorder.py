@@ -13,8 +13,8 @@ from typing import Self
 
 from outbox_core.config.duration import format_duration
 from outbox_core.history import History
+from outbox_core.monitoring.figures import RunningOutboxes
 from outbox_core.monitoring.polls import Poll, StatusPolls
-from outbox_core.monitoring.running import RunningOutboxes
 from outbox_sdk.context_thread import ContextThread
 
 log = logging.getLogger(__name__)

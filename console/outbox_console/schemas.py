@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
-from outbox_core.operations import LONGEST_REASON, Verb
+from outbox_core.operations import LONGEST_REASON, Target, Verb
 from outbox_sdk.parking import LONGEST_KEY, DeadLetterStatus
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -190,8 +191,12 @@ class HistoryPoint(_Answer):
 
     at: datetime
     records: Annotated[int | None, Field(description="The backlog.")]
-    oldest_seconds: Annotated[float | None, Field(description="Age of the oldest record.")]
-    records_per_second: Annotated[float | None, Field(description="Records harvested in each second.")]
+    oldest_seconds: Annotated[
+        float | None, Field(validation_alias="oldest", description="Age of the oldest record.")
+    ]
+    records_per_second: Annotated[
+        float | None, Field(validation_alias="rate", description="Records harvested in each second.")
+    ]
 
 
 class HistoryEventAnswer(_Answer):
@@ -207,3 +212,49 @@ class LastHour(_Answer):
 
     points: Annotated[list[HistoryPoint], Field(description="In the order of time.")]
     events: Annotated[list[HistoryEventAnswer], Field(description="In the order of time; the last 50.")]
+
+
+class Takes(NamedTuple):
+    """What a verb takes and returns."""
+
+    body: type[Body]
+    answer: type[BaseModel]
+
+
+_TAKES = {
+    Target.LETTERS: Takes(Letters, LettersChanged),
+    Target.CONTENTS: Takes(Letters, Revealed),
+    Target.LEADER: Takes(Leader, FenceRaised),
+    Target.CLUSTER: Takes(OtherCluster, TakeoverDone),
+}
+VERBS: Mapping[Verb, Takes] = {
+    verb: _TAKES[verb.about.target] for verb in Verb if verb.about.target in _TAKES
+}
+"""The verbs that are done over HTTP; ``forget`` is none, as it needs somebody at the brokers."""
+
+
+def _refusals(said: Mapping[int | str, str]) -> dict[int | str, dict[str, Any]]:
+    return {code: {"model": Refusal, "description": what} for code, what in said.items()}
+
+
+REFUSED = _refusals(
+    {
+        400: "The request is wrong; the error names the field.",
+        401: "The client has not said who it is, or nobody knows its token.",
+        403: "The client may not do this.",
+        404: "This process harvests no outbox of that name.",
+        502: "The database refuses.",
+        503: "The database is away, or too many others wait for one.",
+        504: "The database has not answered in time. What changes something may be done nevertheless.",
+        "default": "Something else is wrong.",
+    }
+)
+"""What every request may be answered instead, as FastAPI has it."""
+REFUSED_TO_CHANGE = _refusals(
+    {
+        409: "What is to be changed is gone, or the outbox cannot do this.",
+        413: "The body is too long.",
+        415: "The body is not of the type application/json.",
+    }
+)
+"""What a verb may be answered, too."""

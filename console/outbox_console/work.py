@@ -14,7 +14,7 @@ from outbox_core.operations import UNCERTAIN
 from outbox_sdk.context_thread import ContextThread
 from outbox_sdk.errors import DriverError, OutboxError
 
-from outbox_console.refusals import RefusedError
+from outbox_console.requests import RefusedError
 
 log = logging.getLogger(__name__)
 

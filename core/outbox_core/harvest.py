@@ -24,6 +24,7 @@ from outbox_core.events import Emitter, Event, EventHandler, LeaderAcquired
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import Begun, begin_leadership
 from outbox_core.leadership.candidacy import Candidacy
+from outbox_core.leadership.leader import Totals
 from outbox_core.leadership.requests import (
     Announce,
     BecomeLeader,
@@ -40,11 +41,10 @@ from outbox_core.leadership.requests import (
     Result,
     StartLanes,
     Steps,
+    Timeouts,
     Wait,
     WarmEngine,
 )
-from outbox_core.leadership.timeouts import Timeouts
-from outbox_core.leadership.totals import Totals
 from outbox_core.log_context import log_as
 from outbox_core.members import noted_as_starting
 from outbox_core.rivals import leading_lane, rival

@@ -9,11 +9,10 @@ from threading import Thread
 from time import monotonic
 
 from outbox_sdk import DriverError
-from outbox_sdk.backlog import Backlog
 from outbox_sdk.dialect import Dialect
 from outbox_sdk.fence import LaneStatus
+from outbox_sdk.outbox_view import Backlog, Upkeep
 from outbox_sdk.parking import Parked
-from outbox_sdk.upkeep import Upkeep
 
 from outbox_core.clusters import ClusterState, Role
 from outbox_core.config import HarvestSettings

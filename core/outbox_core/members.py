@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from outbox_sdk import DriverError, OutboxError
 from outbox_sdk.context_thread import ContextThread
-from outbox_sdk.members import Members
+from outbox_sdk.lease import Members
 from outbox_sdk.outbox_view import OutboxView
 
 from outbox_core.config.outboxes import by_database

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from outbox_sdk.backlog import Backlog
 from outbox_sdk.errors import DriverError
 from outbox_sdk.fence import LaneStatus
-from outbox_sdk.outbox_view import OutboxView
+from outbox_sdk.outbox_view import Backlog, OutboxView, Upkeep
 from outbox_sdk.parking import Parked
-from outbox_sdk.upkeep import Upkeep
 
 from outbox_core.clusters import ClusterState, cluster_states, clusters_as_data
 from outbox_core.config import HarvestSettings

@@ -5,15 +5,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from fastapi import FastAPI
 from outbox_console.app import application
 from outbox_console.prometheus import Prometheus
 from outbox_console.server import HttpServer
 from outbox_core.config import Settings, parse
-from outbox_core.leadership.totals import Totals
-from outbox_core.monitoring.figures import Figures
+from outbox_core.leadership.leader import Totals
+from outbox_core.monitoring.figures import Figures, RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.monitoring.running import RunningOutbox
-from starlette.applications import Starlette
 
 from .http_client import Answered, Site
 
@@ -50,7 +49,7 @@ def settings_of(harvest: Mapping[str, object] | None = None, **http: Any) -> Set
 class Server(Site):
     """A server, and what it serves."""
 
-    def __init__(self, port: int, app: Starlette) -> None:
+    def __init__(self, port: int, app: FastAPI) -> None:
         super().__init__(port)
         self.app = app
 

@@ -1,4 +1,4 @@
-"""Runs ``outbox new-dialect`` and ``outbox new-elector``, and judges what they write."""
+"""Runs ``outbox new-dialect`` and its like, and judges what they write."""
 
 import os
 import subprocess

@@ -17,9 +17,8 @@ from outbox_console.server import HttpServer
 from outbox_core import operations
 from outbox_core.config import HarvestSettings, Settings, parse
 from outbox_core.history import History
-from outbox_core.monitoring.figures import Figures
+from outbox_core.monitoring.figures import Figures, RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.monitoring.running import RunningOutbox
 from outbox_core.operations import Changed, Operator, Raised, TakeoverChanged, Verb
 from outbox_core.snapshot import Snapshot
 from outbox_sdk.errors import OutboxError

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from outbox_core.cli import main
 from outbox_core.cli.app import COMMANDS, load_command
-from outbox_core.cli.command import Group
-from outbox_core.cli.exits import ExitCode, exit_code
+from outbox_core.cli.command import ExitCode, Group, exit_code
 from outbox_core.cli.logs import Redacting, configure_logging, redact
 from outbox_core.config import LogLevel
 from outbox_sdk import AccessDenied, ConfigError, DriverError, LeadershipLost, PluginError

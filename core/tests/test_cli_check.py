@@ -6,8 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from outbox_core.cli.check import _checks, _elector_with_group
-from outbox_core.cli.connections import connection_checks
+from outbox_core.cli.check import _checks, _elector_with_group, connection_checks
 from outbox_core.config import parse
 from outbox_sdk import DriverError, Finding, Level
 

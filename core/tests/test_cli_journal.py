@@ -12,8 +12,8 @@ from io import BytesIO, TextIOWrapper
 
 import pytest
 from outbox_core.cli import main
+from outbox_core.cli.confirmation import operator
 from outbox_core.cli.invocation import Invocation
-from outbox_core.cli.reason import operator
 from outbox_core.config import parse
 from outbox_core.operations import Verb
 from outbox_sdk import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from outbox_audit import Ledger
-from outbox_core.cli.exits import ExitCode
+from outbox_core.cli.command import ExitCode
 from outbox_sdk import OutboxError
 
 from .cli_runner import OUTBOX, configure, outbox, told

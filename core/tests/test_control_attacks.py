@@ -19,7 +19,7 @@ from uuid import UUID
 import pytest
 from outbox_core.delivery.stages import BatchStage
 from outbox_core.events import AttemptSettled, BatchMoved, LaneEvent, LeaderRefreshed, TakeoverBegan
-from outbox_core.leadership import messages
+from outbox_core.leadership import protocol
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import LogLine, Orders, Refusal, Report
 from outbox_core.leadership.tcp import ControlClient, ControlServer
@@ -192,15 +192,15 @@ def test_even_who_knows_the_secret_sends_nothing_but_data(tmp_path: Path) -> Non
 
 def test_reports_and_orders_arrive_as_they_were() -> None:
     assert {type(event) for event in EVENTS} == set(get_args(LaneEvent))
-    assert messages.decode(Report, messages.encode(REPORT)) == REPORT
-    assert messages.decode(Orders, messages.encode(Orders(math.inf, draining=True))) == Orders(
+    assert protocol.decode(Report, protocol.encode(REPORT)) == REPORT
+    assert protocol.decode(Orders, protocol.encode(Orders(math.inf, draining=True))) == Orders(
         math.inf, draining=True
     )
 
 
 def test_a_log_line_that_is_no_unicode_ends_no_lane() -> None:
     report = Report(7, 0, "a", {}, lost="\udc80", messages=(LogLine(30, "a", "key \ud800"),))
-    read = messages.decode(Report, messages.encode(report))
+    read = protocol.decode(Report, protocol.encode(report))
     assert (read.lost, read.messages) == ("?", (LogLine(30, "a", "key ?"),))
 
 
@@ -213,7 +213,7 @@ def test_a_refusal_is_the_same_error_at_the_other_end() -> None:
 def test_a_malformed_message_is_refused_and_not_shown() -> None:
     for text in (b"", b"[]", b'{"token": "hush"}'):
         with pytest.raises(ConnectionError) as refused:
-            messages.decode(Report, text)
+            protocol.decode(Report, text)
         assert "hush" not in str(refused.value)
 
 

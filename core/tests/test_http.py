@@ -14,15 +14,14 @@ from typing import Any
 
 import pytest
 from outbox_console import app as app_module
-from outbox_console import connections
+from outbox_console import server as server_module
 from outbox_console.app import application
 from outbox_console.prometheus import Prometheus
 from outbox_console.server import HttpServer
 from outbox_core.config import HarvestSettings, Settings, parse
-from outbox_core.leadership.totals import Totals
-from outbox_core.monitoring.figures import Figures
+from outbox_core.leadership.leader import Totals
+from outbox_core.monitoring.figures import Figures, RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.monitoring.running import RunningOutbox
 from outbox_core.snapshot import Snapshot, as_data
 from outbox_sdk import Backlog, ConfigError, DriverError, OutboxError, Parked, Upkeep
 
@@ -205,8 +204,8 @@ def test_a_page_of_another_site_cannot_read_loopback(site: Site):
 
 
 def test_clients_that_ask_for_nothing_keep_nobody_away(site: Site, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, "SILENT_SECONDS", 1.0)
-    monkeypatch.setattr(connections, "MOST_SILENT", 20)
+    monkeypatch.setattr(server_module, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(server_module, "MOST_SILENT", 20)
     with ExitStack() as silent:
         peers = [
             silent.enter_context(closing(socket.create_connection(("127.0.0.1", site.port), 60)))
@@ -220,8 +219,8 @@ def test_clients_that_ask_for_nothing_keep_nobody_away(site: Site, monkeypatch: 
 
 
 def test_clients_that_do_not_read_their_answers_keep_nobody_away(site: Site, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, "ANSWER_SECONDS", 1.0)
-    monkeypatch.setattr(connections, "MOST", 20)
+    monkeypatch.setattr(server_module, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(server_module, "MOST", 20)
     with ExitStack() as slow:
         peers = []
         for _ in range(40):

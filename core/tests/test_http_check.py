@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outbox_console.check import check_http
+from outbox_console.listening import check_http
 from outbox_core.cli import check
-from outbox_core.cli.monitored import monitored
+from outbox_core.cli.run import monitored
 from outbox_core.config.http import HttpSettings
 from outbox_sdk import ConfigError
 from outbox_sdk.finding import Level
@@ -48,7 +48,7 @@ def test_a_port_that_is_not_free():
 
 
 def test_a_missing_console_is_told_as_the_start_tells_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("outbox_core.cli.console_plugin.entry_points", lambda **_: ())
+    monkeypatch.setattr("outbox_core.cli.extras.entry_points", lambda **_: ())
     settings = settings_of(listen="127.0.0.1:0")
     [found] = check._check_http(settings.http)
     with pytest.raises(ConfigError) as error, monitored(settings, list, {}):

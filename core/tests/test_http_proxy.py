@@ -76,6 +76,7 @@ def test_people_are_refused_on_a_page_and_programs_in_json():
         assert "&lt;b&gt;dave may not read here: http.proxy.viewers lists no such user" in refused.text
         assert sign_out in refused.text
         assert "http.proxy.viewers" in error(ask("/", dave, accept="application/json"))
+        assert error(ask("/api/nothing")) == "there is no such address: /outbox/openapi.json lists all"
         missing = ask("/nothing", (USER, "carol"))
         assert missing.code == 404
         assert "there is no such address" in missing.text
@@ -83,7 +84,7 @@ def test_people_are_refused_on_a_page_and_programs_in_json():
         assert '<a id="logout" href="/oauth2/sign_out?rd=/&amp;a=b">Sign out</a>' in missing.text
         wrong = site.ask("POST", "/outbox/help", (USER, "carol"), body="", peer=TRUSTED)
         assert (wrong.code, sorted(wrong.headers["allow"].split(", "))) == (405, ["GET", "HEAD"])
-        assert error(wrong) == "nothing was done: this address cannot be asked by POST"
+        assert error(wrong) == "nothing was done: ask this address by GET or HEAD, not by POST"
 
 
 def test_a_proxys_header_from_elsewhere_does_not_count(proxied: Site, caplog: pytest.LogCaptureFixture):

@@ -5,13 +5,10 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from outbox_console import rate_limit as attempts_module
-from outbox_console import sessions as sessions_module
-from outbox_console import tokens as tokens_module
-from outbox_console.login import local
-from outbox_console.rate_limit import RateLimit
-from outbox_console.sessions import Sessions
-from outbox_console.tokens import digest
+from outbox_console import clients as clients_module
+from outbox_console import login as login_module
+from outbox_console.clients import Sessions, digest
+from outbox_console.login import RateLimit, local
 
 from .http_client import Answered, Site
 from .http_server import ALICE, OPERATORS, ORIGIN, VIEWER, serving, settings_of
@@ -138,7 +135,7 @@ def test_a_new_session_ends_the_one_before(site: Site):
 
 
 def test_a_session_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tokens_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(clients_module, "FRESH_SECONDS", 0.0)
     file = tmp_path / "alice"
     file.write_text(ALICE)
     with serving(settings_of(viewerTokens=[VIEWER], operatorTokens={"alice": f"${{file:{file}}}"})) as site:
@@ -151,28 +148,28 @@ def test_a_session_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_session_ends_in_any_case_and_nobody_ends_those_of_others(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sessions_module, "MOST_OF_A_TOKEN", 2)
+    monkeypatch.setattr(clients_module, "MOST_OF_A_TOKEN", 2)
     now = 0.0
     sessions = Sessions(lambda: now)
     operators = sessions.begin(digest(ALICE))
     for _ in range(5):
         sessions.begin(digest(VIEWER))
-    while now < sessions_module.LONGEST_SECONDS:
+    while now < clients_module.LONGEST_SECONDS:
         assert sessions.token(operators) == digest(ALICE)
-        now += sessions_module.IDLE_SECONDS / 2
+        now += clients_module.IDLE_SECONDS / 2
     assert sessions.token(operators) is None
 
 
 def test_sessions_end_and_are_few(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sessions_module, "MOST_OF_A_TOKEN", 2)
+    monkeypatch.setattr(clients_module, "MOST_OF_A_TOKEN", 2)
     now, token = 0.0, digest(ALICE)
     sessions = Sessions(lambda: now)
     first, second = sessions.begin(token), sessions.begin(token)
-    now = sessions_module.IDLE_SECONDS - 1
+    now = clients_module.IDLE_SECONDS - 1
     assert sessions.token(first) == token
     third = sessions.begin(token)
     assert sessions.token(second) is None  # it was idle for longest
-    now += sessions_module.IDLE_SECONDS - 1
+    now += clients_module.IDLE_SECONDS - 1
     assert sessions.token(first) == token
     now += 1
     assert sessions.token(third) is None
@@ -182,12 +179,12 @@ def test_sessions_end_and_are_few(monkeypatch: pytest.MonkeyPatch):
 
 def test_guesses_are_slowed_down_all_together(monkeypatch: pytest.MonkeyPatch):
     attempts = RateLimit()
-    for second in range(attempts_module.FEW):
+    for second in range(login_module.FEW):
         assert attempts.delay(second) == 0
         attempts.failed(second)
-    assert attempts.delay(10) == attempts_module.DELAY_SECONDS
+    assert attempts.delay(10) == login_module.DELAY_SECONDS
     assert attempts.delay(61) == 0
-    monkeypatch.setattr(attempts_module, "MOST_WAITING", 1)
+    monkeypatch.setattr(login_module, "MOST_WAITING", 1)
     assert (attempts.begin_waiting(), attempts.begin_waiting()) == (True, False)
     attempts.end_waiting()
     assert attempts.begin_waiting()
@@ -196,9 +193,9 @@ def test_guesses_are_slowed_down_all_together(monkeypatch: pytest.MonkeyPatch):
 def test_many_guesses_are_refused_and_the_right_token_still_counts(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    for _ in range(attempts_module.FEW):
+    for _ in range(login_module.FEW):
         assert sign_in(site, "wrong").code == 403
-    monkeypatch.setattr(attempts_module, "MOST_WAITING", 0)
+    monkeypatch.setattr(login_module, "MOST_WAITING", 0)
     refused = sign_in(site, "wrong")
     assert (refused.code, refused.headers["retry-after"]) == (429, "60")
     assert site.ask("GET", READ, ("Authorization", f"Bearer {ALICE}")).code == 200

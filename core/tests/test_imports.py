@@ -81,12 +81,12 @@ def test_a_harvester_imports_its_own_drivers_alone(delivery: str, tmp_path: Path
 MONITORED = """
 import json, sys
 from outbox_core.cli import run
-from outbox_core.cli.monitored import monitored
+from outbox_core.cli.run import monitored
 from outbox_core.config import parse
 with monitored(parse(sys.argv[1]), list, json.loads(sys.argv[2])):
     print(json.dumps(list(sys.modules)), file=sys.stderr)
 """
-SERVER = {"starlette", "uvicorn", "outbox_console"}
+SERVER = {"fastapi", "starlette", "uvicorn", "outbox_console"}
 METRICS = {"opentelemetry", "outbox_core.monitoring.provider"}
 
 

@@ -23,8 +23,8 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.events import LeaderRefreshed, TakeoverBegan
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
-from outbox_core.lanes.takeovers import QUIET_SECONDS, TakeoverLog, clusters_of
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS, Telemetry
+from outbox_core.lanes.turn import QUIET_SECONDS, TakeoverLog, clusters_of
 from outbox_core.lanes.workers import CLOSE_SECONDS, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import LaneControl
 from outbox_sdk import (

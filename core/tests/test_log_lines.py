@@ -12,15 +12,13 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from outbox_core.cli.json_lines import JsonLines
-from outbox_core.cli.logs import Redacting, configure_logging, redact, time_of
+from outbox_core.cli.logs import JsonLines, Redacting, configure_logging, redact, time_of
 from outbox_core.cli.run import log_event
 from outbox_core.config import LogFormat, LogLevel
 from outbox_core.engines.tasks import Messages
 from outbox_core.events import LeaderAcquired, LeaderRefreshed
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.messages import decode, encode
-from outbox_core.leadership.protocol import Report
+from outbox_core.leadership.protocol import Report, decode, encode
 from outbox_core.log_context import log_about, log_as
 from outbox_core.printable import printable
 from outbox_sdk import DriverError

@@ -5,10 +5,8 @@ from uuid import uuid4
 
 from outbox_core.delivery.commands import Answer, Publish, Purge
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.messages import decode, encode
-from outbox_core.leadership.protocol import Report
-from outbox_core.leadership.totals import Totals
+from outbox_core.leadership.leader import Leadership, Totals
+from outbox_core.leadership.protocol import Report, decode, encode
 from outbox_core.measurements import (
     MAX_TOPICS,
     OTHER_TOPICS,

@@ -10,14 +10,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
-from outbox_core.cli.monitored import monitored
+from outbox_core.cli.run import monitored
 from outbox_core.config import Settings, parse
-from outbox_core.leadership.leader import Leadership
+from outbox_core.leadership.leader import Leadership, Totals
 from outbox_core.leadership.protocol import Report
-from outbox_core.leadership.totals import Totals
 from outbox_core.measurements import Measurements
 from outbox_core.metrics import LaneMetrics
-from outbox_core.monitoring.running import RunningOutbox
+from outbox_core.monitoring.figures import RunningOutbox
 from outbox_sdk import ConfigError
 
 from .test_http import Harvest
@@ -87,7 +86,7 @@ def collector() -> Iterator[Collector]:
 
 def test_metrics_are_pushed_at_the_end_at_least(collector: Collector, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_address[1]}")
-    monkeypatch.setattr("outbox_core.cli.monitored._LAST_PUSH_SECONDS", 60.0)
+    monkeypatch.setattr("outbox_core.cli.run._LAST_PUSH_SECONDS", 60.0)
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     totals, measurements = Totals(), Measurements(published={"orders": 5})
     measurements.step("mark", 0.02, 5)

@@ -4,7 +4,7 @@ import heapq
 from itertools import pairwise
 
 import pytest
-from outbox_console.page.polling import LONGEST, POLLS, SHORTEST, next_turn, overview_seconds
+from outbox_console.page.live import LONGEST, POLLS, SHORTEST, next_turn, overview_seconds
 
 
 def polls(browsers: int, seconds: float) -> list[tuple[float, float]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from outbox_core.cli.monitored import monitored
+from outbox_core.cli.run import monitored
 from outbox_core.config import load
-from outbox_core.monitoring.running import RunningOutbox
+from outbox_core.monitoring.figures import RunningOutbox
 from outbox_servers.services import free_port
 from outbox_testkit.proxy import Proxy
 from psycopg.conninfo import conninfo_to_dict, make_conninfo

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from outbox_core.config import parse
 from outbox_core.config.election import own_topics
-from outbox_core.lanes.permitted_topics import PermittedTopics
-from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.plan import PermittedTopics, Plan
 from outbox_sdk import ConfigError, MarkedRecord
 
 

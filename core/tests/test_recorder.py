@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from outbox_console.recorder import Recorder
 from outbox_core.config import HarvestSettings, parse
+from outbox_core.monitoring.figures import RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.monitoring.running import RunningOutbox
 from outbox_core.snapshot import Snapshot
 from outbox_sdk import Backlog, DriverError, Parked
 

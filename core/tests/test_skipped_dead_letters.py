@@ -5,13 +5,13 @@ from typing import cast
 import pytest
 from outbox_core.config import parse
 from outbox_core.delivery.commands import Heartbeat
-from outbox_core.lanes.permitted_topics import PermittedTopics
-from outbox_core.lanes.skipped_dead_letters import (
+from outbox_core.lanes.kept_rows import (
     AT_ONCE,
     FIRST_SECONDS,
     INTERVAL_SECONDS,
     SkippedDeadLetters,
 )
+from outbox_core.lanes.plan import PermittedTopics
 from outbox_core.lanes.workers import Database
 from outbox_sdk import Dialect, DriverError, Fence, OutboxTable, Parked
 

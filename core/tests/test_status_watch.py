@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from outbox_core.cli import watching
 from outbox_core.cli.graphs import NARROWEST_WINDOW, drawn, graphs
-from outbox_core.cli.overview import in_brief
 from outbox_core.cli.screen import Screen
 from outbox_core.cli.snapshot import as_text
+from outbox_core.cli.watching import in_brief
 from outbox_core.config import HarvestSettings
 from outbox_core.history import Point
 from outbox_core.snapshot import Snapshot

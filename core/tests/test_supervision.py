@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outbox_core.engines.supervision import (
+from outbox_core.engines.runner import (
     EARLY_END_SECONDS,
     MAX_EARLY_ENDS,
     PAUSE_SECONDS,

@@ -189,7 +189,7 @@ import outbox_core.harvest, outbox_core.lanes.loop
 from outbox_core.tracing.provider import tracer
 made = tracer()
 tracer()
-from outbox_core.tracing.lane import LaneTracing
+from outbox_core.tracing.provider import LaneTracing
 sender = object()
 is_in_front = LaneTracing("outbox", 0, 1, "kafka").sender(sender) is not sender
 assert is_in_front == (made is not None), "an untraced lane calls its sender directly"

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from outbox_core.lanes.group import Exchange, LaneGroup, RunLane
-from outbox_core.lanes.restarts import Restarts
+from outbox_core.lanes.loop import Restarts
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import Orders
 from outbox_core.steps import Sleep

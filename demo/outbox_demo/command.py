@@ -7,8 +7,7 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from outbox_core.cli.command import Command
-from outbox_core.cli.exits import ExitCode
+from outbox_core.cli.command import Command, ExitCode
 from outbox_core.cli.terminal import output, print_message
 
 from outbox_demo.display import open_display, print_outcome

@@ -1,7 +1,6 @@
 """What applications and plugins import: records, the stasher, the five seams and their errors."""
 
 from outbox_sdk.affinity import MAX_CLUSTER, Affinity, ColumnIs, Origin, Takeover
-from outbox_sdk.backlog import Backlog, OriginBacklog
 from outbox_sdk.dialect import Capability, Dialect, Insert
 from outbox_sdk.elector import Candidate, Elector
 from outbox_sdk.engine import Address, Engine, EngineLost, EngineOptions, Needs, Task, WorkerLost, Workers
@@ -22,10 +21,9 @@ from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.journal import Action, Entry, Journal
-from outbox_sdk.lease import Lease
-from outbox_sdk.members import Members
+from outbox_sdk.lease import Lease, Members
 from outbox_sdk.outbox_table import UNBOUNDED, Advanced, Changed, OutboxTable
-from outbox_sdk.outbox_view import OutboxView
+from outbox_sdk.outbox_view import Backlog, OldSnapshot, OriginBacklog, OutboxView, Upkeep
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
 from outbox_sdk.publisher import (
     MAX_CHECKPOINT,
@@ -42,7 +40,6 @@ from outbox_sdk.record import Batch, Header, MarkedRecord, Record
 from outbox_sdk.registry import Installed, Seam, find, installed
 from outbox_sdk.schema import OLDEST, SCHEMA, Schema
 from outbox_sdk.stasher import AsyncStasher, PreparedStash, Stasher
-from outbox_sdk.upkeep import OldSnapshot, Upkeep
 
 __all__ = [
     "MAX_CHECKPOINT",

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from outbox_sdk.affinity import ColumnIs
 from outbox_sdk.finding import Finding
 from outbox_sdk.journal import Journal
-from outbox_sdk.lease import Lease
-from outbox_sdk.members import Members
+from outbox_sdk.lease import Lease, Members
 from outbox_sdk.outbox_table import OutboxTable
 from outbox_sdk.outbox_view import OutboxView
 from outbox_sdk.parking import DeadLetters

@@ -1,16 +1,101 @@
-"""The read-only side of one outbox: what operators and monitors look at."""
+"""The read-only side of one outbox: what operators and monitors look at, such as its backlog."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from outbox_sdk.affinity import Takeover
-from outbox_sdk.backlog import Backlog, OriginBacklog
 from outbox_sdk.fence import LaneStatus, TransactionalLane
 from outbox_sdk.parking import Parked
-from outbox_sdk.upkeep import Upkeep
+
+MAX_COUNTED = 10_000
+"""The backlog is counted up to this many rows, and estimated beyond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How many records wait in the outbox.
+
+    Attributes:
+        records: Rows in the table, marked or not; an estimate when ``exact`` is false.
+        exact: Whether ``records`` was counted.
+        oldest: Age in seconds, by the database's clock, of the oldest row whose key is not parked; ``None``
+            if there is none. Behind very many rows of parked keys it is an upper bound.
+    """
+
+    records: int
+    exact: bool
+    oldest: float | None
+
+    @classmethod
+    def of(cls, count: int, to_take_in: int, oldest: float | None, estimate: Callable[[], int]) -> Backlog:
+        """Makes a backlog of what a dialect has counted.
+
+        Args:
+            count: Rows of the outbox, counted up to ``MAX_COUNTED + 1``.
+            to_take_in: Rows of the intake's table, counted likewise.
+            oldest: As above.
+            estimate: Estimates the rows of the outbox; called only if there are more than ``MAX_COUNTED``.
+        """
+        if count <= MAX_COUNTED:
+            return cls(count + to_take_in, exact=to_take_in <= MAX_COUNTED, oldest=oldest)
+        return cls(max(count, estimate()) + to_take_in, exact=False, oldest=oldest)
+
+
+@dataclass(frozen=True, slots=True)
+class OriginBacklog:
+    """How many records of one cluster of origin wait in the outbox.
+
+    Attributes:
+        cluster: The cluster's number.
+        records: Its rows, marked or not; at most ``MAX_COUNTED`` are counted.
+        exact: Whether there are no more than ``records``.
+        oldest: Age in seconds, by the database's clock, of its row with the lowest id.
+    """
+
+    cluster: int
+    records: int
+    exact: bool
+    oldest: float
+
+
+@dataclass(frozen=True, slots=True)
+class OldSnapshot:
+    """The oldest view of the data that somebody keeps; the database keeps every row that it can see.
+
+    Attributes:
+        owner: Who keeps it, for operators: a process with its user and program, a prepared transaction, a
+            replication slot. Free of secrets.
+        seconds: For how long at most, by the database's clock; ``None`` if that is not known.
+        transactions: How many transactions have begun since; ``None`` if that is not known.
+    """
+
+    owner: str
+    seconds: float | None = None
+    transactions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What waits to be removed from an outbox, and why.
+
+    Attributes:
+        dead: How many ``unit`` wait to be removed, an estimate; ``None`` if that is not known.
+        unit: What ``dead`` counts: dead rows of the outbox, or something else in the words of the database.
+        vacuumed: Seconds since the database last tried to remove them; ``None`` if never, or not known.
+        snapshot: The oldest snapshot that is kept; ``None`` if there is none, or none can be seen.
+        visible: Whether this connection may see all about everybody's snapshots. If it may not, there may be
+            older ones than ``snapshot``, and an age may be missing.
+    """
+
+    dead: int | None = None
+    unit: str = "dead rows"
+    vacuumed: float | None = None
+    snapshot: OldSnapshot | None = None
+    visible: bool = False
 
 
 class OutboxView(Protocol):

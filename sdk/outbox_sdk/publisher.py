@@ -34,7 +34,7 @@ class Deliveries:
     """What became of records since the last poll.
 
     Attributes:
-        delivered: Records acknowledged by the broker and all in-sync replicas.
+        delivered: Records that are durable at the broker (in Kafka: on all in-sync replicas).
         failed: Records that were not; whether the broker holds a copy all the same is unknown.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outbox_sdk.hosts import is_local
+from outbox_sdk.tls import is_local
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,10 @@ from outbox_sdk.affinity import ColumnIs
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable import PortableIntake, Session, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds, without_runs
-from outbox_sdk.portable.columns import (
+from outbox_sdk.portable.journal import JournalStatements
+from outbox_sdk.portable.lease import LeaseStatements
+from outbox_sdk.portable.outboxes import MemberStatements, find_outboxes
+from outbox_sdk.portable.sources import (
     DEAD_LETTER_COLUMNS,
     FENCE_COLUMNS,
     JOURNAL_COLUMNS,
@@ -22,14 +25,10 @@ from outbox_sdk.portable.columns import (
     MEMBER_COLUMNS,
     NOTE_COLUMNS,
     OUTBOX_COLUMNS,
+    sources,
 )
-from outbox_sdk.portable.journal import JournalStatements
-from outbox_sdk.portable.lease import LeaseStatements
-from outbox_sdk.portable.members import MemberStatements
-from outbox_sdk.portable.origins import OriginStatements
-from outbox_sdk.portable.outboxes import find_outboxes
-from outbox_sdk.portable.sources import sources
 from outbox_sdk.portable.statements import UNCLAIMED, Statements
+from outbox_sdk.portable.view import OriginStatements
 
 
 class ScriptedConnection:

@@ -74,7 +74,7 @@ def test_a_dialect_fails_that_only_says_that_it_migrates(bare: Box, monkeypatch:
 
 
 def test_a_dialect_fails_that_heeds_no_version(bare: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox_sdk.portable.readiness.refusal", lambda _: None)
+    monkeypatch.setattr("outbox_sdk.portable.creation.refusal", lambda _: None)
     with pytest.raises(FAILURES):
         DialectConformance().test_tables_that_need_a_later_outbox_are_refused_by_all_that_connects(
             Noted(bare)

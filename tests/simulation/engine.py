@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from outbox_core.engines.supervision import GroupEnd, RunGroup, supervise_group
+from outbox_core.engines.runner import GroupEnd, RunGroup, supervise_group
 from outbox_core.leadership.leader import Leadership
 from outbox_core.steps import Sleep
 

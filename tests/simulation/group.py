@@ -13,7 +13,7 @@ from outbox_core.lanes.group import (
     RunLane,
     StartLanes,
 )
-from outbox_core.lanes.restarts import Restarts
+from outbox_core.lanes.loop import Restarts
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Report

@@ -22,10 +22,10 @@ from outbox_core.leadership.requests import (
     ReachServers,
     Resign,
     StartLanes,
+    Timeouts,
     Wait,
     WarmEngine,
 )
-from outbox_core.leadership.timeouts import Timeouts
 from outbox_sdk import DriverError
 
 from .election import Election, Member

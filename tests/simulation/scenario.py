@@ -16,7 +16,7 @@ from outbox_core.delivery.recovery import Recovery, TakenOver, take_over
 from outbox_core.delivery.requests import Steps
 from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
-from outbox_core.lanes.restarts import Restarts
+from outbox_core.lanes.loop import Restarts
 from outbox_core.lanes.turn import SendGate, take_turn
 from outbox_core.leadership.candidacy import Candidacy
 from outbox_postgres.settled import Settled

@@ -1,4 +1,7 @@
-"""What browsers ask for again and again: it is made once a second, and shared by all who ask."""
+"""What browsers ask for again and again: how often they ask, and what is made once for all of them.
+
+The more of them there are, the less often they ask, so that what they cost the harvest is bounded.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,43 @@ from outbox_core.monitoring.polls import SHARED_SECONDS as POLL_SECONDS
 from outbox_core.monitoring.polls import Poll, StatusPolls
 from outbox_core.status import LastStatus
 
+SHORTEST = 2.0
+"""Seconds after which a browser asks again where few look."""
+LONGEST = 10.0
+"""Seconds after which it asks again however many look."""
+POLLS = 20.0
+"""Answers a second to all browsers together, as long as ``LONGEST`` permits."""
+LOOKS = 20.0
+"""Outboxes a second that the page of all of them has looked at, as long as ``LONGEST`` permits."""
+
 PATIENCE = 1.5
 """Seconds for which the page waits for a database before it shows the last known state."""
 QUEUED_SECONDS = 30.0
 """For how long the last known state will do while others are polled; longer than between two polls."""
 SHARED_SECONDS = 1.0
 """For how long what was made serves everybody who asks."""
+
+
+def next_turn(now: float, last: float) -> float:
+    """Returns when a browser is to ask again, in seconds on the clock of ``now``.
+
+    Each that asks gets a turn of its own behind that of the one before. So those that would ask at the same
+    moment spread, and nobody needs to be counted.
+
+    Args:
+        now: When it asks.
+        last: The turn of whoever asked before; 0 if nobody has.
+    """
+    return min(max(now + SHORTEST, last + 1 / POLLS), now + LONGEST)
+
+
+def overview_seconds(outboxes: int) -> float:
+    """Returns for how many seconds the page of all outboxes serves everybody who asks.
+
+    Args:
+        outboxes: How many of them were looked at for it.
+    """
+    return min(max(1.0, outboxes / LOOKS), LONGEST)
 
 
 class Statuses:

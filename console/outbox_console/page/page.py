@@ -18,9 +18,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from outbox_console.clients import Role
-from outbox_console.page.live import Fragment, Shared
+from outbox_console.page.live import Fragment, Shared, next_turn, overview_seconds
 from outbox_console.page.parts import Parts
-from outbox_console.page.polling import next_turn, overview_seconds
 from outbox_console.page.records import Records
 from outbox_console.page.verbs import Actions, Verbs
 from outbox_console.view.dead_letters import listed, noted

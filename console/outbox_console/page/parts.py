@@ -1,17 +1,82 @@
-"""What all parts of the page work with."""
+"""What all parts of the page work with: the outboxes, and what is read of each for all who look."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from time import monotonic
 
+from outbox_core import operations
+from outbox_core.config.settings import HarvestSettings
+from outbox_core.monitoring.figures import RunningOutboxes
+from outbox_sdk.errors import OutboxError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from outbox_console.access import Access
+from outbox_console.page.dead_letters import Contents, Shelf
 from outbox_console.page.live import Statuses
-from outbox_console.page.outboxes import Outboxes
 from outbox_console.page.rendering import Templates
+from outbox_console.requests import RefusedError
 from outbox_console.work import Work
+
+ENTRIES = 100
+"""Entries of the journal that are read."""
+
+
+class Outboxes:
+    """The outboxes of this process; used on the server's loop.
+
+    Args:
+        observe: Returns them.
+    """
+
+    def __init__(self, observe: RunningOutboxes) -> None:
+        self._observe = observe
+        self._shelves: dict[str, Shelf] = {}
+        self._changed: dict[str, float] = {}
+
+    def all(self) -> list[HarvestSettings]:
+        """Returns all of them."""
+        return [each.settings for each in self._observe()]
+
+    def named(self, title: str | None) -> HarvestSettings:
+        """Returns the one of a title; without a title the only one.
+
+        Raises:
+            RefusedError: There is none.
+        """
+        found = self.all()
+        if not title and len(found) == 1:
+            return found[0]
+        for each in found:
+            if each.title == title:
+                return each
+        raise RefusedError(404, "there is no such outbox: this process does not harvest it, or not any more")
+
+    def changed(self, outbox: HarvestSettings) -> None:
+        """Notes that an operator has changed something: what was seen before is out of date."""
+        self._changed[outbox.title] = monotonic()
+        self.shelf(outbox).forget()
+
+    def changed_at(self, outboxes: Sequence[HarvestSettings]) -> float:
+        """Returns when an operator last changed something here, on the monotonic clock."""
+        return max((self._changed.get(outbox.title, 0.0) for outbox in outboxes), default=0.0)
+
+    def shelf(self, outbox: HarvestSettings) -> Shelf:
+        """Returns what holds an outbox's dead letters and its journal."""
+        if outbox.title not in self._shelves:
+            self._shelves[outbox.title] = Shelf(outbox.title, partial(_read, outbox))
+        return self._shelves[outbox.title]
+
+
+def _read(outbox: HarvestSettings) -> Contents:
+    letters = operations.letters(outbox)
+    try:
+        return Contents(letters, operations.entries(outbox, ENTRIES))
+    except OutboxError as error:  # tables of an earlier version have no journal
+        return Contents(letters, journal_error=str(error))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from outbox_console.body_limits import form as fields_of
 from outbox_console.page.parts import Parts
 from outbox_console.page.verbs import integers
-from outbox_console.refusals import RefusedError
+from outbox_console.requests import RefusedError
+from outbox_console.requests import form as fields_of
 from outbox_console.view.dead_letters import headers, letter, noted, value
 
 _GONE = (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from outbox_console.access import Access
 from outbox_console.page.rendering import Templates
-from outbox_console.refusals import RefusedError, wants_page
+from outbox_console.requests import AsciiJSON, RefusedError, wants_page
 
 
 class Refused:
@@ -27,15 +28,23 @@ class Refused:
 
     @property
     def handlers(self) -> dict[Any, Any]:
-        """What answers each kind of error, for Starlette."""
-        return {RefusedError: self._answer, HTTPException: self._unserved}
+        """What answers each kind of error, for FastAPI."""
+        return {
+            RefusedError: self._answer,
+            RequestValidationError: self._invalid,
+            HTTPException: self._unserved,
+        }
 
     async def _answer(self, request: Request, error: RefusedError) -> Response:
         if not wants_page(request):
-            return JSONResponse({"error": error.sentence}, error.code, error.headers)
+            return AsciiJSON({"error": error.sentence}, error.code, error.headers)
         values = {"said": error.sentence, "code": error.code}
         text = self._templates.page("message.html", self._access.client(request), values)
         return HTMLResponse(text, error.code, error.headers)
+
+    async def _invalid(self, request: Request, error: RequestValidationError) -> Response:
+        """Answers a request whose query or body is not as it is described."""
+        return await self._answer(request, RefusedError(400, _first(error)))
 
     async def _unserved(self, request: Request, error: HTTPException) -> Response:
         """Answers a request that no handler is for."""
@@ -44,11 +53,24 @@ class Refused:
 
     def _why(self, request: Request, error: HTTPException) -> str:
         if error.status_code == 405:  # noqa: PLR2004 - HTTP's status of a method that is not allowed
-            return f"nothing was done: this address cannot be asked by {request.method}"
+            ways = " or ".join(sorted((error.headers or {})["Allow"].split(", ")))
+            return f"nothing was done: ask this address by {ways}, not by {request.method}"
+        if error.status_code == 400:  # noqa: PLR2004 - of a body that FastAPI cannot read
+            return "the body is no JSON that can be read"
         prefix = self._access.prefix
         if prefix and not request.url.path.startswith(f"{prefix}/"):
             return (
                 f"all addresses of this server begin with {prefix}/ (http.path): a proxy has to pass them on "
                 "as they are"
             )
-        return "there is no such address"
+        is_for_programs = request.url.path.startswith(f"{prefix}/api/")
+        return "there is no such address" + (f": {prefix}/openapi.json lists all" if is_for_programs else "")
+
+
+def _first(error: RequestValidationError) -> str:
+    """Returns what is wrong first: with which field, but not what was sent."""
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return f"the body is no JSON: {first['ctx']['error']} at character {first['loc'][1]}"
+    field = ".".join(map(str, first["loc"][1:]))
+    return f"{field or 'the JSON in the body'}: {first['msg']}"

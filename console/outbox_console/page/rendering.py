@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from outbox_core.config.settings import Settings
 from outbox_core.health import Code
+from outbox_core.operations import Verb
 from outbox_core.status import clock, date_and_clock
 
 from outbox_console.clients import Client, Means
@@ -43,6 +44,7 @@ class Templates:
             "zone": lambda: datetime.now().astimezone().tzname(),
             "several": settings.several,
             "cures": _CURES,
+            "Verb": Verb,
             "prefix": http.prefix,  # of the paths of all addresses
             "takes_tokens": bool(http.viewer_tokens or http.operator_tokens),
             "proxy": http.proxy,

@@ -11,15 +11,15 @@ from urllib.parse import urlencode
 
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.operations import Changed, Object, Operator, Raised, TakeoverChanged, Target, Verb
+from outbox_core.operations import Arguments, Changed, Operator, Raised, TakeoverChanged, Target, Verb
 from outbox_core.status import status_of
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from outbox_console.body_limits import form as fields_of
 from outbox_console.page.parts import Parts
-from outbox_console.refusals import RefusedError
+from outbox_console.requests import RefusedError
+from outbox_console.requests import form as fields_of
 from outbox_console.view.dead_letters import letter
 from outbox_console.view.verbs import MOST, Confirmation, said
 
@@ -207,7 +207,7 @@ def _act(
         raise RefusedError(400, "nothing was done: no record is chosen")
     # A proxy may bring a form that is sent twice to two harvesters.
     seen = next(iter(integers(form.get("seen", ""))), None)
-    to = Object(ids, _cluster(verb, form) or 0, seen)
+    to = Arguments(ids, _cluster(verb, form) or 0, seen)
 
     def act() -> str:
         done = operations.perform(verb, outbox, to, operator)

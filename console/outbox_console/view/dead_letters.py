@@ -13,8 +13,8 @@ from outbox_core.status import coarse_duration
 from outbox_sdk.journal import Entry
 from outbox_sdk.parking import LONGEST_KEY, DeadLetter, is_cut
 
-from outbox_console.view.texts import LONGEST, short
-
+LONGEST = 500
+"""Characters of a key, a topic or a reason that are shown."""
 MOST_SHOWN = 4096
 """Characters or bytes of a value that are shown."""
 MOST_HEADERS = 100
@@ -25,6 +25,12 @@ MOST_LETTERS = 200
 """Dead letters that a list shows."""
 LONG = 200
 """Characters from which on a text of the journal is folded."""
+
+
+def short(text: str) -> str:
+    """Returns the beginning of a text that may be of any length, as it prints."""
+    cut = f"… ({len(text):,} characters)" if len(text) > LONGEST else ""
+    return printable(text[:LONGEST]) + cut
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 from outbox_sdk.errors import ConfigError, OutboxError
 
-from outbox_core.cli.command import Command, Group, PlainGroup, help_text
-from outbox_core.cli.exits import MEANINGS, ExitCode, exit_code
+from outbox_core.cli.command import MEANINGS, Command, ExitCode, Group, PlainGroup, exit_code, help_text
 from outbox_core.cli.invocation import FileOption, Invocation
 from outbox_core.cli.terminal import messages, prepared_streams, print_error, print_message
 
@@ -60,8 +59,8 @@ COMMANDS: dict[str, str] = {
 }
 """Name of a command or group → the first sentence of its help, in the order in which a new user needs them.
 
-Each has a module of the same name, or is one of :data:`PROVIDED`. It is imported when the command is
-called: a harvester starts sooner without what other commands need.
+Each has a module of the same name, is in ``new_driver``, or is one of :data:`PROVIDED`. It is imported when
+the command is called: a harvester starts sooner without what other commands need.
 """
 
 PROVIDED = {"demo": "./servers ./audit ./plugins/postgres ./demo", "pump": "./audit", "audit": "./audit"}
@@ -79,7 +78,11 @@ def load_command(name: str) -> Command | Group:
     """
     command: Command | Group
     if name not in PROVIDED:
-        command = import_module(f"outbox_core.cli.{name.replace('-', '_')}").COMMAND
+        if name.startswith("new-"):
+            from outbox_core.cli.new_driver import COMMANDS as DRIVERS  # noqa: PLC0415 - only where it is called
+
+            return DRIVERS[name]
+        command = import_module(f"outbox_core.cli.{name}").COMMAND
         return command
     cure = f"run in a clone of outbox: pip install {PROVIDED[name]}"
     installed = entry_points(group=GROUP, name=name)

@@ -1,5 +1,7 @@
 """``outbox check``: finds problems before a start, each with its cure."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -15,11 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_core.cli.clocks import clock_checks
-from outbox_core.cli.command import Command
-from outbox_core.cli.connections import connection_checks
-from outbox_core.cli.console_plugin import check_tokens, find_console
-from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.extras import MissingLibrary
+from outbox_core.cli.command import Command, ExitCode
+from outbox_core.cli.extras import MissingLibrary, check_tokens, find_console
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.outboxes import Chosen, OutboxOption
 from outbox_core.cli.terminal import messages, output, print_json
@@ -27,9 +26,56 @@ from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import check_settings
 from outbox_core.config.election import election_of, needs_group, with_group_of
 from outbox_core.config.http import HttpSettings
+from outbox_core.config.outboxes import by_database
 from outbox_core.printable import printable
 from outbox_core.rivals import CURE, leading_lane, rival
 from outbox_core.snapshot import longest_silence, silence
+
+_RAISE_LIMIT = (
+    "raise the limit, or lower sendConcurrency; each further process needs a connection for each outbox that "
+    "elects by a lease, and those of the outboxes that it may come to lead"
+)
+
+
+def connection_checks(
+    outboxes: Sequence[HarvestSettings], *, looked_at: bool
+) -> dict[str, Callable[[], Sequence[Finding]]]:
+    """Returns a check for each database.
+
+    Args:
+        outboxes: All that a process harvests.
+        looked_at: Whether it serves HTTP, for which it looks at each outbox.
+    """
+    return {
+        f"connections of {its[0].title}" + (f" and {len(its) - 1} more" if its[1:] else ""): partial(
+            _check, its[0], needed(its, looked_at=looked_at)
+        )
+        for its in by_database(outboxes).values()
+    }
+
+
+def needed(outboxes: Sequence[HarvestSettings], *, looked_at: bool) -> int:
+    """Returns how many connections a process has to a database while it leads all these outboxes of it."""
+    lanes = sum(
+        each.limits.send_concurrency * (1 if each.delivery is Delivery.EXACTLY_ONCE else 2)
+        for each in outboxes
+    )
+    leases = sum(each.elector.driver == "lease" for each in outboxes)
+    return lanes + leases + (len(outboxes) if looked_at else 0) + 1
+
+
+def _check(outbox: HarvestSettings, most: int) -> Sequence[Finding]:
+    try:
+        free = outbox.dialect.create().free_connections()
+    except OutboxError:  # the dialect's check reports it
+        return []
+    if free is None:
+        return []
+    seen = f"a process that leads has up to {most}, and the server has {free} free now"
+    if most > free:
+        return [Finding(Level.WARNING, "connections", seen, _RAISE_LIMIT)]
+    return [Finding(Level.OK, "connections", seen)]
+
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 

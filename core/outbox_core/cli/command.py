@@ -1,13 +1,19 @@
-"""Commands and groups of commands, of which the program consists."""
+"""Commands and groups of commands, their exit codes, and durations among their arguments."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from inspect import cleandoc
 from typing import Any
 
 import typer
+from outbox_sdk.errors import AccessDenied, ConfigError, DriverError
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
+
+from outbox_core.config.duration import format_duration, parse_duration
 
 
 class _PlainFlags:
@@ -91,3 +97,58 @@ class Group:
 def help_text(text: str, examples: Sequence[str]) -> str:
     """Returns help in Markdown: the text, and the examples."""
     return "\n".join([cleandoc(text), "", "**Examples**", "", "```", *examples, "```"])
+
+
+class ExitCode(IntEnum):
+    """Exit codes; those from 64 on have the meanings of ``sysexits.h``."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNAVAILABLE = 69
+    INTERNAL = 70
+    NO_PERMISSION = 77
+    CONFIG = 78
+
+
+MEANINGS = {
+    ExitCode.OK: "done; a harvester was told to stop and has handed over",
+    ExitCode.FAILED: "failed, or something must be cured: no table, or what 'check', 'health', 'audit' found",
+    ExitCode.USAGE: "the command line is wrong",
+    ExitCode.UNAVAILABLE: "a database, broker or coordinator cannot be reached; later it may work",
+    ExitCode.INTERNAL: "a defect of outbox or of a plugin",
+    ExitCode.NO_PERMISSION: "a database or broker refuses the user, as far as its driver tells",
+    ExitCode.CONFIG: "the configuration cannot be used, or a plugin is missing",
+}
+"""The meaning of each code, for ``--help`` and the documentation; a hard stop exits with 130 or 143."""
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """Returns the code with which ``error`` ends the program."""
+    if isinstance(error, ConfigError):
+        return ExitCode.CONFIG
+    if isinstance(error, AccessDenied):
+        return ExitCode.NO_PERMISSION
+    if isinstance(error, DriverError) and error.retryable:
+        return ExitCode.UNAVAILABLE
+    return ExitCode.FAILED
+
+
+def seconds(text: str, option: str, *, least: float = 0.0) -> float:
+    """Returns the seconds of a duration.
+
+    Args:
+        text: The text of the option.
+        option: The option's name, for an error.
+        least: The least that makes sense, in seconds.
+
+    Raises:
+        typer.BadParameter: The text is not a duration, or one that is too short.
+    """
+    try:
+        parsed = parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+    if parsed < least:
+        raise typer.BadParameter(f"expected at least {format_duration(least)}", param_hint=option)
+    return parsed

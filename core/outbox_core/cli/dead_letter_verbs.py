@@ -10,13 +10,12 @@ from rich.console import Group as Parts
 from rich.text import Text
 
 from outbox_core import operations
-from outbox_core.cli.confirmation import confirm
+from outbox_core.cli.command import ExitCode
+from outbox_core.cli.confirmation import confirm, operator, tell_unnoted
 from outbox_core.cli.dead_letters import as_data, as_table
-from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.reason import operator, tell_unnoted
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings
-from outbox_core.operations import Changed, Object, Verb
+from outbox_core.operations import Arguments, Changed, Verb
 from outbox_core.printable import printable
 
 
@@ -70,7 +69,9 @@ def _act(verb: Verb, request: Request, letters: Sequence[DeadLetter], ids: Seque
         confirm(Parts(as_table(letters), Text(verb.effect())), verb.about.question, yes=request.yes)
     else:
         print_message(verb.effect())
-    done = operations.perform(verb, request.settings, Object(ids), operator(request.reason, yes=request.yes))
+    done = operations.perform(
+        verb, request.settings, Arguments(ids), operator(request.reason, yes=request.yes)
+    )
     assert isinstance(done, Changed)  # noqa: S101 - of these verbs
     tell_unnoted(done.unnoted)
     return done

@@ -6,8 +6,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.cli.command import Command
-from outbox_core.cli.exits import ExitCode
+from outbox_core.cli.command import Command, ExitCode
 from outbox_core.cli.invocation import JsonOption
 from outbox_core.cli.terminal import output, print_json
 

@@ -1,9 +1,19 @@
-"""Libraries that come with extras of the distribution, and are imported only where they are asked for."""
+"""What is imported only where it is asked for: libraries of extras, and the HTTP server."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from importlib.metadata import entry_points
+from typing import Protocol
 
 from outbox_sdk.errors import ConfigError
+from outbox_sdk.finding import Finding, Level
+
+from outbox_core.config import Settings
+from outbox_core.config.http import HttpSettings
+from outbox_core.monitoring.figures import Figures, RunningOutboxes
+from outbox_core.monitoring.polls import StatusPolls
 
 _LIBRARIES = frozenset({"opentelemetry"})
 
@@ -40,3 +50,56 @@ def needs(extra: str, why: str) -> Iterator[None]:
             f"install outbox-core with the extra '{extra}': in a clone of outbox, beside what is installed, "
             f"pip install './core[{extra}]'",
         ) from error
+
+
+GROUP = "outbox.console"
+
+
+class Console(Protocol):
+    """What serves over HTTP."""
+
+    def serving(
+        self, settings: Settings, observe: RunningOutboxes, polls: StatusPolls, figures: Figures
+    ) -> AbstractContextManager[None]:
+        """Serves at ``http.listen`` until it is left.
+
+        Args:
+            settings: The settings of the process.
+            observe: Returns the outboxes that it harvests.
+            polls: Polls their databases.
+            figures: Their metrics.
+
+        Raises:
+            ConfigError: The address cannot be used.
+            OutboxError: The address is in use.
+        """
+        ...
+
+    def check(self, http: HttpSettings) -> Iterator[Finding]:
+        """Says whether the server can start, and what of it is unsafe; nothing where nothing is served."""
+        ...
+
+
+def find_console() -> Console:
+    """Returns the HTTP server.
+
+    Raises:
+        MissingLibrary: It is not installed.
+    """
+    installed = entry_points(group=GROUP, name="http")
+    if not installed:
+        raise MissingLibrary(
+            "http.listen is set, but outbox-console is not installed",
+            "in a clone of outbox, beside what is installed, pip install ./console",
+        )
+    console: Console = next(iter(installed)).load()
+    return console
+
+
+def check_tokens(http: HttpSettings) -> Iterator[Finding]:
+    """Says which files with tokens cannot be used."""
+    try:
+        http.check_files()
+    except ConfigError as error:
+        cure = "correct the file, or run as the harvester's user, who must be able to read it"
+        yield Finding(Level.ERROR, "tokens", str(error), cure)

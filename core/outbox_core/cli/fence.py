@@ -13,10 +13,9 @@ from rich.text import Text
 
 from outbox_core import operations
 from outbox_core.cli.command import Command, Group
-from outbox_core.cli.confirmation import YesOption, confirm
+from outbox_core.cli.confirmation import ReasonOption, YesOption, confirm, operator, tell_unnoted
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
-from outbox_core.cli.reason import ReasonOption, operator, tell_unnoted
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration

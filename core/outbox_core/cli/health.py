@@ -7,9 +7,7 @@ import typer
 from outbox_sdk.errors import OutboxError
 from rich.text import Text
 
-from outbox_core.cli.command import Command
-from outbox_core.cli.durations import seconds
-from outbox_core.cli.exits import ExitCode
+from outbox_core.cli.command import Command, ExitCode, seconds
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
 from outbox_core.cli.terminal import output

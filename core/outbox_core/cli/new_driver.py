@@ -1,11 +1,14 @@
-"""What the commands share that create the distribution of a driver."""
+"""``outbox new-dialect``, ``new-elector``, ``new-publisher`` and ``new-engine``: write a distribution."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from outbox_sdk.registry import Seam
 
+from outbox_core.cli.command import Command
+from outbox_core.cli.invocation import JsonOption
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.scaffold import distribution, objection, write
 
@@ -17,7 +20,7 @@ DirectoryOption = Annotated[
 ]
 
 
-def create(seam: Seam, name: str, directory: Path, *, testing: str, json: bool) -> None:
+def _create(seam: Seam, name: str, directory: Path, *, testing: str, json: bool) -> None:
     """Writes a distribution, and says how to go on.
 
     Args:
@@ -42,3 +45,60 @@ def create(seam: Seam, name: str, directory: Path, *, testing: str, json: bool) 
     steps = (f"cd {folder}", "pip install -e '.[test]'", testing)
     lines = [*(f"wrote {path}" for path in written), "", "now:", *(f"  {step}" for step in steps)]
     output().print("\n".join(lines), soft_wrap=True)
+
+
+def new_dialect(name: NameArgument, directory: DirectoryOption = Path(), json: JsonOption = False) -> None:
+    """Create a dialect for another database: a distribution whose tests say what to write next.
+
+    You need not register it anywhere: install it, and **driver: NAME** works.
+    """
+    testing = "pytest -x    # the first failure says what to write; then the next one does"
+    _create(Seam.DIALECT, name, directory, testing=testing, json=json)
+
+
+def new_elector(name: NameArgument, directory: DirectoryOption = Path(), json: JsonOption = False) -> None:
+    """Create an elector on another coordinator: a distribution that works, with a file as the coordinator.
+
+    Its tests pass. Put your coordinator in the place of the file, and they say whether it does as well.
+    You need not register it anywhere: install it, and **driver: NAME** works.
+    """
+    testing = "pytest       # passes; then put your coordinator in the place of the file"
+    _create(Seam.ELECTOR, name, directory, testing=testing, json=json)
+
+
+def new_publisher(name: NameArgument, directory: DirectoryOption = Path(), json: JsonOption = False) -> None:
+    """Create a publisher to another broker: a distribution that works, with files as the broker.
+
+    Its tests pass. Put your broker in the place of the files, and they say whether it does as well. You need
+    not register it anywhere: install it, and **driver: NAME** works.
+    """
+    testing = "pytest       # passes; then put your broker in the place of the files"
+    _create(Seam.PUBLISHER, name, directory, testing=testing, json=json)
+
+
+def new_engine(name: NameArgument, directory: DirectoryOption = Path(), json: JsonOption = False) -> None:
+    """Create an engine: a distribution that works, with processes of this machine.
+
+    Its tests pass. Put your own way to run a function elsewhere in the place of these processes, and the
+    tests say whether it does as well. You need not register it anywhere: install it, and **engine: NAME**
+    works.
+    """
+    testing = "pytest       # passes; then put your own processes in the place of this machine's"
+    _create(Seam.ENGINE, name, directory, testing=testing, json=json)
+
+
+def _command(function: Callable[..., None], example: str) -> Command:
+    line = f"outbox {function.__name__.replace('_', '-')} {example}"
+    elsewhere = f"{line} --directory ~/src   # writes ~/src/{distribution(example)}"
+    return Command(function, (line, elsewhere))
+
+
+COMMANDS = {
+    each.name: each
+    for each in (
+        _command(new_dialect, "my_db"),
+        _command(new_elector, "my_lock"),
+        _command(new_publisher, "my_broker"),
+        _command(new_engine, "my_cluster"),
+    )
+}

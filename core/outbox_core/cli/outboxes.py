@@ -11,11 +11,11 @@ from outbox_sdk.errors import ConfigError, OutboxError
 from rich.console import RenderableType
 from rich.text import Text
 
-from outbox_core.cli.exits import exit_code
+from outbox_core.cli.command import exit_code
 from outbox_core.cli.invocation import Invocation, log_warnings_only
 from outbox_core.cli.terminal import output, print_error, print_json, print_message
 from outbox_core.config import HarvestSettings, Settings
-from outbox_core.multi_outbox.templates import outboxes_of
+from outbox_core.multi_outbox.harvester import outboxes_of
 from outbox_core.printable import printable
 
 Result = TypeVar("Result")

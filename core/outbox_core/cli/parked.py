@@ -10,12 +10,11 @@ from rich.console import RenderableType
 
 from outbox_core import operations
 from outbox_core.cli.command import Command, Group
-from outbox_core.cli.confirmation import YesOption
+from outbox_core.cli.confirmation import ReasonOption, YesOption
 from outbox_core.cli.dead_letter_verbs import Request, apply, named
 from outbox_core.cli.dead_letters import as_data, as_full_data, as_table, as_text
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
-from outbox_core.cli.reason import ReasonOption
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.config import HarvestSettings
 from outbox_core.operations import Verb

@@ -1,6 +1,11 @@
 """``outbox run``: harvests until a signal stops it."""
 
+from __future__ import annotations
+
 import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from queue import SimpleQueue
 from time import monotonic, sleep
@@ -8,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from outbox_sdk.context_thread import ContextThread
+from outbox_sdk.errors import ConfigError
 
 from outbox_core.cli.command import Command
+from outbox_core.cli.extras import find_console, needs
 from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now, name_in_log
-from outbox_core.cli.monitored import monitored
 from outbox_core.config import Delivery, HarvestSettings, LogLevel, Settings
 from outbox_core.events import (
     Event,
@@ -22,10 +28,58 @@ from outbox_core.events import (
     MeterRead,
     TakeoverBegan,
 )
-from outbox_core.monitoring.running import RunningOutbox
+from outbox_core.monitoring.figures import Figures, RunningOutbox, RunningOutboxes
+from outbox_core.monitoring.polls import StatusPolls
+from outbox_core.snapshot import Snapshot, Views
 
 if TYPE_CHECKING:
     from outbox_core.harvest import Harvest
+
+_EXPORTERS = "OTEL_METRICS_EXPORTER"
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_LAST_PUSH_SECONDS = 1.0
+
+
+@contextmanager
+def monitored(
+    settings: Settings, observe: RunningOutboxes, variables: Mapping[str, str] = os.environ
+) -> Iterator[None]:
+    """Serves and pushes what settings and environment ask for, which may be nothing, until it is left.
+
+    Raises:
+        ConfigError: A library is missing, or the address, a token or the protocol cannot be used.
+        OutboxError: The address is in use.
+    """
+    served, pushed = settings.http.listen is not None, _is_pushed(variables)
+    with ExitStack() as stack:
+        if served or pushed:
+            polls = StatusPolls(_view)
+            figures = Figures(observe, polls)
+        if served:
+            settings.http.check_files()
+            stack.enter_context(find_console().serving(settings, observe, polls, figures))
+        if pushed:
+            with needs("otlp", f"{_EXPORTERS} is 'otlp'"):
+                from outbox_core.monitoring.otlp import Push  # noqa: PLC0415 - only where it is on
+            push = Push(figures, settings.process.name)
+            stack.callback(push.close, _LAST_PUSH_SECONDS)
+        yield
+
+
+def _is_pushed(variables: Mapping[str, str]) -> bool:
+    if "otlp" not in [each.strip() for each in variables.get(_EXPORTERS, "").split(",")]:
+        return False
+    for name in _PROTOCOLS:
+        if (protocol := variables.get(name, "http/protobuf")) != "http/protobuf":
+            raise ConfigError(f"{name} is '{protocol}': metrics are pushed by http/protobuf only")
+    return True
+
+
+@contextmanager
+def _view() -> Iterator[Callable[[HarvestSettings], Snapshot]]:
+    with Views() as views:
+        yield views.snapshot
+
 
 log = logging.getLogger("outbox_core.run")
 
@@ -159,7 +213,7 @@ def log_event(event: Event) -> None:
             )
 
 
-def _start(harvest: "Harvest", signals: StopSignals) -> None:
+def _start(harvest: Harvest, signals: StopSignals) -> None:
     """Starts the harvest on another thread, so that this one handles signals while it starts.
 
     If the session were created on the main thread, PySpark would install its own handler of SIGINT.
@@ -185,7 +239,7 @@ def _start(harvest: "Harvest", signals: StopSignals) -> None:
         raise error
 
 
-def _wait_for_start(outcome: "SimpleQueue[BaseException | None]") -> None:
+def _wait_for_start(outcome: SimpleQueue[BaseException | None]) -> None:
     """Waits briefly for the start, so that it can leave the election; then ends the process."""
     end = monotonic() + _START_GRACE_SECONDS
     while outcome.empty():

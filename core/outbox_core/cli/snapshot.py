@@ -1,5 +1,8 @@
-"""The state of an outbox as text for people, for ``outbox status``."""
+"""The state of an outbox and of its clusters as text for people, for ``outbox status``."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from rich import box
@@ -7,11 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.cli.clusters import clusters_as_text
+from outbox_core.clusters import Role
 from outbox_core.printable import printable
 from outbox_core.snapshot import TRANSACTION_COLUMNS, Snapshot
 from outbox_core.status import (
     LANE_HEADINGS,
+    Cluster,
     Figures,
     LastStatus,
     Leader,
@@ -22,13 +26,48 @@ from outbox_core.status import (
     zone,
 )
 
+_HEADINGS = ("cluster", "", "backlog", "oldest", "taken over", "takeover")
+_NUMBERS = frozenset({"cluster", "backlog", "oldest", "taken over"})
+_ROLES = {Role.OWN: "own", Role.OTHER: "other", Role.ORPHAN: "orphan: nobody serves it"}
+
+
+def clusters_as_text(clusters: Sequence[Cluster]) -> Table:
+    """Returns a table with a line for each cluster."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    for each in clusters:
+        table.add_row(
+            str(each.number),
+            Text(_ROLES[each.role], "yellow" if each.orphans else ""),
+            each.records,
+            each.oldest or "-",
+            Text(each.taken_over, "yellow" if each.recent else ""),
+            _takeover(each),
+        )
+    return table
+
+
+def _takeover(each: Cluster) -> Text:
+    if each.takeover_since is None:
+        return Text("-")
+    reason = f": {each.takeover_reason}" if each.takeover_reason else ""
+    since = f"{date_and_clock(each.takeover_since)} {zone(each.takeover_since)}"
+    return Text(f"deliberate since {since}{reason}", "yellow")
+
+
 _STYLES = {State.WELL: "green", State.PROBLEMS: "bold yellow"}
+
+
+def present(snapshot: Snapshot) -> Status:
+    """Returns the status of an outbox of which this is known now."""
+    now = datetime.now(UTC)
+    return status_of(snapshot.outbox, LastStatus(snapshot, now), now)
 
 
 def as_text(snapshot: Snapshot) -> RenderableType:
     """Returns the snapshot as text for people."""
-    now = datetime.now(UTC)
-    status = status_of(snapshot.outbox, LastStatus(snapshot, now), now)
+    status = present(snapshot)
     parts: list[RenderableType] = [_summary(status)]
     if status.clusters is not None:
         parts.append(clusters_as_text(status.clusters))

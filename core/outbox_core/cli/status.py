@@ -7,13 +7,12 @@ import typer
 from outbox_sdk.errors import OutboxError
 
 from outbox_core.cli import watching
-from outbox_core.cli.command import Command
-from outbox_core.cli.durations import seconds
+from outbox_core.cli.command import Command, seconds
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import Chosen, OutboxOption, watched_outboxes
-from outbox_core.cli.overview import overview
 from outbox_core.cli.snapshot import as_text
 from outbox_core.cli.terminal import output
+from outbox_core.cli.watching import overview
 from outbox_core.snapshot import Snapshot, as_data
 
 _SHORTEST = 0.001

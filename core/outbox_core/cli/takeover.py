@@ -13,10 +13,9 @@ from rich.text import Text
 
 from outbox_core import operations
 from outbox_core.cli.command import Command
-from outbox_core.cli.confirmation import YesOption, confirm
+from outbox_core.cli.confirmation import ReasonOption, YesOption, confirm, operator, tell_unnoted
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.outboxes import Chosen, OutboxOption, one_outbox
-from outbox_core.cli.reason import ReasonOption, operator, tell_unnoted
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings, Settings
 from outbox_core.operations import TakeoverChanged, UnknownCluster, Verb

@@ -1,4 +1,6 @@
-"""``outbox status --watch``: looks again and again, and shows what happens."""
+"""``outbox status --watch``: looks again and again at one outbox or several, and shows what happens."""
+
+from __future__ import annotations
 
 import sys
 from collections import deque
@@ -8,20 +10,76 @@ from datetime import UTC, datetime
 from functools import partial
 
 from outbox_sdk.errors import DriverError, OutboxError
+from rich import box
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from outbox_core.cli.graphs import NARROWEST_WINDOW, graphs
 from outbox_core.cli.invocation import StopSignals
 from outbox_core.cli.outboxes import Chosen
-from outbox_core.cli.overview import in_brief, overview
 from outbox_core.cli.screen import Screen
-from outbox_core.cli.snapshot import as_text
+from outbox_core.cli.snapshot import as_text, present
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.history import History, HistoryEvent
 from outbox_core.printable import printable
 from outbox_core.snapshot import Snapshot, Views, as_data
+from outbox_core.status import Status, date_and_clock
+
+_HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elector")
+_BRIEF = frozenset({"backlog", "oldest", "parked", "records/s", "leader"})
+_NUMBERS = frozenset({"backlog", "oldest", "parked", "records/s"})
+
+
+def overview(found: Sequence[tuple[str, Snapshot | OutboxError]]) -> RenderableType:
+    """Returns a table of outboxes.
+
+    Args:
+        found: The title of each, and its state, or why that is not known.
+    """
+    if not found:
+        return "the configuration names no outbox, and its templates match no table"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    apart = any(isinstance(state, Snapshot) and state.clusters is not None for _, state in found)
+    for heading in (*_HEADINGS, "takes over") if apart else _HEADINGS:
+        table.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
+    for title, state in found:
+        if isinstance(state, OutboxError):
+            table.add_row(Text(printable(title), "bold"), *"----", Text("not known, see below", "yellow"))
+        else:
+            status = present(state)
+            cells = [*_cells(status), _taken_over(status)] if apart else _cells(status)
+            table.add_row(Text(printable(title), "bold"), *cells)
+    return table
+
+
+def in_brief(snapshot: Snapshot) -> str:
+    """Returns the most important of one outbox as a line."""
+    said = zip(_HEADINGS[1:], _cells(present(snapshot)), strict=True)
+    return ", ".join(f"{heading} {cell}" for heading, cell in said if heading in _BRIEF)
+
+
+def _taken_over(status: Status) -> Text:
+    """Names the clusters whose records this one takes over."""
+    return Text(status.takes_over or "-", "yellow" if status.takes_over else "")
+
+
+def _cells(status: Status) -> list[RenderableType]:
+    figures, leader = status.figures, status.leader
+    assert figures is not None  # noqa: S101 - of a snapshot
+    cells: list[RenderableType] = [
+        figures.backlog,
+        figures.oldest or "-",
+        Text(figures.parked, "bold red" if figures.parked_keys else ""),
+        figures.rate,
+    ]
+    if leader is None:
+        return [*cells, Text("none yet", "yellow"), "-", "-"]
+    name = f"{printable(leader.name)}{' (silent)' if leader.silent else ''}"
+    elector = Text(printable(leader.elector) or "-")
+    return [*cells, Text(name, "yellow" if leader.silent else ""), date_and_clock(leader.since), elector]
+
 
 Found = Sequence[tuple[str, Snapshot | OutboxError]]
 """The title of each outbox, and its state, or why that is not known."""

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from outbox_sdk.errors import ConfigError
 from outbox_sdk.file_text import FileText, present_text
-from outbox_sdk.hosts import is_local
+from outbox_sdk.tls import is_local
 
 LEAST_TOKEN = 16
 """Characters that a token has at least; a shorter one could be guessed."""

@@ -2,22 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from time import sleep
+from time import monotonic, sleep
+from typing import Any
 
 from outbox_sdk import Needs, OutboxError, Task, WorkerLost, Workers
 from outbox_sdk.context_thread import ContextThread
 
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.engines.supervision import GroupEnd, RunGroup, supervise_group
 from outbox_core.engines.tasks import GroupTask, WarmingTask
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.threads import LaneThreads
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.tcp import ControlServer
 from outbox_core.steps import Sleep, run_steps
+
+log = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 0.5
+"""The pause before a lost group is restarted."""
+EARLY_END_SECONDS, MAX_EARLY_ENDS = 5.0, 3
+"""A group that ends this soon after its start, this many times in a row, is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """Runs a group until it ends. Reply: its ``GroupEnd``."""
+
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEnd:
+    """How a group has ended.
+
+    Attributes:
+        error: The error that ended it.
+        lost: Whether only its process is lost, so that a restart may succeed.
+        reason: The error in one line.
+    """
+
+    error: Exception
+    lost: bool
+    reason: str
+
+
+def supervise_group(
+    leadership: Leadership,
+    group: int,
+    *,
+    clock: Callable[[], float] = monotonic,
+    pause: float = PAUSE_SECONDS,
+    early_end_seconds: float = EARLY_END_SECONDS,
+) -> Generator[RunGroup | Sleep, Any, Exception | None]:
+    """Runs one group, and restarts it whenever it is lost, until the leadership is over.
+
+    Stops the leadership if the group cannot be restarted.
+
+    Args:
+        leadership: The leadership, which learns when to expect the group's first report.
+        group: The group's number.
+        clock: Returns seconds on a monotonic clock.
+        pause: Seconds before a lost group is restarted.
+        early_end_seconds: A group that ends sooner counts as an early end.
+
+    Returns:
+        Why the group was given up, or ``None`` once the leadership is over.
+    """
+    early_ends = 0
+    while not leadership.over:
+        started = clock()
+        leadership.expect([group])
+        end: GroupEnd = yield RunGroup(group)
+        if leadership.over:
+            return None
+        early_ends = early_ends + 1 if clock() < started + early_end_seconds else 0
+        if early_ends == MAX_EARLY_ENDS or not end.lost:
+            leadership.stop()
+            return end.error
+        log.warning("lane group %d was lost, restarting it: %s", group, end.reason)
+        yield Sleep(pause)
+    return None
+
 
 GONE_SECONDS = 5.0
 """How long an engine may be seen after its tasks have failed: it is being killed, or about to be given up."""
@@ -58,7 +128,10 @@ class SharedEngine:
             except OSError as error:
                 workers.close()
                 at = f"{bind or host}:{self._port or '*'}"
-                raise OutboxError(f"cannot listen for lanes at {at}: {error}; see harvest.engine") from error
+                raise OutboxError(
+                    f"cannot listen for lanes at {at} ({error.strerror}): harvest.engine.controlPort must be "
+                    "free, and the address one of this machine"
+                ) from error
             self._users.add(outbox.title)
             return workers, self._server
 

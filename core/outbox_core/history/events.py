@@ -1,14 +1,15 @@
-"""What happened between two polls of an outbox."""
+"""What happened between two polls of an outbox; which of its problems began and ended is part of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
 from outbox_core.config.duration import format_duration
+from outbox_core.health import Code, HealthProblem
 from outbox_core.snapshot import OPERATOR, Snapshot
 
 _MOST_NAMED = 8
@@ -179,3 +180,39 @@ def in_one_line(text: str, longest: int = 200) -> str:
     """Returns a text without line breaks, cut where it is long."""
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+CALM = timedelta(seconds=30)
+"""A problem has ended once it was not seen for so long; one that comes and goes would fill the history."""
+
+_ENDED = {
+    Code.OLD_RECORDS: "the oldest record is no longer too old",
+    Code.BLOCKED_KEY: "no key has been failing for long any more",
+    Code.TAKEN_OVER: "no more records of other clusters are taken over",
+    Code.ORPHANS: "there are no more records of clusters that nobody serves",
+    Code.OLD_SNAPSHOT: "no old snapshot keeps dead rows any more",
+    Code.DEAD_ROWS: "there are no longer too many dead rows",
+}
+"""The problems whose begin and end are told here. Silence, parked keys and deliberate takeovers are told by
+what changed."""
+
+
+class Problems:
+    """The problems that are present, and when each was seen last."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Code, datetime] = {}
+
+    def compare(self, at: datetime, found: Sequence[HealthProblem]) -> Iterator[Change]:
+        """Says which problems began and ended, given those that are there now."""
+        present = {problem.code: problem.message for problem in found if problem.code in _ENDED}
+        for code, message in present.items():
+            if code not in self._seen:
+                yield HistoryEventCode.PROBLEM_BEGAN, message
+            self._seen[code] = at
+        for code, seen in list(self._seen.items()):
+            if at < seen:  # the clock was set back
+                self._seen[code] = at
+            elif code not in present and at - seen >= CALM:
+                del self._seen[code]
+                yield HistoryEventCode.PROBLEM_ENDED, _ENDED[code]

@@ -1,9 +1,10 @@
-"""The last hour of one outbox."""
+"""The last hour of one outbox: its figures as points in time, and what happened."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from outbox_core.config.duration import format_duration
 from outbox_core.health import problems
@@ -11,14 +12,95 @@ from outbox_core.history.events import (
     Change,
     HistoryEvent,
     HistoryEventCode,
+    Problems,
     StatusAt,
     changes,
     harvester,
     in_one_line,
 )
-from outbox_core.history.points import Point, Points
-from outbox_core.history.problems import Problems
 from outbox_core.snapshot import Snapshot
+
+KEPT = timedelta(hours=1)
+"""How far back points go, from the last."""
+SPACING = timedelta(seconds=10)
+"""About how far points are apart."""
+NEAR = timedelta(seconds=9)
+"""Polls nearer than this to the beginning of a point become part of it; less than ``SPACING``, as polls that
+are to be ten seconds apart are a little less at times."""
+_MISSED = 3
+"""So many polls must be missing before they leave a gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The figures of an outbox at one moment, or a gap.
+
+    Attributes:
+        at: When it was polled.
+        records: The backlog; ``None`` if it is not known, and then the two others are ``None`` as well.
+        oldest: Age of the oldest record in seconds; ``None`` if there is none.
+        rate: Records that are harvested in each second.
+    """
+
+    at: datetime
+    records: int | None = None
+    oldest: float | None = None
+    rate: float | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether this is no gap."""
+        return self.records is not None
+
+
+class Points:
+    """The points of the last hour: 401 at most.
+
+    A point has the greatest figures of the polls that became part of it, so that a short peak is seen.
+
+    Args:
+        interval: Seconds between two polls, as they are meant to be. Where some are missing, there is a gap.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._longest = _MISSED * max(SPACING, timedelta(seconds=interval))
+        self._points: tuple[Point, ...] = ()  # replaced as a whole, so that any thread may read it
+        self._last: datetime | None = None
+
+    @property
+    def all(self) -> Sequence[Point]:
+        """The points, in the order of time. May be read on any thread."""
+        return self._points
+
+    def add(self, point: Point) -> None:
+        """Adds a poll, or that a poll has failed."""
+        points = _moved(self._points, point.at) if self._last and point.at < self._last else self._points
+        if points and points[-1].known and self._last and point.at - self._last > self._longest:
+            points = (*points, Point(self._last + SPACING))
+        if points and point.at - points[-1].at < NEAR:
+            points = (*points[:-1], _merged(points[-1], point))
+        else:
+            points = (*points, point)
+        self._points = tuple(each for each in points if point.at - each.at <= KEPT)
+        self._last = point.at
+
+
+def _moved(points: tuple[Point, ...], now: datetime) -> tuple[Point, ...]:
+    """Moves points to before ``now``, to which the clock was set back, so that their order remains."""
+    by = points[-1].at - now
+    return tuple(replace(each, at=each.at - by) for each in points) if by > timedelta(0) else points
+
+
+def _merged(one: Point, other: Point) -> Point:
+    if not (one.known and other.known):
+        return replace(one if one.known else other, at=one.at)
+    return Point(
+        one.at,
+        max(one.records or 0, other.records or 0),
+        max((each.oldest for each in (one, other) if each.oldest is not None), default=None),
+        max(one.rate or 0.0, other.rate or 0.0),
+    )
+
 
 MOST_HAPPENINGS = 50
 

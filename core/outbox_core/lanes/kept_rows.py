@@ -1,12 +1,13 @@
-"""Finds rows that were deleted and are still there, before exactly-once delivery publishes them again."""
+"""Finds rows that were deleted and are still there, and says when skipped dead letters are deleted."""
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from typing import Protocol
 
-from outbox_sdk import Advanced, Batch, MarkedRecord
+from outbox_sdk import Advanced, Batch, DriverError, MarkedRecord, OutboxTable
 
 from outbox_core.delivery.left_rows import kept
 
@@ -113,3 +114,47 @@ class KeptRows:
             return None
         last, batch = self._deleted[self._firsts[at]]
         return batch if number <= last else None
+
+
+log = logging.getLogger(__name__)
+
+FIRST_SECONDS = 60.0
+"""Seconds from the start of a lane until it looks for the first time."""
+
+INTERVAL_SECONDS = 3600.0
+"""Seconds between two looks."""
+
+AT_ONCE = 500
+"""How many are deleted at once; if there are more, the next look comes with the next heartbeat."""
+
+
+class SkippedDeadLetters:
+    """Deletes the skipped letters of an outbox, seldom and few at a time. One lane does it for all.
+
+    Args:
+        lane: The lane's number.
+        kept: For how many seconds they are kept; ``None`` for ever.
+        now: The present time in seconds.
+    """
+
+    def __init__(self, lane: int, kept: float | None, now: float) -> None:
+        self._kept = None if lane else kept
+        self._next = now + FIRST_SECONDS
+
+    def forget(self, table: OutboxTable, now: float) -> int:
+        """Deletes some if it is time to; returns how many.
+
+        Raises:
+            DriverError: The database refuses, or cannot be reached; the next look comes after the interval.
+        """
+        if self._kept is None or now < self._next:
+            return 0
+        self._next = now + INTERVAL_SECONDS
+        try:
+            deleted = table.forget_skipped(self._kept, AT_ONCE)
+        except DriverError as error:
+            log.warning("skipped dead letters could not be deleted: %s", error)
+            raise
+        if deleted == AT_ONCE:
+            self._next = now
+        return deleted

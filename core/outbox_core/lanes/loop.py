@@ -21,16 +21,24 @@ from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Answer, Publish, Request
 from outbox_core.delivery.exactly_once import SelectPublishPurge
+from outbox_core.delivery.retries import jittered
 from outbox_core.delivery.sources import ages
 from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import enter_lane, open_lane, settled
-from outbox_core.lanes.takeovers import clusters_of
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.lanes.turn import Executors, Lane, Reply, batch_executors, record_executors, take_turn
+from outbox_core.lanes.turn import (
+    Executors,
+    Lane,
+    Reply,
+    batch_executors,
+    clusters_of,
+    record_executors,
+    take_turn,
+)
 from outbox_core.lanes.workers import Database, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import LaneControl
-from outbox_core.tracing.lane import LaneTracing
+from outbox_core.tracing.provider import LaneTracing
 
 log = logging.getLogger(__name__)
 
@@ -174,3 +182,54 @@ class LaneLoop:
             keep_skipped=plan.failures.keep_skipped,
         )
         return Worker(name, database.execute, database.close, self._replies, rest=database.close)
+
+
+RESTART_SECONDS = (0.5, 5.0)
+"""The first and the longest pause before a lane restarts; it doubles between them."""
+PROVEN_SECONDS = 60.0
+"""A lane that ran this long, or purged anything, was not refused before its error."""
+
+
+class Restarts:
+    """The restarts of one lane.
+
+    Args:
+        stop_after: For how many seconds the database or the broker may refuse for good.
+        chance: Returns a random number from 0 up to 1; spreads the restarts of many lanes.
+        pauses: The first and the longest pause, in seconds, instead of ``RESTART_SECONDS``.
+    """
+
+    def __init__(
+        self,
+        stop_after: float,
+        chance: Callable[[], float],
+        pauses: tuple[float, float] | None = None,
+    ) -> None:
+        self._stop_after = stop_after
+        self._chance = chance
+        self._first, self._last = pauses or RESTART_SECONDS
+        self._pause = self._first
+        self._refused_since: float | None = None
+
+    def failed(self, now: float, *, lasted: float, purged: int, retryable: bool) -> float | None:
+        """Handles a failure of the lane.
+
+        Args:
+            now: The time.
+            lasted: For how many seconds it had run.
+            purged: How many records it had purged.
+            retryable: Whether a restart may succeed without anybody's help.
+
+        Returns:
+            Seconds until the restart; ``None`` if the lane has been refused for too long.
+        """
+        if purged or lasted > PROVEN_SECONDS:
+            self._pause, self._refused_since = self._first, None
+        if retryable:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = now
+        if self._refused_since is not None and now - self._refused_since >= self._stop_after:
+            return None
+        pause, self._pause = self._pause, min(self._pause * 2, self._last)
+        return jittered(pause, self._chance)

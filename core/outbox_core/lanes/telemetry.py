@@ -24,8 +24,7 @@ from outbox_core.delivery.commands import Advance, Answer, Heartbeat, Mark, Park
 from outbox_core.delivery.held import FAILING_KEYS, HeldTopics
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LaneEvent
-from outbox_core.lanes.takeovers import TakeoverLog
-from outbox_core.lanes.unacknowledged import Unacknowledged
+from outbox_core.lanes.turn import TakeoverLog, Unacknowledged
 from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_core.measurements import LaneWork, Measurements, SendTimes, count_topics
 from outbox_core.metrics import LaneMetrics, as_numbers

@@ -20,9 +20,8 @@ from outbox_core.lanes.group import (
     RunLane,
     StartLanes,
 )
-from outbox_core.lanes.loop import LaneLoop
+from outbox_core.lanes.loop import LaneLoop, Restarts
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.restarts import Restarts
 from outbox_core.leadership.protocol import ControlChannel
 from outbox_core.log_context import log_about
 from outbox_core.steps import Sleep, run_steps

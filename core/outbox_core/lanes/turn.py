@@ -6,10 +6,12 @@ the same turns in virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from outbox_sdk import Deliveries, Failure, Fence, MarkedRecord
+from outbox_sdk import ColumnIs, Deliveries, Failure, Fence, MarkedRecord, Origin
 
 from outbox_core.delivery.commands import (
     Advance,
@@ -25,6 +27,7 @@ from outbox_core.delivery.commands import (
     Reset,
     Send,
 )
+from outbox_core.events import TakeoverBegan
 from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl
 
 Reply = Answer | Deliveries
@@ -149,3 +152,119 @@ class SendGate:
             return records, []
         reason = "the lease ended before it was sent"
         return [], [Failure(record, reason, retryable=True) for record in records]
+
+
+class Unacknowledged:
+    """Whether the broker answers one lane, through all its epochs.
+
+    Times are seconds on a monotonic clock. One thread writes; any may call :meth:`seconds`.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._failing = False
+
+    def due(self, now: float) -> None:
+        """Handles that something was sent, or that the lane has failed with an error that may pass."""
+        if self._since is None:
+            self._since = now
+
+    def answered(self) -> None:
+        """Handles an acknowledgement or a refusal."""
+        self._since, self._failing = None, False
+
+    def idle(self) -> None:
+        """Handles that nothing is due any more.
+
+        If all that was due has failed, this is no sign that the broker answers: the keys may be parked.
+        """
+        if not self._failing:
+            self._since = None
+
+    def failed(self, now: float, failures: Sequence[Failure]) -> None:
+        """Handles records that were not delivered: what sending again cannot cure is an answer, too."""
+        if all(failure.retryable for failure in failures):
+            self.due(now)
+            self._failing = True
+        else:
+            self.answered()
+
+    def seconds(self, now: float) -> float:
+        """Returns for how long something has been due without an answer; 0 if nothing is."""
+        since = self._since  # another thread may clear it
+        return 0.0 if since is None else now - since
+
+
+log = logging.getLogger(__name__)
+
+QUIET_SECONDS = 60.0
+"""A takeover begins anew once no record of the cluster has been taken for this long."""
+
+
+def clusters_of(conditions: Sequence[ColumnIs], origin: Origin | None) -> tuple[int | None, ...]:
+    """Returns the cluster whose rows each source has; ``None`` for the own cluster, and where it is unknown.
+
+    Args:
+        conditions: The sources.
+        origin: How rows tell where they were written.
+    """
+
+    def cluster_of(condition: ColumnIs) -> int | None:
+        if origin is None or condition.column != origin.column:
+            return None
+        return None if condition.value == origin.own else int(condition.value)
+
+    return tuple(cluster_of(condition) for condition in conditions)
+
+
+@dataclass(slots=True)
+class _Taken:
+    records: int = 0
+    last: float = float("-inf")
+
+
+class TakeoverLog:
+    """What one lane has taken over under one leader, by cluster of origin; it outlives the lane's restarts.
+
+    Args:
+        lane: The lane's number.
+    """
+
+    def __init__(self, lane: int) -> None:
+        self._lane = lane
+        self._clusters: Sequence[int | None] = ()
+        self._deliberate: Collection[int] = ()
+        self._taken: dict[int, _Taken] = {}
+
+    def configure(self, clusters: Sequence[int | None], deliberate: Collection[int]) -> None:
+        """Sets whose rows each source has, see :func:`clusters_of`, and whose are taken on purpose."""
+        self._clusters, self._deliberate = clusters, deliberate
+
+    def cluster_of(self, source: int) -> int | None:
+        """Returns the other cluster whose rows a source has; ``None`` for own rows."""
+        return self._clusters[source] if source < len(self._clusters) else None
+
+    def add(self, now: float, cluster: int, records: int) -> TakeoverBegan | None:
+        """Counts records of another cluster, at least one, that a mark or selection returned.
+
+        Returns:
+            The event, if a takeover has begun with them.
+        """
+        taken = self._taken.setdefault(cluster, _Taken())
+        begins = now - taken.last > QUIET_SECONDS
+        taken.records += records
+        taken.last = now
+        if not begins:
+            return None
+        event = TakeoverBegan(cluster, self._lane, deliberate=cluster in self._deliberate)
+        why = "as it was told to" if event.deliberate else "which has not published them in time"
+        log.warning("lane %d takes over records of cluster %d, %s", self._lane, cluster, why)
+        return event
+
+    def as_data(self, now: float) -> Mapping[str, object]:
+        """Returns what heartbeats say about it; nothing if nothing was taken over."""
+        found = {
+            str(cluster): {"records": taken.records, "seconds_ago": round(now - taken.last, 1)}
+            for cluster, taken in sorted(self._taken.items())
+        }
+        return {"taken_over_from": found} if found else {}

@@ -38,9 +38,8 @@ from outbox_core.delivery.commands import (
     Reset,
     Send,
 )
-from outbox_core.lanes.kept_rows import KeptRows
-from outbox_core.lanes.permitted_topics import PermittedTopics
-from outbox_core.lanes.skipped_dead_letters import SkippedDeadLetters
+from outbox_core.lanes.kept_rows import KeptRows, SkippedDeadLetters
+from outbox_core.lanes.plan import PermittedTopics
 from outbox_core.lanes.turn import Reply, SendGate
 
 CLOSE_SECONDS = 1.0

@@ -25,8 +25,7 @@ from uuid import UUID, uuid4
 from outbox_sdk import DriverError, EngineLost, LeadershipLost, OutboxError
 
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked, MeterRead
-from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.patience import Patience
+from outbox_core.leadership.leader import Leadership, Totals
 from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_core.leadership.requests import (
     Announce,
@@ -38,15 +37,15 @@ from outbox_core.leadership.requests import (
     JoinElection,
     JoinLanes,
     LeaveElection,
+    Patience,
     ReachServers,
     Resign,
     StartLanes,
     Steps,
+    Timeouts,
     Wait,
     WarmEngine,
 )
-from outbox_core.leadership.timeouts import Timeouts
-from outbox_core.leadership.totals import Totals
 from outbox_core.metrics import Meter
 
 log = logging.getLogger(__name__)

@@ -7,11 +7,13 @@ group that cannot reach its leader runs out: the group stops without an order.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from outbox_sdk import AccessDenied, DriverError
+from pydantic import TypeAdapter, ValidationError
 
 from outbox_core.events import LaneEvent
 from outbox_core.measurements import Measurements
@@ -158,3 +160,32 @@ class LaneControl:
         self.lease_until = sent_at + orders.lease
         self.draining |= orders.draining
         self.stopped |= orders.stopped
+
+
+Message = TypeVar("Message", Report, Orders)
+
+_ADAPTERS: dict[type[Report | Orders], TypeAdapter[Any]] = {
+    Report: TypeAdapter(Report),
+    Orders: TypeAdapter(Orders),
+}
+
+
+def encode(message: Report | Orders) -> bytes:
+    """Writes a message; what is no Unicode in a text that a lane logged becomes a question mark."""
+    data = _ADAPTERS[type(message)].dump_python(message, mode="json")
+    # By the standard library, as a lease may be infinite.
+    return json.dumps(data, ensure_ascii=False).encode(errors="replace")
+
+
+def decode(kind: type[Message], text: bytes) -> Message:
+    """Reads a message.
+
+    Raises:
+        ConnectionError: It is none of this kind: the other end is of another version.
+    """
+    try:
+        message: Message = _ADAPTERS[kind].validate_json(text)
+    except ValidationError:
+        # Without the text, which may hold what a lane logged.
+        raise ConnectionError(f"a message is malformed: it is no {kind.__name__}") from None
+    return message

@@ -18,8 +18,7 @@ from typing import Self
 
 from outbox_sdk.context_thread import ContextThread
 
-from outbox_core.leadership.messages import decode, encode
-from outbox_core.leadership.protocol import ControlChannel, Orders, Report
+from outbox_core.leadership.protocol import ControlChannel, Orders, Report, decode, encode
 from outbox_core.leadership.wire import NotAuthentic, Wire
 
 log = logging.getLogger(__name__)

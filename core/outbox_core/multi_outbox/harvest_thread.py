@@ -14,7 +14,7 @@ from outbox_core.config.settings import HarvestSettings
 from outbox_core.engines.runner import SharedEngine
 from outbox_core.events import EventHandler
 from outbox_core.harvest import Harvest
-from outbox_core.leadership.totals import Totals
+from outbox_core.leadership.leader import Totals
 from outbox_core.log_context import log_as
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ a message that names the cure.
 """
 
 from outbox_core.operations.dead_letters import Changed, letters, redrive, retry, reveal, skip, waiting
-from outbox_core.operations.dispatch import Done, Object, perform
+from outbox_core.operations.dispatch import Arguments, Done, perform
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
 from outbox_core.operations.reason import LONGEST_REASON, ReasonTooLong, check_reason
@@ -23,10 +23,10 @@ from outbox_core.operations.verbs import Target, Verb
 __all__ = [
     "LONGEST_REASON",
     "UNCERTAIN",
+    "Arguments",
     "Changed",
     "Done",
     "Forgotten",
-    "Object",
     "Operator",
     "Raised",
     "ReasonTooLong",

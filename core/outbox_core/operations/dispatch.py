@@ -13,31 +13,31 @@ from outbox_core.operations.takeovers import TakeoverChanged, begin_takeover, en
 from outbox_core.operations.verbs import Verb
 
 
-class Object(NamedTuple):
+class Arguments(NamedTuple):
     """What a verb is done to; which of these counts is told by its :class:`Target`.
 
     Attributes:
         ids: The ids of dead letters.
         cluster: A cluster.
-        token: The token of the leader whom the operator has seen; ``None`` for whoever leads.
+        fence_token: The token of the leader whom the operator has seen; ``None`` for whoever leads.
     """
 
     ids: Sequence[int] = ()
     cluster: int = 0
-    token: int | None = None
+    fence_token: int | None = None
 
 
 Done = Changed | Raised | Forgotten | TakeoverChanged | list[DeadLetter]
 
 
-def perform(verb: Verb, settings: HarvestSettings, to: Object, operator: Operator) -> Done:
+def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Operator) -> Done:
     """Does it; raises as the function of the verb does."""
     do: dict[Verb, Callable[[], Done]] = {
         Verb.RETRY: lambda: retry(settings, to.ids, operator),
         Verb.SKIP: lambda: skip(settings, to.ids, operator),
         Verb.REDRIVE: lambda: redrive(settings, to.ids, operator),
         Verb.REVEAL: lambda: reveal(settings, to.ids, operator),
-        Verb.RAISE_FENCE: lambda: raise_fence(settings, operator, to.token),
+        Verb.RAISE_FENCE: lambda: raise_fence(settings, operator, to.fence_token),
         Verb.FORGET: lambda: forget(settings, operator),
         Verb.TAKE_OVER: lambda: begin_takeover(settings, to.cluster, operator),
         Verb.END_TAKEOVER: lambda: end_takeover(settings, to.cluster, operator),

@@ -182,6 +182,11 @@ class Verb(StrEnum):
         ),
     )
 
+    @classmethod
+    def of_letters(cls, status: str) -> list[Self]:
+        """Returns what can be done to dead letters of a status."""
+        return [each for each in cls if each.about.status == status]
+
     def effect(self, cluster: int | None = None) -> str:
         """Returns what it does to the order of records, in a few sentences, to be told before it is done.
 

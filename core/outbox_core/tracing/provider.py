@@ -1,4 +1,4 @@
-"""Whether this process is traced, and where its spans go.
+"""Whether this process is traced, where its spans go, and how a lane's sender gets them.
 
 A program that has given OpenTelemetry a tracer provider is traced by that one. Otherwise the standard
 variables decide: ``OTEL_TRACES_EXPORTER`` switches traces on, and OpenTelemetry's SDK reads the others.
@@ -14,10 +14,14 @@ from importlib.metadata import entry_points, version
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
+from outbox_sdk import Sender, TransactionalSender
+
 from outbox_core.tracing import conventions
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
+
+    from outbox_core.tracing.spans import DeliverySpans
 
 log = logging.getLogger(__name__)
 
@@ -109,3 +113,48 @@ def _provide(names: list[str]) -> None:
         provider.add_span_processor(BatchSpanProcessor(found[0].load()()))
         if isinstance(get_tracer_provider(), ProxyTracerProvider):
             set_tracer_provider(provider)  # once there is anywhere for spans to go
+
+
+class LaneTracing:
+    """Traces one lane, or does nothing: an untraced lane calls its sender directly.
+
+    Args:
+        outbox: The outbox's name.
+        lane: The lane's number.
+        token: The fence token of the leadership.
+        system: The broker's kind, such as ``kafka``.
+    """
+
+    def __init__(self, outbox: str, lane: int, token: int, system: str) -> None:
+        self._system = system
+        self._attributes: dict[str, str | int] = {
+            conventions.OUTBOX: outbox,
+            conventions.LANE: lane,
+            conventions.TOKEN: token,
+        }
+
+    def sender(self, sender: Sender) -> Sender:
+        """Returns the sender that the lane is to use in place of this one."""
+        spans = self._spans()
+        if spans is None:
+            return sender
+        from outbox_core.tracing.senders import TracedSender  # noqa: PLC0415 - imports OpenTelemetry
+
+        return TracedSender(sender, spans)
+
+    def transactional(self, sender: TransactionalSender) -> TransactionalSender:
+        """Returns the sender that the lane is to use in place of this one."""
+        spans = self._spans()
+        if spans is None:
+            return sender
+        from outbox_core.tracing.senders import TracedTransactionalSender  # noqa: PLC0415 - likewise
+
+        return TracedTransactionalSender(sender, spans)
+
+    def _spans(self) -> DeliverySpans | None:
+        making = tracer()
+        if making is None:
+            return None
+        from outbox_core.tracing.spans import DeliverySpans  # noqa: PLC0415 - likewise
+
+        return DeliverySpans(making, self._system, self._attributes)

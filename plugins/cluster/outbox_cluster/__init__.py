@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from outbox_sdk import Affinity, Driver, hookimpl
 
-from outbox_cluster.cluster_affinity import ClusterAffinity
-from outbox_cluster.options import ClusterOptions
+from outbox_cluster.cluster_affinity import ClusterAffinity, ClusterOptions
 
 __all__ = ["ClusterAffinity", "ClusterOptions", "outbox_affinity"]
 

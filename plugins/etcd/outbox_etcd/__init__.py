@@ -18,7 +18,7 @@ __all__ = ["EtcdOptions", "create", "outbox_elector"]
 
 def create(options: EtcdOptions) -> LeaseElector:
     """Makes the elector ``etcd``; does not connect."""
-    from outbox_etcd.check import findings  # noqa: PLC0415 - loads gRPC
+    from outbox_etcd.client import findings  # noqa: PLC0415 - loads gRPC
     from outbox_etcd.lease import Connector  # noqa: PLC0415 - likewise
 
     return LeaseElector(Connector(options), options, options.key, check=lambda: findings(options))

@@ -13,7 +13,7 @@ from typing import Any
 import pyetcd
 import pytest
 from outbox_etcd import EtcdOptions, create
-from outbox_etcd.check import _transport
+from outbox_etcd.client import _transport
 from outbox_etcd.lease import Connector, EtcdLease
 from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText, Level
 from outbox_sdk.election import WatchedLease

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from outbox_sdk import Driver, Publisher, hookimpl
 
-from outbox_kafka.options import KafkaOptions
-from outbox_kafka.publisher import KafkaPublisher
+from outbox_kafka.publisher import KafkaOptions, KafkaPublisher
 
 __all__ = ["KafkaOptions", "KafkaPublisher", "outbox_publisher"]
 

@@ -13,22 +13,21 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from outbox_kafka_client.admin import KafkaAdmin
 from outbox_kafka_client.errors import describe
 from outbox_kafka_client.files import present
-from outbox_kafka_client.transport import transport_findings
+from outbox_kafka_client.sign_in import transport_findings
 from outbox_sdk import Finding, Level, OutboxError
 
 from outbox_kafka.check_topics import Access, look_up_access, topic_findings, topics_to_check
-from outbox_kafka.check_transactional_id import transactional_id_finding
 from outbox_kafka.check_transactions import (
     LOG_TOPIC,
     TransactionLog,
     mock_finding,
     settings_finding,
     transaction_findings,
+    transactional_id_finding,
 )
-from outbox_kafka.checkpoint_topic import unfit
 from outbox_kafka.errors import driver_error, is_missing_topic, reason
-from outbox_kafka.options import KafkaOptions
-from outbox_kafka.topics import is_mock
+from outbox_kafka.publisher import KafkaOptions
+from outbox_kafka.topics import is_mock, unfit
 
 _TIMEOUT: Final = 5.0
 """Seconds to wait for each of the broker's answers."""

@@ -14,9 +14,9 @@ from zlib import crc32
 from confluent_kafka import Message
 from outbox_sdk import Attempt, DriverError, Found, MarkedRecord
 
-from outbox_kafka.checkpoint_topic import CheckpointTopic
 from outbox_kafka.log_reader import LogReader
 from outbox_kafka.log_search import LogSearch
+from outbox_kafka.topics import CheckpointTopic
 from outbox_kafka.trace import HEADER, Trace
 
 CANCELLED: Final = "-"

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaException
-from outbox_kafka_client.client_log import LOGGER
+from outbox_kafka_client.admin import LOGGER
 from outbox_kafka_client.errors import describe
 from outbox_sdk import OutboxError
 
-from outbox_kafka.background import BackgroundCalls
 from outbox_kafka.producer_pool import LaneProducer
+from outbox_kafka.topic_lookup import BackgroundCalls
 
 _CONNECT_SECONDS = 1.5
 """Seconds in which the producer must reach a broker."""

@@ -1,15 +1,16 @@
-"""The Kafka publisher: holds the options, and opens senders with them."""
+"""The Kafka publisher: its options, and the senders that it opens with them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outbox_kafka_client.settings import client_settings
 from outbox_sdk import Finding
+from outbox_sdk.hooks import GIVEN
 
-from outbox_kafka.options import KafkaOptions
 from outbox_kafka.settings import (
     flush_seconds,
     producer_settings,
@@ -21,6 +22,27 @@ from outbox_kafka.settings import (
 if TYPE_CHECKING:
     from outbox_kafka.sender import KafkaSender
     from outbox_kafka.transactional_sender import KafkaTransactionalSender
+
+
+@dataclass(frozen=True)
+class KafkaOptions:
+    """How to reach Kafka, and how to produce to it.
+
+    Attributes:
+        kafka: librdkafka settings by their own names (``bootstrap.servers``, ``linger.ms``, …). Values may
+            be text, numbers, booleans, or lists (joined by commas); a setting without a value keeps its
+            default. Consumer settings are ignored, so that the mapping can be shared with an elector.
+        checkpoint_topic: The compacted topic in which exactly-once delivery stores its checkpoints. It is
+            created if it is missing, and must not be deleted: the checkpoints would be deleted with it.
+        topics: The topics that records may name, with ``*`` and ``?`` as wildcards; core gives them.
+    """
+
+    kafka: Mapping[str, Any] = field(
+        default_factory=lambda: {"bootstrap.servers": "localhost:9092"}, repr=False
+    )
+    checkpoint_topic: str = "outbox.checkpoints"
+    topics: Sequence[str] = field(default=("*",), metadata=GIVEN)
+
 
 _PREFIX = "outbox."
 """The prefix of transactional ids, which are also the keys of checkpoints."""
@@ -68,8 +90,7 @@ class KafkaPublisher:
         """
         # The client is imported late.
         from outbox_kafka.checkpoint import CheckpointStore  # noqa: PLC0415
-        from outbox_kafka.checkpoint_topic import ensure_checkpoint_topic  # noqa: PLC0415
-        from outbox_kafka.topics import unwritable  # noqa: PLC0415
+        from outbox_kafka.topics import ensure_checkpoint_topic, unwritable  # noqa: PLC0415
         from outbox_kafka.trace import Tracer  # noqa: PLC0415
         from outbox_kafka.transactional_sender import KafkaTransactionalSender  # noqa: PLC0415
 

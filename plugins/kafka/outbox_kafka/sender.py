@@ -11,7 +11,6 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox_kafka_client.errors import is_refusal
 from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
 
-from outbox_kafka.background import BackgroundCalls
 from outbox_kafka.errors import (
     is_invalid_timestamp,
     is_missing_topic,
@@ -21,12 +20,11 @@ from outbox_kafka.errors import (
     rejects_whole_batch,
 )
 from outbox_kafka.next_producer import NextProducer
-from outbox_kafka.produce import failure, produce
+from outbox_kafka.produce import UnbatchedProducer, failure, produce
 from outbox_kafka.producer_pool import LaneProducer, acquire, release
 from outbox_kafka.timestamps import TimestampRefusal, diagnose
 from outbox_kafka.topic_cache import TopicCache, look_up
-from outbox_kafka.topic_lookup import TopicLookup
-from outbox_kafka.unbatched import UnbatchedProducer
+from outbox_kafka.topic_lookup import BackgroundCalls, TopicLookup
 
 _POLL_SECONDS = 0.1
 """Seconds of one wait inside the client; Python handles signals between two waits."""

@@ -1,9 +1,10 @@
-"""Creates topics that are missing, and looks up which topics this client may write to."""
+"""Creates missing topics, the checkpoints' among them, and looks up which this client may write to."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
@@ -11,8 +12,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ClusterMetadata,
 )
 from outbox_kafka_client.admin import KafkaAdmin
+from outbox_sdk import MAX_CHECKPOINT, AccessDenied, DriverError
 
-from outbox_kafka.errors import driver_error
+from outbox_kafka.errors import driver_error, is_missing_topic, reason
 
 _TIMEOUT = 10.0
 """Seconds to wait for the broker."""
@@ -61,3 +63,112 @@ def unwritable(settings: Mapping[str, Any], topics: Collection[str]) -> set[str]
             if granted is not None and AclOperation.WRITE not in granted:
                 refused.add(topic)
     return refused
+
+
+PARTITIONS: Final = 16
+"""A lane that starts waits for the open transactions of other lanes in its partition, so there are many."""
+
+_MESSAGE_BYTES: Final = MAX_CHECKPOINT + 10_000
+"""The longest checkpoint, with its key and what Kafka's format adds."""
+
+_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "max.message.bytes": str(10 * MAX_CHECKPOINT),
+    "message.timestamp.type": "LogAppendTime",  # so that a wrong clock is no reason to refuse a checkpoint
+    "segment.bytes": str(16 * 1024 * 1024),  # the last segment is never compacted
+    "min.compaction.lag.ms": "600000",  # an aborted checkpoint stays until somebody has taken the lane over
+}
+
+
+_RETRY_SECONDS: Final = 0.05
+"""Seconds between two requests, while the brokers tell each other of a new topic."""
+
+
+class CheckpointTopic(NamedTuple):
+    """The topic of the checkpoints.
+
+    Attributes:
+        cluster: The id of its cluster.
+        name: Its name.
+        partitions: How many partitions it has.
+    """
+
+    cluster: str
+    name: str
+    partitions: int
+
+
+class Unfit(NamedTuple):
+    """Why a topic cannot keep checkpoints, and what to do."""
+
+    message: str
+    cure: str
+
+
+def unfit(name: str, config: Mapping[str, str]) -> Unfit | None:
+    """Returns why a topic with this configuration cannot keep checkpoints; ``None`` if it can."""
+    wanted = {}
+    policy = config.get("cleanup.policy")
+    if policy != "compact":
+        message = (
+            f"topic '{name}' has cleanup.policy={policy}, so it deletes the checkpoint of a lane that is idle"
+        )
+        wanted["cleanup.policy"] = "compact"
+    elif int(config.get("max.message.bytes", _MESSAGE_BYTES)) < _MESSAGE_BYTES:
+        message = (
+            f"topic '{name}' has max.message.bytes={config['max.message.bytes']}, too few for a checkpoint"
+        )
+        wanted["max.message.bytes"] = _CONFIG["max.message.bytes"]
+    else:
+        return None
+    [(setting, value)] = wanted.items()
+    cure = (
+        "name a new topic in checkpointTopic; or, if nothing else uses this one, run kafka-configs --alter "
+        f"--entity-type topics --entity-name {name} --add-config {setting}={value}"
+    )
+    return Unfit(message, cure)
+
+
+def ensure_checkpoint_topic(settings: Mapping[str, Any], name: str) -> CheckpointTopic:
+    """Creates the topic of the checkpoints if it is missing; checks that checkpoints are safe in it.
+
+    Args:
+        settings: The user's settings.
+        name: The topic's name.
+
+    Raises:
+        DriverError: The broker cannot be reached or refuses, or does not support transactions; or the topic
+            would delete checkpoints, or refuse them.
+    """
+    admin = KafkaAdmin(settings, driver_error)
+    cluster = admin.wait_for_cluster(_TIMEOUT)
+    if is_mock(cluster):
+        raise DriverError(f"{MOCK}: exactly-once delivery needs a real Kafka", retryable=False)
+    if name not in cluster.topics:
+        admin.create_topics([name], PARTITIONS, _TIMEOUT, config=_CONFIG)
+    deadline = time.monotonic() + _TIMEOUT
+    while name not in cluster.topics and time.monotonic() < deadline:
+        time.sleep(_RETRY_SECONDS)
+        cluster = admin.wait_for_cluster(_TIMEOUT)
+    problem = unfit(name, _config(admin, settings, name, deadline))
+    if problem is not None:
+        raise DriverError(f"{problem.message}; {problem.cure}", retryable=False)
+    partitions = len(cluster.topics[name].partitions) if name in cluster.topics else 0
+    if not partitions:
+        raise DriverError(f"the brokers do not show the new topic '{name}' yet", retryable=True)
+    return CheckpointTopic(str(cluster.cluster_id), name, partitions)
+
+
+def _config(admin: KafkaAdmin, settings: Mapping[str, Any], name: str, deadline: float) -> dict[str, str]:
+    while True:
+        try:
+            return admin.topic_config(name, _TIMEOUT)
+        except KafkaException as caught:
+            error = caught.args[0]
+        what = f"cannot see whether topic '{name}' keeps checkpoints"
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            message = f"{what}: {error.str()} ({error.name()}); grant DESCRIBE_CONFIGS on the topic"
+            raise AccessDenied(message)
+        if not is_missing_topic(error) or time.monotonic() > deadline:
+            raise DriverError(f"{what}: {reason(error, settings)}", retryable=True)
+        time.sleep(_RETRY_SECONDS)

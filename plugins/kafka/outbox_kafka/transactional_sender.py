@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from outbox_sdk import MAX_CHECKPOINT, AccessDenied, Attempt, DriverError, Failure, Found, MarkedRecord
 
 from outbox_kafka.checkpoint import CANCELLED, CheckpointStore
-from outbox_kafka.chunks import chunks
 from outbox_kafka.errors import driver_error, is_missing_topic, reason
 from outbox_kafka.log_reader import OpenTransactionError, Partition
 from outbox_kafka.produce import missing_topic_failures
@@ -18,6 +17,34 @@ from outbox_kafka.topic_cache import TopicCache
 from outbox_kafka.trace import Trace, Tracer
 from outbox_kafka.transaction_errors import TransactionErrors
 from outbox_kafka.transactional_producer import NOT_COMMITTED, TransactionalProducer
+
+_OVERHEAD_BYTES = 20
+"""About what Kafka's record format adds to a record."""
+
+
+def chunks(records: Sequence[MarkedRecord], max_bytes: int | None) -> Iterator[Sequence[MarkedRecord]]:
+    """Yields chunks of up to ``max_bytes`` bytes, or of a single larger record, in order.
+
+    Yields at least one chunk, which is empty if there are no records.
+
+    Args:
+        records: What to split.
+        max_bytes: The limit, for the uncompressed records; ``None`` for all records in one chunk.
+    """
+    start, size = 0, 0
+    for index, record in enumerate(records if max_bytes is not None else ()):
+        size += _size(record)
+        if max_bytes is not None and size > max_bytes and index > start:
+            yield records[start:index]
+            start, size = index, _size(record)
+    yield records[start:]
+
+
+def _size(record: MarkedRecord) -> int:
+    parts = [record.key, record.value, *(part for header in record.headers for part in header)]
+    size = sum(len(part.encode() if isinstance(part, str) else part) for part in parts if part)
+    return _OVERHEAD_BYTES + size
+
 
 _REQUEST_BYTES = 1_000_000
 """Bytes that the client puts into a request by default; smaller chunks are fractions of it."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from outbox_kafka.background import BackgroundCalls
 from outbox_kafka.next_producer import NextProducer
 from outbox_kafka.producer_pool import LaneProducer
 from outbox_kafka.settings import producer_settings
+from outbox_kafka.topic_lookup import BackgroundCalls
 from outbox_servers.certificates import Authority
 
 

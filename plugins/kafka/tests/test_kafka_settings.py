@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.settings import flush_seconds, producer_settings
-from outbox_kafka_client.properties import known_properties
+from outbox_kafka_client.settings import known_properties
 from outbox_sdk import ConfigError, Seam, find
 
 

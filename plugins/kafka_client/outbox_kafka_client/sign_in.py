@@ -1,4 +1,4 @@
-"""Gives clients a new user or password as soon as the files change that contain them.
+"""librdkafka's clients; each gets a new user or password as soon as the files change that contain them.
 
 librdkafka uses them for its next connection, or when the broker asks for them again. Open connections stay.
 One thread looks at the files of all clients of this process; it exists while there is such a client.
@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Thread
 from time import sleep
 from typing import Any, Final, Protocol
 
-from outbox_sdk import DriverError
+import confluent_kafka
+from confluent_kafka import KafkaException
+from outbox_sdk import DriverError, Finding
+from outbox_sdk.tls import Protection, transport_finding
 
-from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.admin import ClientLog
+from outbox_kafka_client.errors import describe
 from outbox_kafka_client.files import SIGN_IN, Stamps, paths, present, stamps
+from outbox_kafka_client.settings import config_error
 
 log = logging.getLogger("outbox.kafka")
 
@@ -117,3 +122,107 @@ def sign_in_files(settings: Mapping[str, Any]) -> list[Path]:
 def _credentials(settings: Mapping[str, Any]) -> tuple[str, str]:
     content = present({name: settings.get(name) or "" for name in SIGN_IN})
     return content[SIGN_IN[0]], content[SIGN_IN[1]]
+
+
+_CONNECT_SECONDS: Final = 1.5
+"""Seconds in which a client with new files must reach a broker."""
+
+
+class Producer(confluent_kafka.Producer):
+    """A producer that reads its files when it is opened, and its password again whenever that changes."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Opens the producer.
+
+        Args:
+            settings: librdkafka's settings; a value may be a :class:`outbox_sdk.FileText`.
+
+        Raises:
+            DriverError: A file cannot be read (retryable).
+            KafkaException: librdkafka refuses the settings.
+        """
+        seen = stamps(sign_in_files(settings))
+        content = present(settings)
+        super().__init__(content)
+        keep_signed_in(self, settings, content, seen)
+
+
+class Consumer(confluent_kafka.Consumer):
+    """A consumer that does the same."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Opens the consumer, see :class:`Producer`."""
+        seen = stamps(sign_in_files(settings))
+        content = present(settings)
+        super().__init__(content)
+        keep_signed_in(self, settings, content, seen)
+
+
+def try_files(settings: Mapping[str, Any]) -> None:
+    """Makes sure that a broker can be reached with the present files of the settings; takes up to 1.5 s.
+
+    Args:
+        settings: The settings of a producer, transactional or not.
+
+    Raises:
+        OutboxError: A file cannot be used, or the brokers do not accept it or cannot be reached.
+    """
+    own = {name: value for name, value in settings.items() if name not in ("transactional.id", "logger")}
+    try:
+        producer = Producer({**own, "logger": ClientLog(), "error_cb": lambda _error: None})
+    except KafkaException as error:
+        raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+    try:
+        producer.list_topics(timeout=_CONNECT_SECONDS)
+    except KafkaException as error:
+        raise DriverError(describe(error.args[0], settings), retryable=True) from error
+
+
+_OFF = ("false", "f", "0")
+
+
+def transport_findings(settings: Mapping[str, Any], subject: str) -> Sequence[Finding]:
+    """Judges the connections of a client by its settings.
+
+    Args:
+        settings: The client's settings by librdkafka's names, as text.
+        subject: The subject of the finding.
+
+    Returns:
+        One finding; none if all brokers are on this machine.
+    """
+    protocol = str(settings.get("security.protocol") or "plaintext").lower()
+    sasl = protocol.startswith("sasl")
+    protection, setting, cure = _judged(settings, protocol, encrypted="sasl_ssl" if sasl else "ssl")
+    crossing = "records and what proves the password cross" if sasl else "records cross"
+    return transport_finding(_hosts(settings), protection, setting, cure, subject=subject, crossing=crossing)
+
+
+def _judged(settings: Mapping[str, Any], protocol: str, encrypted: str) -> tuple[Protection, str, str]:
+    """Returns what protects the connections, the setting because of which it is no more, and the cure."""
+    authority = "set ssl.ca.location to the file of the authority that signed the brokers' certificates"
+    if protocol in ("plaintext", "sasl_plaintext"):
+        cure = f"set security.protocol to {encrypted}, and {authority}"
+        return Protection.NONE, f"security.protocol is {protocol}", cure
+    name = "enable.ssl.certificate.verification"
+    if str(settings.get(name, "true")).lower() in _OFF:
+        return Protection.ENCRYPTED, f"{name} is false", f"remove {name}, and {authority}"
+    name = "ssl.endpoint.identification.algorithm"
+    if str(settings.get(name, "https")).lower() == "none":
+        cure = f"remove {name}; the brokers need certificates for the names that they advertise"
+        return Protection.AUTHORITY, f"{name} is none", cure
+    return Protection.VERIFIED, "", ""
+
+
+def _hosts(settings: Mapping[str, Any]) -> Sequence[str]:
+    """Returns the hosts of ``bootstrap.servers``, each once, in their order."""
+    addresses = str(settings.get("bootstrap.servers") or settings.get("metadata.broker.list") or "")
+    return list(dict.fromkeys(_host(each.strip()) for each in addresses.split(",") if each.strip()))
+
+
+def _host(address: str) -> str:
+    address = address.rpartition("://")[2]
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    # An IPv6 address without brackets has no port.
+    return address if address.count(":") > 1 else address.partition(":")[0]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from outbox_kafka_client import sign_in
-from outbox_kafka_client.clients import Producer, try_files
 from outbox_kafka_client.files import Renewal, present
 from outbox_kafka_client.settings import client_settings, config_error, redact
+from outbox_kafka_client.sign_in import Producer, try_files
 from outbox_sdk import ConfigError, DriverError, FileText
 
 

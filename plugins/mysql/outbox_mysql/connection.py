@@ -16,8 +16,7 @@ import pymysql
 from outbox_sdk import ConfigError, DriverError, OutboxError
 from pymysql.constants import CLIENT, CR
 
-from outbox_mysql.data_source import DataSource
-from outbox_mysql.options import MySqlOptions
+from outbox_mysql.options import DataSource, MySqlOptions
 from outbox_mysql.quick_result import QuickResult
 
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from outbox_mysql import MySqlDialect, MySqlOptions
-from outbox_mysql.data_source import DataSource
+from outbox_mysql.options import DataSource
 from outbox_sdk import Level, Origin, Record, Stasher
 from outbox_servers.services.external import connect_mysql
 from outbox_servers.services.mysql import MariaDbServer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outbox_mysql.data_source import DataSource
+from outbox_mysql.options import DataSource
 from outbox_sdk import ConfigError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pymysql
 import pytest
 from outbox_mysql import MySqlDialect, MySqlIdiom, MySqlOptions
-from outbox_mysql.data_source import DataSource
+from outbox_mysql.options import DataSource
 from outbox_sdk import ConfigError, DriverError, Record, Seam, find
 from outbox_sdk.portable import ErrorKind
 

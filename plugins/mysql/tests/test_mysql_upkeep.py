@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 from outbox_mysql import MySqlDialect, MySqlOptions, check
-from outbox_mysql.data_source import DataSource
-from outbox_mysql.upkeep import MAY_SEE
+from outbox_mysql.idiom import MAY_SEE
+from outbox_mysql.options import DataSource
 from outbox_sdk import Finding, Level, Upkeep
 from outbox_servers.services.external import connect_mysql
 from outbox_servers.services.mysql import MariaDbServer, MySqlServer

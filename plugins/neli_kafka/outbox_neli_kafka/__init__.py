@@ -15,9 +15,8 @@ from __future__ import annotations
 from outbox_sdk import Driver, Elector, hookimpl
 from outbox_sdk.election import LeadershipEvent
 
-from outbox_neli_kafka.elector import NeliElector
-from outbox_neli_kafka.neli import Neli
-from outbox_neli_kafka.options import NeliOptions
+from outbox_neli_kafka.elector import Neli, NeliElector
+from outbox_neli_kafka.settings import NeliOptions
 
 __all__ = ["LeadershipEvent", "Neli", "NeliElector", "NeliOptions", "outbox_elector"]
 

@@ -10,14 +10,19 @@ from confluent_kafka.admin import AdminClient
 from outbox_kafka_client.admin import KafkaAdmin
 from outbox_kafka_client.errors import describe
 from outbox_kafka_client.settings import bootstrap_servers, client_settings
-from outbox_kafka_client.transport import transport_findings
+from outbox_kafka_client.sign_in import transport_findings
 from outbox_sdk import ConfigError, Finding, Level, OutboxError
 from outbox_sdk.election import NO_GROUP
 
-from outbox_neli_kafka.errors import driver_error, is_refusal
-from outbox_neli_kafka.options import NeliOptions, milliseconds
-from outbox_neli_kafka.permissions import TIMEOUT, missing_on_group, missing_on_topic, required
-from outbox_neli_kafka.settings import heartbeat_interval
+from outbox_neli_kafka.permissions import (
+    TIMEOUT,
+    driver_error,
+    is_refusal,
+    missing_on_group,
+    missing_on_topic,
+    required,
+)
+from outbox_neli_kafka.settings import NeliOptions, heartbeat_interval, milliseconds
 
 
 def findings(options: NeliOptions) -> Sequence[Finding]:

@@ -16,21 +16,17 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from outbox_kafka_client.client_log import ClientLog
-from outbox_kafka_client.clients import Consumer, try_files
+from outbox_kafka_client.admin import ClientLog
 from outbox_kafka_client.errors import concerns_all_brokers, describe
 from outbox_kafka_client.files import Renewal
 from outbox_kafka_client.settings import client_settings, config_error
+from outbox_kafka_client.sign_in import Consumer, try_files
 from outbox_sdk import Candidate, OutboxError
 from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
 
-from outbox_neli_kafka.consumer import close, leave
-from outbox_neli_kafka.errors import driver_error, is_refusal
-from outbox_neli_kafka.heartbeats import Heartbeats
-from outbox_neli_kafka.options import NeliOptions
-from outbox_neli_kafka.permissions import required
-from outbox_neli_kafka.settings import consumer_settings, heartbeat_settings
-from outbox_neli_kafka.topics import ensure_topic
+from outbox_neli_kafka.heartbeats import Heartbeats, close, leave
+from outbox_neli_kafka.permissions import driver_error, ensure_topic, is_refusal, required
+from outbox_neli_kafka.settings import NeliOptions, consumer_settings, heartbeat_settings
 
 log = logging.getLogger(__name__)
 

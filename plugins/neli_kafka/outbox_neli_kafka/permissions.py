@@ -1,18 +1,33 @@
-"""The permissions that a member of the election needs."""
+"""The topic of the election, and the permissions that a member of it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AclOperation,
     AdminClient,
 )
+from outbox_kafka_client import errors
+from outbox_kafka_client.admin import KafkaAdmin
+from outbox_kafka_client.errors import describe
+from outbox_sdk import AccessDenied, DriverError
 
-from outbox_neli_kafka.errors import driver_error, is_refusal
-from outbox_neli_kafka.options import NeliOptions
+from outbox_neli_kafka.settings import NeliOptions
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Returns whether the broker refuses this process, its group or its topic: a retry alone is no use."""
+    return errors.is_refusal(error) or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def driver_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:
+    """Creates an error that says what failed and why, without the secrets in ``settings``."""
+    message = f"{what}: {describe(error, settings)}"
+    return AccessDenied(message) if is_refusal(error) else DriverError(message, retryable=True)
+
 
 TIMEOUT: Final = 5.0
 """Seconds to wait for each of the broker's answers."""
@@ -76,3 +91,36 @@ def ensure_group(admin: AdminClient, options: NeliOptions, settings: Mapping[str
 
 def _missing(granted: Sequence[AclOperation] | None, required: Sequence[AclOperation]) -> Sequence[str]:
     return [] if granted is None else [each.name for each in required if each not in granted]
+
+
+_TIMEOUT = 10.0
+"""Seconds to wait for the broker."""
+
+_CONFIG = {"retention.ms": "3600000"}
+"""A heartbeat is of no use once it was read."""
+
+
+def ensure_topic(settings: Mapping[str, Any], topic: str) -> KafkaAdmin:
+    """Creates ``topic`` if it is missing, with one partition, replicated as the broker does by default.
+
+    Returns:
+        The admin client, connected to the broker.
+
+    Raises:
+        ConfigError: librdkafka refuses the settings.
+        DriverError: The broker cannot be reached or refuses.
+    """
+    admin = KafkaAdmin(settings, driver_error)
+    if topic not in admin.wait_for_cluster(_TIMEOUT).topics:
+        admin.create_topics(
+            [topic],
+            1,
+            _TIMEOUT,
+            config=_CONFIG,
+            what="cannot create leader topic",
+            cure=(
+                ", which is missing or hidden (grant CREATE on it, or create it with one partition and grant "
+                "READ, WRITE and DESCRIBE)"
+            ),
+        )
+    return admin

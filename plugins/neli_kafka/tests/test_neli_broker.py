@@ -182,7 +182,7 @@ def test_member_whose_place_was_taken_takes_it_again(kafka_bootstrap: str, topic
 def test_stop_does_not_wait_for_a_client_that_does_not_end(
     kafka_bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox_neli_kafka.consumer.CLOSE_SECONDS", 0.5)
+    monkeypatch.setattr("outbox_neli_kafka.heartbeats.CLOSE_SECONDS", 0.5)
     ended = Event()
 
     class Hanging:
@@ -233,7 +233,7 @@ def test_deleted_topic_is_restored(kafka_bootstrap: str, topic: str) -> None:
 
 
 def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
-    monkeypatch.setattr("outbox_neli_kafka.topics._TIMEOUT", 1.0)
+    monkeypatch.setattr("outbox_neli_kafka.permissions._TIMEOUT", 1.0)
     monkeypatch.setattr("outbox_neli_kafka.check.TIMEOUT", 1.0)
     elector, candidate = NeliElector(options(NOBODY, topic)), RecordingCandidate()
     with pytest.raises(DriverError, match=f"cannot reach Kafka at {NOBODY}") as caught:

@@ -5,8 +5,7 @@ from outbox_sdk.portable import portable_insert
 
 from outbox_oracle.dialect import OracleDialect
 from outbox_oracle.idiom import OracleIdiom
-from outbox_oracle.names import table_name
-from outbox_oracle.options import OracleOptions
+from outbox_oracle.options import OracleOptions, table_name
 
 __all__ = ["OracleDialect", "OracleIdiom", "OracleOptions", "outbox_dialect"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import oracledb
 import pytest
 from outbox_oracle import OracleDialect, OracleOptions
-from outbox_oracle.data_source import DataSource
+from outbox_oracle.options import DataSource
 from outbox_sdk import AccessDenied, ConfigError, FileText
 
 from .fake_oracle import database_error

@@ -10,14 +10,12 @@ import oracledb
 import pytest
 from outbox_oracle import OracleDialect, OracleOptions, outbox_dialect
 from outbox_oracle.connection import SETTINGS
-from outbox_oracle.data_source import DataSource
-from outbox_oracle.errors import error_kind
-from outbox_oracle.idiom import EMPTY
-from outbox_oracle.names import table_name
+from outbox_oracle.idiom import EMPTY, error_kind
+from outbox_oracle.options import DataSource, table_name
 from outbox_sdk import AccessDenied, ConfigError, DriverError, Level, Record, Stasher
 from outbox_sdk.errors import RecordError
 from outbox_sdk.portable import ErrorKind
-from outbox_sdk.portable.columns import JOURNAL_INDEX
+from outbox_sdk.portable.sources import JOURNAL_INDEX
 from outbox_servers.services import free_port
 
 from .fake_oracle import FakeOracle, database_error, driver_error

@@ -8,7 +8,7 @@ import oracledb
 import pytest
 from outbox_oracle import OracleDialect, OracleOptions
 from outbox_sdk import DriverError, Schema
-from outbox_sdk.portable.columns import JOURNAL_INDEX
+from outbox_sdk.portable.sources import JOURNAL_INDEX
 
 from .fake_oracle import FakeOracle
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from outbox_oracle import check, outbox_dialect
-from outbox_oracle.dialect import OracleDialect
+from outbox_oracle.dialect import OracleDialect, OracleSession
 from outbox_oracle.options import OracleOptions
-from outbox_oracle.session import OracleSession
 from outbox_sdk import ColumnIs, Origin
 from outbox_sdk.portable.intake import extra_columns
 from outbox_sdk.portable.notes import schema_query

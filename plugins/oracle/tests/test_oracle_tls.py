@@ -10,7 +10,7 @@ from threading import Thread
 
 import oracledb
 import pytest
-from outbox_oracle import OracleDialect, OracleOptions, check_transport
+from outbox_oracle import OracleDialect, OracleOptions, check
 from outbox_sdk import DriverError, Finding, Level
 from outbox_servers.certificates import Authority, Certificate
 
@@ -102,4 +102,4 @@ def transport(monkeypatch: pytest.MonkeyPatch, source: str, protocol: str) -> li
     fake = FakeOracle({"NETWORK_PROTOCOL": [(protocol,)]})
     monkeypatch.setattr(oracledb, "connect", lambda **_: fake)
     options = OracleOptions(data_source=source)
-    return list(check_transport.transport(OracleDialect(options).session(), options))
+    return list(check.transport(OracleDialect(options).session(), options))

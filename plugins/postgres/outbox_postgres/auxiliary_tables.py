@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from outbox_sdk.portable import TableName
-from outbox_sdk.portable.columns import JOURNAL_COLUMNS
-from outbox_sdk.portable.readiness import columns_of
+from outbox_sdk.portable.creation import columns_of
+from outbox_sdk.portable.sources import JOURNAL_COLUMNS
 from outbox_sdk.portable.tables import Tables
 
-from outbox_postgres.names import quoted
+from outbox_postgres.options import quoted
 
 
 class Fault(NamedTuple):

@@ -7,17 +7,20 @@ from collections.abc import Sequence
 from functools import cache
 
 from outbox_sdk.portable import TableName
-from outbox_sdk.portable.columns import EXTRAS
+from outbox_sdk.portable.sources import EXTRAS
 
-from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS, TOPIC
-from outbox_postgres.predicates import (
+from outbox_postgres.parking_statements import (
     BYTES,
     CREATED,
     FENCE,
+    FENCE_MATCHES,
+    KEY,
     LANE,
     LENGTHS,
+    PARKED_KEYS,
     PLACE,
     TOO_LONG,
+    TOPIC,
     basis,
 )
 from outbox_postgres.sources import FIRST_PARAMETER, Source

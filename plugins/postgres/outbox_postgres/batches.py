@@ -13,10 +13,9 @@ from outbox_sdk import UNBOUNDED, Advanced, Batch, Fence, MarkedRecord
 
 from outbox_postgres.batch_statements import BatchStatements
 from outbox_postgres.layout import Layout
-from outbox_postgres.locked_rows import blockers
 from outbox_postgres.rows import Claimed, claimed, records
 from outbox_postgres.scan_starts import ScanStarts, excluding
-from outbox_postgres.session import Session, array
+from outbox_postgres.session import Session, array, blockers
 from outbox_postgres.sources import Source
 
 log = logging.getLogger("outbox.postgres")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from outbox_sdk.portable import TableName
 
-from outbox_postgres.names import QuotedName
+from outbox_postgres.options import QuotedName
 from outbox_postgres.origin_columns import Column
 from outbox_postgres.search_path import Connection
 

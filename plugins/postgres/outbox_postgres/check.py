@@ -11,7 +11,7 @@ import psycopg
 from outbox_sdk import DriverError, Finding, Intake, Level
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.check import version_finding
-from outbox_sdk.portable.described import Described
+from outbox_sdk.portable.origin_columns import Described
 from outbox_sdk.tls import Protection, transport_finding
 
 from outbox_postgres.auxiliary_tables import HARVESTED, AuxiliaryTable, auxiliary_tables
@@ -24,8 +24,7 @@ from outbox_postgres.errors import translated
 from outbox_postgres.inspector import Inspector
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout, find_layout
-from outbox_postgres.names import quoted
-from outbox_postgres.options import PostgresOptions
+from outbox_postgres.options import PostgresOptions, quoted
 from outbox_postgres.search_path import Connection
 from outbox_postgres.session import Session
 

@@ -11,7 +11,7 @@ from outbox_sdk import Finding, Level, Origin
 
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.layout import Layout
-from outbox_postgres.names import quoted
+from outbox_postgres.options import quoted
 from outbox_postgres.origin_columns import IDS_OF_CLUSTER, default_fault, first_id, index_ddl, writes
 from outbox_postgres.statements import numbers_query
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from outbox_sdk import Level
 
-from outbox_postgres.upkeep import SEES_ALL
+from outbox_postgres.view import SEES_ALL
 
 
 @dataclass(frozen=True, slots=True)

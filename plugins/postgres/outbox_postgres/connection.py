@@ -1,7 +1,8 @@
-"""Opens connections, and checks the tables that they lead to."""
+"""Opens connections, checks the tables that they lead to, and finds outboxes by a pattern of their names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import psycopg
 from outbox_sdk import ColumnIs, DriverError
 from outbox_sdk.full_server import pace_of
+from outbox_sdk.portable.outboxes import TELLING_COLUMNS, TablePattern
 from outbox_sdk.portable.session import closing_at_errors
 from psycopg.conninfo import make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper
@@ -20,7 +22,7 @@ from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.inspector import Inspector
 from outbox_postgres.intake import PostgresIntake, WaitingIntake
-from outbox_postgres.layout import Layout, find_layout
+from outbox_postgres.layout import TABLE_KINDS, Layout, find_layout
 from outbox_postgres.lease import PostgresLease
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.scan_starts import provable
@@ -143,3 +145,24 @@ def open_outbox(
 def _plan(session: Session) -> None:
     with session.translated("set up the session"):
         session.connection.execute(statements.PLANNING)
+
+
+_FOUND = """
+SELECT n.nspname, c.relname
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind::text = ANY ($1::text[]) AND NOT c.relispartition AND c.relpersistence <> 't'
+  AND ($2 OR n.nspname::text = $4)
+  AND (SELECT count(*) FROM pg_attribute AS a
+       WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attname::text = ANY ($3::text[]))
+      = cardinality($3::text[])
+"""
+
+
+def find_outboxes(options: PostgresOptions, pattern: str) -> Sequence[str]:
+    """Finds outboxes; the work behind ``PostgresDialect.find_outboxes``."""
+    wanted = TablePattern(pattern, options.table_name, flags=re.NOFLAG)
+    source = DataSource(options)
+    with connect(source) as connection, translated(source, "look for outboxes"):
+        first = next(iter(connection.schemas), None)
+        values = (list(TABLE_KINDS), bool(wanted.schema), list(TELLING_COLUMNS), first)
+        return wanted.names(connection.execute(_FOUND, values).fetchall())

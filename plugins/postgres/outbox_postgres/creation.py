@@ -11,8 +11,7 @@ from outbox_sdk.portable.tables import Tables
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.ddl import parked_index, parked_index_ddl, sequence_ddl, sequence_of
 from outbox_postgres.errors import translated
-from outbox_postgres.names import QuotedName
-from outbox_postgres.options import PostgresOptions
+from outbox_postgres.options import PostgresOptions, QuotedName
 from outbox_postgres.origin_columns import due_columns, index_ddl
 from outbox_postgres.session import Session
 

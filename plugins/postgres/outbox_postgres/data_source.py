@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from outbox_sdk import ConfigError, DriverError, present_text
-from outbox_sdk.password import files_of, only_password
+from outbox_sdk.file_text import files_of, only_password
 from psycopg import ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox_postgres.options import PostgresOptions
-from outbox_postgres.read_timeout import GRACE
+from outbox_postgres.search_path import GRACE
 
 _PAIR = re.compile(
     r"""\s*(?P<key>\w+)\s*=

@@ -10,18 +10,16 @@ from outbox_sdk import Capability, ColumnIs, Finding
 from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
 from outbox_sdk.portable.creation import create, first_note
 from outbox_sdk.portable.journal import PortableJournal
-from outbox_sdk.portable.members import PortableMembers
+from outbox_sdk.portable.outboxes import PortableMembers
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.tables import Tables
 
-from outbox_postgres.ddl import once, outbox_ddl, tables_ddl
-from outbox_postgres.idiom import PostgresIdiom
-from outbox_postgres.names import QuotedName
-from outbox_postgres.options import PostgresOptions
+from outbox_postgres.ddl import PostgresIdiom, once, outbox_ddl, tables_ddl
+from outbox_postgres.options import PostgresOptions, QuotedName
 
 if TYPE_CHECKING:
-    from outbox_postgres.dead_letters import PostgresDeadLetters
     from outbox_postgres.lease import PostgresLease
+    from outbox_postgres.rows import PostgresDeadLetters
     from outbox_postgres.session import Session as PostgresSession
     from outbox_postgres.table import PostgresTable
     from outbox_postgres.view import PostgresView
@@ -78,7 +76,7 @@ class PostgresDialect(PortableDialect):
     def dead_letters(self, *, read_only: bool = False) -> PostgresDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
         from outbox_postgres.connection import open_outbox
-        from outbox_postgres.dead_letters import PostgresDeadLetters
+        from outbox_postgres.rows import PostgresDeadLetters
 
         session, _, layout = open_outbox(self.options, watches=read_only)
         return PostgresDeadLetters(session, layout)
@@ -111,7 +109,7 @@ class PostgresDialect(PortableDialect):
 
     def find_outboxes(self, pattern: str) -> Sequence[str]:
         """Returns the names of the outboxes in the database that match a pattern, as names fold in SQL."""
-        from outbox_postgres.outboxes import find_outboxes
+        from outbox_postgres.connection import find_outboxes
 
         return find_outboxes(self.options, pattern)
 

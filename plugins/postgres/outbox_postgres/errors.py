@@ -13,7 +13,7 @@ from typing import Final
 
 import psycopg
 from outbox_sdk import AccessDenied, DriverError, RolledBack, ServerFull
-from outbox_sdk.password import login_refused
+from outbox_sdk.file_text import login_refused
 from outbox_sdk.portable import ErrorKind
 from outbox_sdk.portable.session import AlreadyExists, TableMissing
 from outbox_sdk.tls import WRONG_HOST, certificate_cure

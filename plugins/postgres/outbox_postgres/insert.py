@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from outbox_sdk import Insert, Record
 from outbox_sdk.portable.rows import header_text
 
-from outbox_postgres.names import QuotedName, quoted
+from outbox_postgres.options import QuotedName, quoted
 
 
 def insert(table: str, constants: Mapping[str, object] | None = None) -> Insert:

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 from outbox_sdk import DriverError, Intake, LeadershipLost
 from outbox_sdk.portable import TableName
-from outbox_sdk.portable.columns import COLUMNS, EXTRAS
 from outbox_sdk.portable.intake import PORTION, refusal
+from outbox_sdk.portable.sources import COLUMNS, EXTRAS
 
 from outbox_postgres.catalogue import Catalogue, Relation
 from outbox_postgres.data_source import DataSource
@@ -18,7 +18,7 @@ from outbox_postgres.ddl import EXTRA_TYPES
 from outbox_postgres.errors import translated
 from outbox_postgres.insert import bind
 from outbox_postgres.layout import Layout
-from outbox_postgres.names import QuotedName, quoted
+from outbox_postgres.options import QuotedName, quoted
 from outbox_postgres.origin_columns import Column
 from outbox_postgres.parking_statements import FENCE_MATCHES
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from outbox_sdk import DriverError, Fence
 from outbox_sdk.portable import TableName
-from outbox_sdk.portable.columns import EXTRAS
+from outbox_sdk.portable.sources import EXTRAS
 from outbox_sdk.portable.tables import Tables
 
 from outbox_postgres.catalogue import Catalogue, Relation, Server

@@ -21,7 +21,7 @@ from outbox_postgres.data_source import DataSource
 from outbox_postgres.ddl import literal, sequence_of
 from outbox_postgres.errors import translated
 from outbox_postgres.layout import Layout
-from outbox_postgres.names import quoted
+from outbox_postgres.options import quoted
 
 _NOW = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 RELEASED = 1

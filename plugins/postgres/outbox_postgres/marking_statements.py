@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from outbox_sdk.portable import TableName
-from outbox_sdk.portable.columns import EXTRAS
+from outbox_sdk.portable.sources import EXTRAS
 
-from outbox_postgres.parking_statements import KEY, PARKED_KEYS, TOPIC
-from outbox_postgres.predicates import (
+from outbox_postgres.parking_statements import (
     BYTES,
     CREATED,
     FENCE,
+    KEY,
     LANE,
     LENGTHS,
+    PARKED_KEYS,
     PLACE,
     SEQUENCE_SHIFT,
     TOO_LONG,
+    TOPIC,
     UNKNOWN,
     basis,
 )

@@ -11,7 +11,7 @@ from outbox_sdk import ColumnIs, Origin
 from outbox_sdk.portable import TableName
 
 from outbox_postgres.auxiliary_tables import Fault
-from outbox_postgres.names import QuotedName, is_cut, quoted, with_suffix
+from outbox_postgres.options import QuotedName, is_cut, quoted, with_suffix
 
 IDS_OF_CLUSTER = 10**15
 """How many ids each cluster has; those of cluster n begin at n times as many."""

@@ -1,4 +1,4 @@
-"""Makes the rows that the server returns into marked records."""
+"""Makes the rows that the server returns into records; dead letters among them, whose headers are arrays."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 
 import psycopg
 from outbox_sdk import Header, MarkedRecord, intake
+from outbox_sdk.portable import PortableDeadLetters
 from outbox_sdk.portable.choosing import too_large, too_long
 from outbox_sdk.portable.rows import header_fault, null_fault
+
+from outbox_postgres.layout import Layout
+from outbox_postgres.session import Session
 
 Row = tuple[Any, ...]
 """Id, topic, key, value, header names, header values; when created; its bytes in a list if too many."""
@@ -113,3 +117,23 @@ def _fault(topic: Any, key: Any, names: Sequence[Any], values: Sequence[Any]) ->
     if any(isinstance(part, list) for part in (*names, *values)):
         return "the row's header arrays have several dimensions; write one name and one value for each header"
     return None
+
+
+class PostgresDeadLetters(PortableDeadLetters):
+    """The ``DeadLetters`` of PostgreSQL. Made by ``PostgresDialect.dead_letters``.
+
+    Args:
+        session: The connection.
+        layout: The outbox as found.
+    """
+
+    def __init__(self, session: Session, layout: Layout) -> None:
+        super().__init__(session, layout.known, binary=layout.binary)
+        # Whoever frees a key has the next mark of each lane start at the head, see ``settled``.
+        self._sql.hold_lanes = (
+            f"UPDATE {self._sql.fence} SET releases = releases + 1"  # noqa: S608 - quoted
+            " WHERE name = {name} RETURNING lane"
+        )
+
+    def _read(self, row: Sequence[Any]) -> MarkedRecord:
+        return record((*row[:6], None))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from outbox_sdk import Batch, ColumnIs, DriverError, Origin
 
 from outbox_postgres.layout import Layout
-from outbox_postgres.predicates import UNKNOWN, restarted
+from outbox_postgres.parking_statements import UNKNOWN, restarted
 from outbox_postgres.session import Session
 from outbox_postgres.settled import FIRST, Settled
 from outbox_postgres.sources import Source

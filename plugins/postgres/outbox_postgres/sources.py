@@ -9,7 +9,7 @@ from outbox_sdk import ColumnIs
 from outbox_sdk.portable import TableName
 
 from outbox_postgres.catalogue import SEQUENCE_OF
-from outbox_postgres.names import quoted
+from outbox_postgres.options import quoted
 from outbox_postgres.settled import FIRST, LAST
 
 FIRST_PARAMETER = 14

@@ -10,9 +10,8 @@ from __future__ import annotations
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.tables import Tables
 
-from outbox_postgres.names import quoted
-from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS, free
-from outbox_postgres.predicates import AGE
+from outbox_postgres.options import quoted
+from outbox_postgres.parking_statements import AGE, FENCE_MATCHES, KEY, PARKED_KEYS, free
 from outbox_postgres.settled import FIRST
 
 SESSION = """

@@ -22,17 +22,16 @@ from outbox_sdk import (
     TransactionalLane,
 )
 from outbox_sdk.fence import lost_token, token_step, unexpected_token
+from outbox_sdk.portable.dead_letters import Parking
 from outbox_sdk.portable.notes import ensure_identity, random_identity
-from outbox_sdk.portable.parking import Parking
 from outbox_sdk.portable.rows import storable
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
-from outbox_postgres.marking import Marking, Wanted
 from outbox_postgres.parking_statements import ParkingStatements
-from outbox_postgres.releasing import Releasing
+from outbox_postgres.releasing import Marking, Releasing, Wanted
 from outbox_postgres.scan_starts import ScanStarts
 from outbox_postgres.session import Session
 from outbox_postgres.sources import sources

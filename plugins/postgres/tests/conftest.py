@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from outbox_postgres import settled
-from outbox_postgres.dead_letters import PostgresDeadLetters
+from outbox_postgres.rows import PostgresDeadLetters
 from outbox_servers.services import PostgresServer
 from psycopg.conninfo import make_conninfo
 

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from outbox_postgres import PostgresDialect, PostgresOptions
-from outbox_postgres.dead_letters import PostgresDeadLetters
+from outbox_postgres.rows import PostgresDeadLetters
 from outbox_postgres.table import PostgresTable
 from outbox_sdk import UNBOUNDED, Advanced, Batch, ColumnIs, Fence, MarkedRecord, Poison
 

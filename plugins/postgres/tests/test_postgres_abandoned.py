@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
-from outbox_postgres.dead_letters import PostgresDeadLetters
+from outbox_postgres.rows import PostgresDeadLetters
 from outbox_postgres.settled import FIRST, Settled
 from outbox_sdk import Batch, MarkedRecord
 

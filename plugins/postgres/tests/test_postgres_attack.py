@@ -22,7 +22,7 @@ from outbox_sdk import (
     Schema,
     TransactionalLane,
 )
-from outbox_sdk.backlog import MAX_COUNTED
+from outbox_sdk.outbox_view import MAX_COUNTED
 from psycopg.conninfo import make_conninfo
 
 from .hostile_schema import HostileSchema

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 from outbox_postgres import view as module
-from outbox_postgres.dead_letters import PostgresDeadLetters
+from outbox_postgres.rows import PostgresDeadLetters
 from outbox_sdk import Backlog
-from outbox_sdk.backlog import MAX_COUNTED
+from outbox_sdk.outbox_view import MAX_COUNTED
 
 from .outbox_hands import Hand, Outbox
 

@@ -9,7 +9,7 @@ import pytest
 from outbox_postgres.insert import insert
 from outbox_postgres.statements import origins_query
 from outbox_sdk import AccessDenied, ColumnIs, DriverError, Origin, Record
-from outbox_sdk.backlog import MAX_COUNTED
+from outbox_sdk.outbox_view import MAX_COUNTED
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import MakeOutbox, Outbox, ask

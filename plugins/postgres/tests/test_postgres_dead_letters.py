@@ -6,7 +6,7 @@ import random
 from uuid import uuid4
 
 import pytest
-from outbox_postgres.dead_letters import PostgresDeadLetters
+from outbox_postgres.rows import PostgresDeadLetters
 from outbox_sdk import DeadLetterStatus, DriverError, MarkedRecord
 from psycopg.conninfo import make_conninfo
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from outbox_postgres import locked_rows
-from outbox_postgres.locked_rows import LOOK_INTERVAL, LockedRows
+from outbox_postgres import session
+from outbox_postgres.session import LOOK_INTERVAL, LockedRows
 from outbox_sdk import DriverError, LeadershipLost
 
 from .outbox_hands import BatchHand, MakeOutbox, Outbox, said, until, waits
@@ -40,7 +40,7 @@ def test_keys_are_left_out_until_none_of_their_rows_is_locked() -> None:
 @pytest.fixture
 def box(make_outbox: MakeOutbox, outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> Outbox:
     """An outbox whose marks wait for a moment only."""
-    monkeypatch.setattr(locked_rows, "LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr(session, "LOOK_INTERVAL", 0.0)
     outbox.fill(12, keys=3)
     return make_outbox(lock_timeout=0.3)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from outbox_postgres.dialect import PostgresDialect
-from outbox_sdk.portable.members import MemberRow
+from outbox_sdk.portable.outboxes import MemberRow
 from outbox_servers.services import PostgresServer
 
 from .outbox_hands import Outbox, ask

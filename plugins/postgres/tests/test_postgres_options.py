@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from outbox_postgres import PostgresOptions
 from outbox_postgres.data_source import DataSource
-from outbox_postgres.names import QuotedName
+from outbox_postgres.options import QuotedName
 from outbox_sdk import ConfigError, DriverError, Seam, find
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from outbox_postgres.dead_letters import PostgresDeadLetters
+from outbox_postgres.rows import PostgresDeadLetters
 from outbox_sdk import AccessDenied, DriverError, Intake
 from outbox_servers.services import PostgresServer
 from psycopg.conninfo import make_conninfo

@@ -20,8 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
 from outbox_spark.class_data import find_archive, may_archive
-from outbox_spark.java import java_home
-from outbox_spark.jvm import START_SECONDS, Jvm
+from outbox_spark.jvm import START_SECONDS, Jvm, java_home
 from outbox_spark.security import EMBEDDED, HIDDEN_NAMES, is_embedded, with_defaults
 from outbox_spark.watchdog import Answer, Watchdog
 

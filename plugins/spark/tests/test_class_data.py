@@ -10,7 +10,7 @@ import pytest
 from outbox_sdk import OutboxError
 from outbox_spark import training
 from outbox_spark.class_data import Archive, find_archive, may_archive
-from outbox_spark.java import java_home
+from outbox_spark.jvm import java_home
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ import pytest
 from outbox_sdk import Level, OutboxError
 from outbox_spark import jvm
 from outbox_spark.check import check
-from outbox_spark.jvm import Jvm
-from outbox_spark.launch_files import java_arguments, properties, write_privately
+from outbox_spark.jvm import Jvm, java_arguments, properties, write_privately
 from outbox_spark.options import SparkOptions
 from outbox_spark.security import with_defaults
 from pyspark import SparkConf
@@ -172,7 +171,7 @@ def defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The place of Spark's own defaults."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr("outbox_spark.java._new_enough", lambda home: home)
+    monkeypatch.setattr("outbox_spark.jvm._new_enough", lambda home: home)
     return tmp_path / "spark-defaults.conf"
 
 

@@ -16,8 +16,7 @@ from outbox_sdk.portable.check import check
 from outbox_sdk.portable.outboxes import TablePattern
 from outbox_sdk.portable.tables import Tables
 
-from outbox_sqlite.file_connection import FileConnection
-from outbox_sqlite.idiom import SqliteIdiom, lane, text
+from outbox_sqlite.idiom import FileConnection, SqliteIdiom, lane, text
 
 _OLDEST = (3, 31)
 _BUSY_SECONDS = 0.005

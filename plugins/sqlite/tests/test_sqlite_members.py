@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from outbox_sdk import ConfigError, Members
-from outbox_sdk.portable.members import MemberRow, PortableMembers
+from outbox_sdk.portable.outboxes import MemberRow, PortableMembers
 from outbox_sqlite.dialect import SqliteDialect, SqliteOptions
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytds
 from pytds.instance_browser_client import resolve_instance_port
 
-from outbox_sqlserver.data_source import DataSource
-from outbox_sqlserver.options import SqlServerOptions
+from outbox_sqlserver.options import DataSource, SqlServerOptions
 from outbox_sqlserver.tds_socket import TdsSocket
 
 

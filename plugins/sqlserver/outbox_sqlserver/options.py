@@ -1,14 +1,171 @@
-"""The options of ``driver: sqlserver``."""
+"""The options of ``driver: sqlserver``, and what the driver takes of a connection string or a URL."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from outbox_sdk import ConfigError, Duration, FileText, present_text
-from outbox_sdk.password import only_password
+from outbox_sdk.file_text import only_password
 from outbox_sdk.portable import PortableOptions
 
-from outbox_sqlserver.data_source import DataSource
+PORT: Final = 1433
+
+_KEYS: Final = {
+    "server": ("server", "data source", "address", "addr", "network address", "host"),
+    "port": ("port",),
+    "database": ("database", "initial catalog"),
+    "user": ("uid", "user id", "user", "username"),
+    "password": ("pwd", "password"),
+    "encrypt": ("encrypt",),
+    "trust": ("trustservercertificate", "trust server certificate"),
+    "ca_file": ("cafile", "servercertificate"),
+    "name": ("hostnameincertificate", "host name in certificate"),
+    # Keys for other drivers, which are ignored.
+    "": (
+        "driver",
+        "app",
+        "application name",
+        "multisubnetfailover",
+        "mars_connection",
+        "persist security info",
+    ),
+}
+_MEANT: Final = {synonym: key for key, synonyms in _KEYS.items() for synonym in synonyms}
+_PAIR: Final = re.compile(r"\s*([^=;]+?)\s*=\s*(\{(?:[^}]|\}\})*\}|\"[^\"]*\"|'[^']*'|[^;]*)\s*(?:;|$)")
+_YES: Final = ("yes", "true", "1", "mandatory")
+_NO: Final = ("no", "false", "0", "optional")
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """A parsed data source.
+
+    Attributes:
+        host: The server's name or address.
+        port: Its port; 0 to ask the server's browser service for that of ``instance``.
+        instance: A named instance, or empty.
+        database: The database, or empty for the user's own.
+        user: The user.
+        password: The password.
+        encrypt: Whether everything is encrypted.
+        trust: Whether any certificate is accepted.
+        ca_file: A file of authorities to trust instead of the system's, or empty.
+        name: The host name that the certificate must be for.
+    """
+
+    host: str
+    port: int
+    instance: str
+    database: str
+    user: str
+    password: str = field(repr=False)
+    encrypt: bool
+    trust: bool
+    ca_file: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> DataSource:
+        """Parses a data source.
+
+        Raises:
+            ConfigError: It is malformed, or has an unknown key. The message contains no secrets.
+        """
+        said = _of_url(text.strip()) if "://" in text.partition(";")[0] else _of_pairs(text)
+        host, instance, port = _server(said.get("server", "localhost"), said.get("port", ""))
+        return cls(
+            host,
+            port,
+            instance,
+            said.get("database", ""),
+            said.get("user", ""),
+            said.get("password", ""),
+            _flag("Encrypt", said.get("encrypt", "yes")),
+            _flag("TrustServerCertificate", said.get("trust", "no")),
+            said.get("ca_file", ""),
+            said.get("name", host),
+        )
+
+    @property
+    def address(self) -> str:
+        """The database in words, without secrets."""
+        database = f"database '{self.database}'" if self.database else "the default database"
+        instance = f"\\{self.instance}" if self.instance else ""
+        return f"SQL Server {database} at {self.host}{instance}{f':{self.port}' if self.port else ''}"
+
+
+def _of_url(text: str) -> Mapping[str, str]:
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError:  # it would show what it could not read, perhaps a password
+        raise ConfigError("dataSource cannot be read as a URL; a password is written %-encoded") from None
+    if "@" in f"{url.path}{url.query}{url.fragment}":
+        # The password has a slash, a question mark or a hash, and what follows is a piece of it.
+        raise ConfigError("dataSource cannot be read as a URL; a password is written %-encoded")
+    if url.scheme.partition("+")[0] not in ("mssql", "sqlserver"):
+        raise ConfigError("a dataSource that is a URL begins with mssql:// or sqlserver://")
+    said = {
+        "server": url.hostname,
+        "port": str(port or ""),
+        "database": unquote(url.path.strip("/")),
+        "user": unquote(url.username or ""),
+        "password": unquote(url.password or ""),
+    }
+    return {key: value for key, value in said.items() if value} | _meant(parse_qsl(url.query))
+
+
+def _of_pairs(text: str) -> Mapping[str, str]:
+    pairs, at = [], 0
+    text = text.strip().rstrip(";")
+    while at < len(text):
+        pair = _PAIR.match(text, at)
+        if not pair:
+            raise ConfigError(
+                "dataSource is written Server=host,1433;Database=shop;Uid=outbox;Pwd=…; a value with a ; "
+                "stands in braces"
+            )
+        value = pair[2].strip()
+        if value[:1] in ("{", '"', "'"):
+            value = value[1:-1].replace("}}", "}")
+        pairs.append((pair[1], value))
+        at = pair.end()
+    return _meant(pairs)
+
+
+def _meant(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    said: dict[str, str] = {}
+    for key, value in pairs:
+        meant = _MEANT.get(key.strip().lower())
+        if meant is None:
+            # What is behind a ; in a password looks like a key.
+            close = get_close_matches(key.strip().lower(), _MEANT, n=1, cutoff=0.8)
+            hint = f"did you mean '{close[0]}'?" if close else "a value with a ; stands in braces"
+            raise ConfigError(f"dataSource says a key that the dialect does not know; {hint}")
+        if meant:
+            said.setdefault(meant, value)
+    return said
+
+
+def _server(text: str, port: str) -> tuple[str, str, int]:
+    host, comma, behind = text.removeprefix("tcp:").partition(",")
+    host, _, instance = host.partition("\\")
+    number = (behind if comma else port).strip()
+    if number and not number.isdecimal():
+        raise ConfigError("the server's port in dataSource is no number")
+    host = {".": "localhost", "(local)": "localhost"}.get(host.strip(), host.strip())
+    return host, instance.strip(), int(number) if number else 0 if instance else PORT
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in (*_YES, *_NO):
+        raise ConfigError(f"{name} in dataSource can be yes or no")
+    return value.lower() in _YES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

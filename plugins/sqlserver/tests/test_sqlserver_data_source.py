@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from outbox_sdk import ConfigError
-from outbox_sqlserver.data_source import DataSource
+from outbox_sqlserver.options import DataSource
 
 
 def told(text: str) -> str:

@@ -9,10 +9,10 @@ import pytds
 import pytest
 from outbox_sdk import ConfigError, Finding, Level, Record, RecordError, Stasher
 from outbox_sdk.portable import ErrorKind
-from outbox_sdk.portable.columns import JOURNAL_INDEX
+from outbox_sdk.portable.sources import JOURNAL_INDEX
 from outbox_sqlserver import SqlServerDialect, SqlServerIdiom, SqlServerOptions, connection, outbox_dialect
-from outbox_sqlserver.data_source import DataSource
-from outbox_sqlserver.errors import error_kind
+from outbox_sqlserver.idiom import error_kind
+from outbox_sqlserver.options import DataSource
 
 from .fake_sqlserver import FakeSqlServer, server_error
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from outbox_sdk import DriverError, Schema
-from outbox_sdk.portable.columns import JOURNAL_INDEX
+from outbox_sdk.portable.sources import JOURNAL_INDEX
 from outbox_sqlserver import SqlServerDialect, SqlServerOptions, connection
 
 from .fake_sqlserver import FakeSqlServer

@@ -12,10 +12,9 @@ from outbox_sdk.portable.statements import UNCLAIMED, Statements
 from outbox_sdk.statement import Statement, Style
 from outbox_sqlserver import check, outbox_dialect
 from outbox_sqlserver.connection import settings
-from outbox_sqlserver.dialect import SqlServerDialect
+from outbox_sqlserver.dialect import SqlServerDialect, SqlServerSession
 from outbox_sqlserver.idiom import LISTED_IDS
 from outbox_sqlserver.options import SqlServerOptions
-from outbox_sqlserver.session import SqlServerSession
 from outbox_testkit.scripted import intake_statements, portable_statements
 from sqlglot import exp
 

@@ -12,11 +12,10 @@ import pytds
 import pytest
 from outbox_sdk import Batch, DriverError, Fence, LeadershipLost, Poison
 from outbox_sdk.portable import PortableDeadLetters, PortableTable
-from outbox_sdk.portable.members import PortableMembers
+from outbox_sdk.portable.outboxes import PortableMembers
 from outbox_sdk.portable.statements import Statements
-from outbox_sqlserver.dialect import SqlServerDialect
+from outbox_sqlserver.dialect import SqlServerDialect, SqlServerSession, _typed
 from outbox_sqlserver.options import SqlServerOptions
-from outbox_sqlserver.session import SqlServerSession, _typed
 
 from .fake_sqlserver import FakeSqlServer, server_error
 

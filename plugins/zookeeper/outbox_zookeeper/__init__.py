@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from outbox_sdk import Driver, Elector, hookimpl
 
-from outbox_zookeeper.elector import zookeeper_elector
-from outbox_zookeeper.options import ZooKeeperOptions
+from outbox_zookeeper.elector import ZooKeeperOptions, zookeeper_elector
 
 __all__ = ["ZooKeeperOptions", "outbox_elector", "zookeeper_elector"]
 

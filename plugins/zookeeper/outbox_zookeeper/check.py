@@ -10,7 +10,7 @@ from outbox_sdk.election import NO_GROUP
 from outbox_sdk.tls import Protection, transport_finding
 
 from outbox_zookeeper.client import Client, required
-from outbox_zookeeper.options import ZooKeeperOptions
+from outbox_zookeeper.elector import ZooKeeperOptions
 
 _SERVER = "ZooKeeper"
 _NODE = "election node"

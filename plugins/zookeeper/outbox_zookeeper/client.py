@@ -14,7 +14,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText, present_text
 
-from outbox_zookeeper.options import ZooKeeperOptions
+from outbox_zookeeper.elector import ZooKeeperOptions
 
 CONNECT_TIMEOUT = 10.0
 """Seconds that the first connection may take."""

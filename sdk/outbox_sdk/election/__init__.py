@@ -22,13 +22,17 @@ leader that was frozen, or cut off from the coordinator, stops by itself before 
 
 from __future__ import annotations
 
-from outbox_sdk.election.clock import elapsed
-from outbox_sdk.election.errors import ErrorLog
-from outbox_sdk.election.group import NO_GROUP, required_group
-from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
-from outbox_sdk.election.lease_elector import LeaseElector, SessionLease, WatchedLease
-from outbox_sdk.election.lease_watch import LeaseWatch
-from outbox_sdk.election.times import LeaseTimes
+from outbox_sdk.election.leadership import (
+    NO_GROUP,
+    ErrorLog,
+    Leadership,
+    LeadershipEvent,
+    LeaseTimes,
+    RefusalTimeout,
+    elapsed,
+    required_group,
+)
+from outbox_sdk.election.lease_elector import LeaseElector, LeaseWatch, SessionLease, WatchedLease
 
 __all__ = [
     "NO_GROUP",

@@ -1,12 +1,20 @@
 """Decides whether this process leads, for how long, and how long it tolerates refusals.
 
-Pure: receives events and the time, and returns events for the candidate. No coordinator, clock or thread.
+The decision is pure: it receives events and the time, and returns events for the candidate. It knows no
+coordinator and no thread.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
+
+from outbox_sdk.errors import ConfigError
+from outbox_sdk.finding import Finding, Level
+from outbox_sdk.hooks import Duration
 
 _NEVER = float("-inf")
 
@@ -159,3 +167,119 @@ class RefusalTimeout:
     def has_expired(self, now: float) -> bool:
         """Returns whether a refusal has lasted for too long."""
         return self._since is not None and now - self._since >= self._seconds
+
+
+_LEASE_SHARE = 0.8
+"""The share of a session for which a leader trusts a confirmation; the rest is for requests under way."""
+
+_SUBJECT = "election times"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseTimes:
+    """The times of an election, in seconds; the options of an elector over a lease inherit them.
+
+    Attributes:
+        session_timeout: Seconds without a renewal before another process may lead. The same for all
+            processes.
+        heartbeat_timeout: Seconds without a confirmation before the leader steps down.
+        min_poll_interval: The shortest time between two confirmations, in seconds.
+        stop_after: Seconds for which the coordinator may refuse this process before its candidacy ends.
+    """
+
+    session_timeout: Duration = 10.0
+    heartbeat_timeout: Duration = 5.0
+    min_poll_interval: Duration = 0.1
+    stop_after: Duration = 60.0
+
+    @property
+    def lease_duration(self) -> float:
+        """For how long a confirmation is valid, from when its request was sent."""
+        return min(_LEASE_SHARE * self.session_timeout, self.heartbeat_timeout)
+
+    @property
+    def confirm_interval(self) -> float:
+        """Between two confirmations: the lease survives several failed ones in a row."""
+        return max(self.min_poll_interval, self.lease_duration / 4)
+
+    def findings(self) -> Sequence[Finding]:
+        """Checks the times against each other, for ``outbox check``; one finding or more."""
+        ends = f"ends {self.lease_duration:g} s after the last confirmation"
+        found = []
+        written = self.heartbeat_timeout != LeaseTimes.heartbeat_timeout  # nobody expects much of the default
+        if written and self.lease_duration < self.heartbeat_timeout:
+            message = (
+                f"leadership {ends}: the heartbeat timeout of {self.heartbeat_timeout:g} s has no effect at "
+                f"a session timeout of {self.session_timeout:g} s"
+            )
+            cure = "set heartbeatTimeout to about half of sessionTimeout"
+            found.append(Finding(Level.WARNING, _SUBJECT, message, cure))
+        confirmed = f"confirmed every {self.confirm_interval:g} s, {ends}"
+        if self.min_poll_interval * 2 > self.lease_duration:
+            message = f"{confirmed}: one late confirmation ends leadership"
+            cure = "set minPollInterval to less than half of heartbeatTimeout and of sessionTimeout"
+            found.append(Finding(Level.WARNING, _SUBJECT, message, cure))
+        message = f"{confirmed}, taken over after {self.session_timeout:g} s"
+        return found or [Finding(Level.OK, _SUBJECT, message)]
+
+
+def elapsed() -> float:
+    """Returns seconds on a clock that never goes back.
+
+    The clock includes the time that the machine was suspended, where the system has such a clock: during that
+    time another process may have been elected.
+    """
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+NO_GROUP = Finding(
+    Level.WARNING,
+    "leader group",
+    "not checked: its name follows from the outbox, and the database could not tell it",
+    "correct what the check says about the database, or set leaderGroupID",
+)
+"""What a check finds if the options name no group."""
+
+
+def required_group(leader_group_id: str | None) -> str:
+    """Returns the name for which processes compete.
+
+    Raises:
+        ConfigError: The options name none.
+    """
+    if not leader_group_id:
+        raise ConfigError("the election needs a name that the competing processes share: leaderGroupID")
+    return leader_group_id
+
+
+class ErrorLog:
+    """Warns once of each error until an answer arrives, and then says so; repetitions are debug lines.
+
+    For one thread.
+    """
+
+    def __init__(self, log: logging.Logger, election: str) -> None:
+        """Starts as if there had been an answer.
+
+        Args:
+            log: Receives the lines.
+            election: What the processes compete for; every line names it.
+        """
+        self._log = log
+        self._election = election
+        self._warned: set[str] = set()
+
+    def failed(self, error: Exception) -> None:
+        """Handles an error."""
+        text = str(error)
+        level = logging.DEBUG if text in self._warned else logging.WARNING
+        self._warned.add(text)
+        self._log.log(level, "election '%s': %s", self._election, text)
+
+    def answered(self) -> None:
+        """Handles an answer."""
+        if self._warned:
+            self._warned.clear()
+            self._log.info("election '%s': answered again", self._election)

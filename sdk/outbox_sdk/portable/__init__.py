@@ -10,12 +10,12 @@ Nothing here imports a database driver.
 from outbox_sdk.portable.dead_letters import PortableDeadLetters
 from outbox_sdk.portable.dialect import CAPABILITIES, SERVER_CAPABILITIES, PortableDialect
 from outbox_sdk.portable.idiom import ErrorKind, Idiom
-from outbox_sdk.portable.insert import portable_insert
 from outbox_sdk.portable.intake import PortableIntake
-from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.options import PortableOptions
+from outbox_sdk.portable.rows import portable_insert
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.table import PortableTable
+from outbox_sdk.portable.table_idiom import TableName
 
 __all__ = [
     "CAPABILITIES",

@@ -7,14 +7,12 @@ from typing import Protocol
 
 from outbox_sdk.errors import AccessDenied, DriverError
 from outbox_sdk.finding import Finding, Level
-from outbox_sdk.portable.check_origin import origin_findings
-from outbox_sdk.portable.columns import EXTRAS
-from outbox_sdk.portable.described import Described
+from outbox_sdk.portable.creation import columns_of, harvested, migrations, missing_columns
 from outbox_sdk.portable.journal import journal_finding
-from outbox_sdk.portable.migration import migrations
 from outbox_sdk.portable.notes import read_schema
-from outbox_sdk.portable.readiness import columns_of, harvested, missing_columns
+from outbox_sdk.portable.origin_columns import Described, origin_findings
 from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.sources import EXTRAS
 from outbox_sdk.schema import SCHEMA, refusal
 
 

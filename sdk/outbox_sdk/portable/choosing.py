@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from outbox_sdk.fence import Fence
 from outbox_sdk.outbox_table import UNBOUNDED
 from outbox_sdk.portable.by_ids import SelectByIds
-from outbox_sdk.portable.columns import BEGINNING, MAX_KEY_BYTES, MAX_TOPIC_BYTES
 from outbox_sdk.portable.rows import records
 from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.sources import BEGINNING, MAX_KEY_BYTES, MAX_TOPIC_BYTES
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.record import MarkedRecord
 

@@ -10,28 +10,32 @@ from typing import Any, ClassVar, TypeVar
 from outbox_sdk.affinity import ColumnIs
 from outbox_sdk.dialect import Capability
 from outbox_sdk.errors import AccessDenied, ConfigError, DriverError
+from outbox_sdk.file_text import files_of, login_refused
 from outbox_sdk.finding import Finding
 from outbox_sdk.full_server import pace_of
-from outbox_sdk.password import files_of, login_refused
 from outbox_sdk.portable.check import check
-from outbox_sdk.portable.columns import EXTRAS
-from outbox_sdk.portable.creation import create, first_note
+from outbox_sdk.portable.creation import (
+    create,
+    first_note,
+    migrate,
+    migrations,
+    require,
+    require_tables,
+    require_version,
+)
 from outbox_sdk.portable.dead_letters import PortableDeadLetters
 from outbox_sdk.portable.idiom import Idiom
-from outbox_sdk.portable.indexes import find_index
 from outbox_sdk.portable.intake import PortableIntake, extra_columns
 from outbox_sdk.portable.journal import PortableJournal, require_journal
 from outbox_sdk.portable.lease import PortableLease
-from outbox_sdk.portable.members import PortableMembers
-from outbox_sdk.portable.migration import migrate, migrations
-from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.notes import read_schema
-from outbox_sdk.portable.origin_columns import OriginColumns
-from outbox_sdk.portable.outboxes import TablePattern, find_outboxes
-from outbox_sdk.portable.readiness import require, require_tables, require_version
+from outbox_sdk.portable.origin_columns import OriginColumns, find_index
+from outbox_sdk.portable.outboxes import PortableMembers, TablePattern, find_outboxes
 from outbox_sdk.portable.session import Session, closing_at_errors, translated
+from outbox_sdk.portable.sources import EXTRAS
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.table import PortableTable
+from outbox_sdk.portable.table_idiom import TableName
 from outbox_sdk.portable.tables import Tables, auxiliary_statements
 from outbox_sdk.portable.view import PortableView
 from outbox_sdk.schema import Schema

@@ -10,13 +10,11 @@ from typing import Any
 from outbox_sdk.errors import DriverError
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable.by_ids import ChangeByIds
-from outbox_sdk.portable.columns import COLUMNS, EXTRAS
-from outbox_sdk.portable.insert import bound
-from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import json_array
+from outbox_sdk.portable.rows import bound, json_array
 from outbox_sdk.portable.session import Session
-from outbox_sdk.portable.sources import quoted
+from outbox_sdk.portable.sources import COLUMNS, EXTRAS, quoted
 from outbox_sdk.portable.statements import stash
+from outbox_sdk.portable.table_idiom import TableName
 
 PORTION = 10_000
 """So many rows are taken in at once, at most."""

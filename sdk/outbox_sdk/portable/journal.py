@@ -11,13 +11,12 @@ from uuid import UUID
 from outbox_sdk.errors import AccessDenied, DriverError
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.journal import Action, Entry, new_entry_id
-from outbox_sdk.portable.columns import JOURNAL_COLUMNS, JOURNAL_TEXTS
-from outbox_sdk.portable.described import Described
 from outbox_sdk.portable.idiom import Idiom
-from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.origin_columns import Described
 from outbox_sdk.portable.rows import fitting
 from outbox_sdk.portable.session import Session
-from outbox_sdk.portable.sources import quoted
+from outbox_sdk.portable.sources import JOURNAL_COLUMNS, JOURNAL_TEXTS, quoted
+from outbox_sdk.portable.table_idiom import TableName
 from outbox_sdk.portable.tables import Tables
 
 

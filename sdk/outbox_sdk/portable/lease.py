@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outbox_sdk.election.lease_watch import LeaseWatch
+from outbox_sdk.election.lease_elector import LeaseWatch
 from outbox_sdk.portable.session import AlreadyExists, Session
 from outbox_sdk.portable.statements import Statements
 

@@ -12,11 +12,11 @@ from outbox_sdk.affinity import MAX_CLUSTER, Takeover
 from outbox_sdk.errors import AccessDenied
 from outbox_sdk.fence import IDENTITY_DIGITS, perhaps_renamed
 from outbox_sdk.portable.idiom import Idiom
-from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import storable
 from outbox_sdk.portable.session import AlreadyExists, Session
 from outbox_sdk.portable.sources import quoted
 from outbox_sdk.portable.statements import Statements
+from outbox_sdk.portable.table_idiom import TableName
 from outbox_sdk.portable.tables import Tables
 from outbox_sdk.schema import OLDEST, SCHEMA, Schema
 

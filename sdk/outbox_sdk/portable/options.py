@@ -9,8 +9,8 @@ from outbox_sdk.affinity import Origin
 from outbox_sdk.errors import ConfigError
 from outbox_sdk.hooks import GIVEN
 from outbox_sdk.intake import Intake
-from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.outboxes import TablePattern
+from outbox_sdk.portable.table_idiom import TableName
 from outbox_sdk.portable.tables import Tables
 
 

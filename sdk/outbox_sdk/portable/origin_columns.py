@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from outbox_sdk.affinity import Origin
+from outbox_sdk.finding import Finding, Level
+from outbox_sdk.outbox_view import OriginBacklog
 from outbox_sdk.portable.idiom import Idiom
-from outbox_sdk.portable.indexes import find_index
-from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.statements import Statements
+from outbox_sdk.portable.table_idiom import TableName
+from outbox_sdk.portable.tables import Tables
+from outbox_sdk.portable.view import Origins
+
+
+def find_index(session: Session, table: TableName, columns: Sequence[str]) -> str:
+    """Returns the name of an index that begins with ``columns``; empty if there is none, or nobody can tell.
+
+    Args:
+        session: The connection.
+        table: The table, which exists.
+        columns: Their names, in the order of the index; case is ignored.
+    """
+    idiom = session.idiom
+    if not idiom.indexes:
+        return ""
+    found: dict[str, list[str]] = {}
+    for name, indexed in session.query("look at the indexes", idiom.indexes, **idiom.place(table)):
+        found.setdefault(str(name), []).append(str(indexed).lower())
+    wanted = [column.lower() for column in columns]
+    return next((name for name, listed in found.items() if listed[: len(wanted)] == wanted), "")
+
 
 _TYPE = "INTEGER"
 
@@ -106,3 +130,85 @@ class OriginColumns:
 
     def _index(self) -> str:
         return self._idiom.create_index(self._outbox, (self._origin.column, "id"))
+
+
+SUBJECT = "clusters"
+
+
+def origin_findings(
+    session: Session, tables: Tables, origin: Origin, found: Collection[str]
+) -> Iterator[Finding]:
+    """Checks an outbox that exists.
+
+    Args:
+        session: The connection.
+        tables: The tables of the outbox, which itself exists.
+        origin: How rows are to tell where they were written.
+        found: The table's columns, in lower case.
+    """
+    outbox = tables.outbox
+    names = [name for name in (origin.column, origin.arrival) if name]
+    if missing := [name for name in names if name.lower() not in found]:
+        seen = f"table '{outbox}' lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        yield Finding(Level.ERROR, SUBJECT, seen, "run 'outbox init', which adds what the affinity needs")
+        return
+    troubles = [*_default(session, outbox, origin), *_index(session, outbox, origin)]
+    unserved = orphans(origin, _backlogs(session, tables, origin))
+    troubles += [unserved] if unserved else []
+    yield from troubles
+    if not troubles:
+        yield Finding(Level.OK, SUBJECT, f"this is cluster {origin.own} of {len(origin.known)}")
+
+
+def orphans(origin: Origin, backlogs: Collection[OriginBacklog]) -> Finding | None:
+    """Returns the finding for rows of clusters that nobody serves, if there are any."""
+    unknown = [each for each in backlogs if each.cluster not in origin.known]
+    if not unknown:
+        return None
+    rows = ", ".join(f"{each.cluster} ({'' if each.exact else 'over '}{each.records:,})" for each in unknown)
+    cure = f"correct clustersCount, or UPDATE their {origin.column} to a cluster that exists"
+    return Finding(Level.WARNING, "orphans", f"nobody serves the rows of cluster {rows}", cure)
+
+
+def no_origin_index(origin: Origin, cure: str) -> Finding:
+    """Returns the finding for an outbox without an index of the column and ``id``."""
+    seen = f"no index starts with {origin.column}, id: marks pass the rows of other clusters one by one"
+    return Finding(Level.WARNING, "cluster index", seen, cure)
+
+
+def _default(session: Session, outbox: TableName, origin: Origin) -> Iterator[Finding]:
+    columns = OriginColumns(session.idiom, outbox, origin)
+    if (default := columns.default(session)) != origin.own:
+        level = Level.ERROR if origin.is_of_another(default) else Level.WARNING
+        yield Finding(level, "cluster default", *columns.wrong_default(default))
+
+
+def _index(session: Session, outbox: TableName, origin: Origin) -> Iterator[Finding]:
+    idiom: Idiom = session.idiom
+    if idiom.indexes and not find_index(session, outbox, (origin.column, "id")):
+        statement = idiom.create_index(outbox, (origin.column, "id"))
+        yield no_origin_index(origin, f"run 'outbox init', or let somebody run: {statement}")
+
+
+def _backlogs(session: Session, tables: Tables, origin: Origin) -> list[OriginBacklog]:
+    if not (index := find_index(session, tables.outbox, (origin.column, "id"))):
+        return []  # it might take a look at every row
+    indexes = {origin.column: index}
+    sql = Statements(session.idiom, tables, indexes=indexes)
+    with session.transaction("look for rows of each cluster", reads=True):
+        return Origins(session, sql, origin, indexes).backlogs()
+
+
+class Described(Protocol):
+    """A part of :class:`outbox_sdk.portable.PortableDialect`, which has the docstrings."""
+
+    options: Any
+
+    @property
+    def idiom(self) -> Idiom: ...  # noqa: D102 - see the class
+    @property
+    def address(self) -> str: ...  # noqa: D102 - see the class
+    def tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]: ...  # noqa: D102 - see the class
+    def names(self, session: Session) -> Tables: ...  # noqa: D102 - see the class
+    def additions(self, session: Session) -> Sequence[Sequence[str]]: ...  # noqa: D102 - see the class
+    def alterations(self, session: Session) -> Sequence[str]: ...  # noqa: D102 - see the class

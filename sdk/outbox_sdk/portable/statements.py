@@ -13,16 +13,18 @@ from types import MappingProxyType
 
 from outbox_sdk.affinity import ColumnIs
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
-from outbox_sdk.portable.columns import (
+from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.sources import (
     BEGINNING,
     COLUMNS,
     DEAD_LETTER_COLUMNS,
     EXTRAS,
     MAX_KEY_BYTES,
     MAX_TOPIC_BYTES,
+    Source,
+    quoted,
+    sources,
 )
-from outbox_sdk.portable.idiom import Idiom
-from outbox_sdk.portable.sources import Source, quoted, sources
 from outbox_sdk.portable.tables import Tables
 
 _HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND epoch = {epoch}"

@@ -13,9 +13,9 @@ from outbox_sdk.parking import Poison
 from outbox_sdk.portable.batches import Batches
 from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.portable.choosing import Choosing
+from outbox_sdk.portable.dead_letters import Parking
 from outbox_sdk.portable.marking import Marking
 from outbox_sdk.portable.notes import ensure_identity, random_identity
-from outbox_sdk.portable.parking import Parking
 from outbox_sdk.portable.releasing import Releasing
 from outbox_sdk.portable.rows import storable
 from outbox_sdk.portable.session import LockTimeout, Session

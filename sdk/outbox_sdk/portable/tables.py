@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from outbox_sdk.portable.columns import JOURNAL_INDEX, JOURNAL_TEXTS
 from outbox_sdk.portable.idiom import Idiom
-from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.sources import JOURNAL_INDEX, JOURNAL_TEXTS
+from outbox_sdk.portable.table_idiom import TableName
 
 _NAME = 300
 _ID = 36

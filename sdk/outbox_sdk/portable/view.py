@@ -1,25 +1,124 @@
 """One connection to a portable outbox: what operators and monitors look at."""
+# ruff: noqa: S608 - names come quoted from the idiom, and every other value is a parameter
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
+from typing import Any
 
 from outbox_sdk.affinity import ColumnIs, Origin, Takeover
-from outbox_sdk.backlog import MAX_COUNTED, Backlog, OriginBacklog
+from outbox_sdk.errors import DriverError
 from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane
+from outbox_sdk.outbox_view import MAX_COUNTED, Backlog, OldSnapshot, OriginBacklog, Upkeep
 from outbox_sdk.parking import Parked
 from outbox_sdk.portable.intake import PortableIntake
-from outbox_sdk.portable.members import MemberStatements, present, read_members
 from outbox_sdk.portable.notes import Takeovers
-from outbox_sdk.portable.origins import Origins
+from outbox_sdk.portable.outboxes import MemberStatements, present, read_members
 from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.sources import Source, sources
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.tables import Tables
-from outbox_sdk.portable.upkeep import read_upkeep
-from outbox_sdk.upkeep import Upkeep
+
+
+class Origins:
+    """Counts the rows of each cluster, within the caller's transaction, by the index of the column.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+        origin: How rows tell where they were written.
+        indexes: As for :class:`Statements`.
+    """
+
+    def __init__(self, session: Session, sql: Statements, origin: Origin, indexes: Mapping[str, str]) -> None:
+        self._session = session
+        [source] = sources(session.idiom, [ColumnIs(origin.column, origin.own)], indexes)
+        self.statements = OriginStatements(sql, source)
+
+    def backlogs(self) -> list[OriginBacklog]:
+        """Returns how many rows of each cluster there are, ordered by cluster."""
+        return [found for cluster in self._clusters() if (found := self._backlog(cluster))]
+
+    def spread(self) -> int:
+        """Returns how many rows there are at most, by the ranges of each cluster's ids."""
+        ranges = [self._session.fetch(self.statements.spread, eligible=each)[0] for each in self._clusters()]
+        return sum(int(last) - int(first) + 1 for first, last in ranges if first is not None)
+
+    def _clusters(self) -> Iterator[Any]:
+        """Leaps from each cluster to the next: one look into the index for each."""
+        statement, values = self.statements.first, dict[str, Any]()
+        while (found := self._session.fetch(statement, **values)[0][0]) is not None:
+            yield found
+            statement, values = self.statements.next, {"eligible": found}
+
+    def _backlog(self, cluster: Any) -> OriginBacklog | None:
+        [(count,)] = self._session.fetch(self.statements.count, eligible=cluster, limit=MAX_COUNTED + 1)
+        head = self._session.fetch(self.statements.oldest, eligible=cluster)
+        if not head:
+            return None  # they are gone by now
+        records, age = int(count), head[0][0]
+        return OriginBacklog(
+            cluster=int(cluster),
+            records=min(max(records, 1), MAX_COUNTED),
+            exact=records <= MAX_COUNTED,
+            oldest=0.0 if age is None else float(age),
+        )
+
+
+class OriginStatements:
+    """The statements about rows of the cluster ``{eligible}``.
+
+    Args:
+        sql: The outbox's other statements.
+        source: The rows of a cluster.
+
+    Attributes:
+        first: Returns the lowest number of a cluster, or null.
+        next: Returns the next higher number, or null.
+        count: Counts rows of a cluster, up to ``{limit}``.
+        oldest: Returns the age of the cluster's row with the lowest id.
+        spread: Returns the cluster's lowest and highest id, or nulls.
+    """
+
+    def __init__(self, sql: Statements, source: Source) -> None:
+        idiom, seen = sql.idiom, sql.seen_by(source)
+        column, own = source.column, source.condition
+        self.first = f"SELECT MIN({column}) FROM {seen}"
+        self.next = f"{self.first} WHERE {column} > {{eligible}}"
+        sample = idiom.limit(f"SELECT id FROM {seen} WHERE {own} ORDER BY {source.order}", "{limit}")
+        self.count = f"SELECT COUNT(*) FROM ({sample}) counted"
+        age = idiom.age_seconds("create_time")
+        self.oldest = idiom.limit(f"SELECT {age} FROM {seen} WHERE {own} ORDER BY {source.order}", "1")
+        self.spread = f"SELECT MIN(id), MAX(id) FROM {seen} WHERE {own}"
+
+
+def read_upkeep(session: Session) -> Upkeep:
+    """Returns what waits to be removed; all of it is unknown if the idiom has no queries.
+
+    Raises:
+        DriverError: Not to be reached.
+    """
+    queries = session.idiom.upkeep
+    if queries is None:
+        return Upkeep()
+    dead = next((rows[0][0] for query in queries.dead if (rows := _permitted(session, query))), None)
+    found = _permitted(session, queries.snapshot)
+    snapshot = OldSnapshot(str(found[0][0]), float(found[0][1])) if found else None
+    number = None if dead is None else int(dead)
+    return Upkeep(number, queries.unit, snapshot=snapshot, visible=found is not None)
+
+
+def _permitted(session: Session, query: str) -> Sequence[Sequence[Any]] | None:
+    """Returns the rows of a query, or ``None`` if the user may not send it."""
+    try:
+        return session.query("look for old snapshots", query)
+    except DriverError as error:
+        if error.retryable:
+            raise
+        return None
 
 
 class PortableView:

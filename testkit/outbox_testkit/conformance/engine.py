@@ -51,7 +51,7 @@ class EngineUnderTest:
 
 def note(file: str) -> None:
     """A task that writes the number of its process."""
-    draft = Path(f"{file}.draft")
+    draft = Path(f"{file}.{os.getpid()}")  # another process may run the same task at the same time
     draft.write_text(str(os.getpid()))
     draft.rename(file)
 
