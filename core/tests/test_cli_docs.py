@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from outbox_core.cli.app import COMMANDS, load_command
 from outbox_core.cli.command import MEANINGS, Command, Group
-from outbox_core.config.reader import HarvestKeys
+from outbox_core.config.harvest import HarvestKeys
 from outbox_core.metrics import LaneMetrics, as_numbers
 from typer.core import TyperCommand, TyperGroup
 

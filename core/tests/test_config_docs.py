@@ -13,9 +13,8 @@ import pytest
 from outbox_core.config import Failures, Limits, LoggingSettings, parse
 from outbox_core.config.decode import Raw, camel, is_given
 from outbox_core.config.duration import format_duration
+from outbox_core.config.harvest import DEFAULT_DRIVERS, HarvestKeys
 from outbox_core.config.http import HttpSettings, ProxySettings
-from outbox_core.config.reader import HarvestKeys
-from outbox_core.config.seams import DEFAULT_DRIVERS
 from outbox_sdk import FileText, Intake, Seam, Unit, find
 from outbox_sdk.registry import Installed, installed
 

@@ -1,23 +1,41 @@
 """Decodes a section of the YAML tree into a dataclass: our own settings, or a plugin's options."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from outbox_sdk.errors import ConfigError, PluginError
 from outbox_sdk.file_text import FileText, present_text
+from outbox_sdk.hooks import Unit
+from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
-from outbox_core.config.document import Items, Node, Scalar, Section
+from outbox_core.config.document import Items, Node, Section, is_null
+from outbox_core.config.duration import parse_duration
 from outbox_core.config.problems import Problems, join
-from outbox_core.config.validation import InvalidDataError, Mistake, require_type, validate
 
 Kind = TypeVar("Kind")
 
 _SECRET = re.compile(r"passw|secret|token|credential|private|source|dsn", re.IGNORECASE)
 _MAX_SHOWN = 40
 _UNSET: Any = object()
+_EXPECTED = {
+    "int_parsing": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "int_type": "expected a whole number",
+    "float_parsing": "expected a number",
+    "float_type": "expected a number",
+    "bool_parsing": "expected true or false",
+    "bool_type": "expected true or false",
+    "string_type": "expected text",
+    "dict_type": "expected a mapping of keys to values",
+    "mapping_type": "expected a mapping of keys to values",
+    "list_type": "expected a list",
+    "tuple_type": "expected a list",
+}
 
 Raw = Annotated[Node | None, "not decoded"]
 """The type of a field whose node the caller decodes."""
@@ -63,13 +81,13 @@ def decode(
     values = _given(kind, defaults)
     for key, field in keys.items():
         value = _UNSET
-        if _has_value(section, key):
+        if not is_null(section.value(key)):
             value = _field(field, hints[field.name], section.entries[key][1], join(path, key), problems)
         if value is _UNSET and field.name in defaults:
             value = _given_text(defaults[field.name], hints[field.name])
         if value is not _UNSET:
             values[field.name] = value
-        elif field.default is MISSING and field.default_factory is MISSING and not _has_value(section, key):
+        elif field.default is MISSING and field.default_factory is MISSING and is_null(section.value(key)):
             problems.add(section.place, join(path, key), "missing, and it has no default")
     if len(problems.found) > before:
         return None
@@ -125,23 +143,16 @@ def _field(field: Field[Any], hint: Any, node: Node, path: str, problems: Proble
     if hint == Raw:
         return node
     if is_dataclass(inner) and isinstance(inner, type):
-        if isinstance(node, Scalar) and "driver" in inner.__dataclass_fields__:
-            node = Section(node.place, {"driver": (node.place, node)})
         if not isinstance(node, Section):
             problems.add(node.place, path, "expected a mapping of keys to values")
             return _UNSET
         return decode(inner, node, path, problems)
     try:
-        return validate(hint, _plain_data(node, files=takes_files(hint)))
-    except InvalidDataError as error:
+        return _adapter(hint).validate_python(_plain_data(node, files=takes_files(hint)))
+    except ValidationError as error:
         hide_value = not field.repr or bool(_SECRET.search(field.name))
-        _add_problems(error.mistakes, node, path, problems, hide_value=hide_value)
+        _add_problems(error, node, path, problems, hide_value=hide_value)
         return _UNSET
-
-
-def _has_value(section: Section, key: str) -> bool:
-    node = section.entries[key][1] if key in section.entries else Scalar(section.place, None)
-    return not (isinstance(node, Scalar) and node.text is None)
 
 
 def _plain_data(node: Node, *, files: bool, untyped: bool = False) -> Any:
@@ -155,7 +166,7 @@ def _plain_data(node: Node, *, files: bool, untyped: bool = False) -> Any:
         return {
             key: _plain_data(value, files=files, untyped=True)
             for key, (_, value) in node.entries.items()
-            if _has_value(node, key)
+            if not is_null(value)
         }
     if isinstance(node, Items):
         return [_plain_data(value, files=files and not untyped, untyped=untyped) for value in node.values]
@@ -165,22 +176,37 @@ def _plain_data(node: Node, *, files: bool, untyped: bool = False) -> Any:
 
 
 def _add_problems(
-    mistakes: Sequence[Mistake], node: Node, path: str, problems: Problems, *, hide_value: bool
+    error: ValidationError, node: Node, path: str, problems: Problems, *, hide_value: bool
 ) -> None:
     """Adds what is wrong; alternatives for one value become one problem."""
     wanted: dict[str, tuple[Node, list[str]]] = {}
-    for steps, expected in mistakes:
+    for detail in error.errors(include_url=False, include_input=False):
+        if detail["type"] == "is_instance_of":
+            continue  # whoever writes text need not know that a reference to a file would do as well
         at, where = node, path
-        for step in steps:
+        for step in detail["loc"]:
             if isinstance(at, Section) and step in at.entries:
                 at, where = at.entries[str(step)][1], join(where, str(step))
             elif isinstance(at, Items) and isinstance(step, int):
                 at, where = at.values[step], f"{where}[{step}]"
-        wanted.setdefault(where, (at, []))[1].append(expected)
+        wanted.setdefault(where, (at, []))[1].append(_expected(detail))
     for where, (at, messages) in wanted.items():
         first, *others = dict.fromkeys(messages)
         message = " or ".join([first, *(other.removeprefix("expected ") for other in others)])
         problems.add(at.place, where, message + _found_text(at, hide_value=hide_value or at is not node))
+
+
+def _expected(detail: ErrorDetails) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind in _EXPECTED:
+        return _EXPECTED[kind]
+    if kind in ("enum", "literal_error"):
+        return f"expected {context['expected']}"
+    if kind == "greater_than":
+        return f"expected more than {context['gt']:g}"
+    if kind == "greater_than_equal":
+        return f"expected at least {context['ge']:g}"
+    return detail["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
 
 
 def _found_text(node: Node, *, hide_value: bool) -> str:
@@ -210,9 +236,25 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
         for field in fields(kind):
             hint = hints[field.name]
             if field.init and hint != Raw and not is_dataclass(_without_none(hint)):
-                require_type(hint)
-    except (NameError, TypeError) as error:
+                _adapter(hint)
+    except (NameError, TypeError, PydanticUserError) as error:
         raise PluginError(
             f"the options of {kind.__module__}.{kind.__qualname__} cannot be read: {error}"
         ) from error
     return hints
+
+
+def _is_duration(hint: Any) -> bool:
+    if get_origin(hint) is Annotated:
+        return any(isinstance(extra, Unit) and extra.name == "seconds" for extra in get_args(hint)[1:])
+    return get_origin(hint) in (Union, UnionType) and any(_is_duration(part) for part in get_args(hint))
+
+
+def _seconds(value: Any) -> Any:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+@cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    """Returns pydantic's adapter of a type, which takes longer to make than to use; many fields share one."""
+    return TypeAdapter(Annotated[hint, BeforeValidator(_seconds)] if _is_duration(hint) else hint)

@@ -64,6 +64,10 @@ class Section:
     place: Place
     entries: Mapping[str, tuple[Place, "Node"]] = field(default_factory=dict)
 
+    def value(self, key: str) -> "Node | None":
+        """Returns the value of a key; ``None`` if the key is not written."""
+        return self.entries[key][1] if key in self.entries else None
+
 
 @dataclass(frozen=True)
 class Items:
@@ -74,6 +78,11 @@ class Items:
 
 
 Node = Scalar | Section | Items
+
+
+def is_null(node: Node | None) -> bool:
+    """Returns whether a value is null, which is as good as not written, or is not written."""
+    return node is None or (isinstance(node, Scalar) and node.text is None)
 
 
 def read(text: str, source: str, environment: Environment, problems: Problems) -> Node | None:

@@ -1,15 +1,47 @@
-"""The group of the processes that compete for leadership, and the topics of outbox itself."""
+"""Names of an election: of the process, of the group that competes, and of the topics of outbox itself."""
 
+import os
+import re
+import socket
+import time
 from dataclasses import replace
 
 from outbox_sdk.elector import Elector
 from outbox_sdk.outbox_table import OutboxTable
 from outbox_sdk.publisher import Publisher
 
-from outbox_core.config.identity import default_leader_group, default_leader_topic
 from outbox_core.config.settings import Choice
 
+_ILLEGAL = re.compile(r"[^A-Za-z0-9._-]+")
+_MAX_TOPIC_LENGTH = 249
+_SUFFIX = ".neli"
 _NOT_AN_OPTION = "not an option of this elector"
+
+
+def instance_name() -> str:
+    """Returns a name for this process: ``{hostname}_{pid}_{epoch seconds}``, as goharvest does."""
+    return f"{_sanitized(socket.gethostname() or 'localhost')}_{os.getpid()}_{int(time.time())}"
+
+
+def default_leader_group(table: str, identity: str) -> str:
+    """Returns the name of the group of processes that compete for one outbox.
+
+    goharvest uses the program's name. Here every service would have the name ``outbox``, and of two services
+    on one broker only one would be harvested. A name made of the configuration would differ between two
+    spellings of one outbox, and be the same for two databases at ``localhost``. So the name is made of what
+    the database itself knows.
+
+    Args:
+        table: The outbox's name as the database knows it; makes the group's name readable.
+        identity: Letters and digits that distinguish the outbox from every other.
+    """
+    room = _MAX_TOPIC_LENGTH - len(_SUFFIX) - len(identity) - 1
+    return f"{f'outbox-{_sanitized(table)}'[:room]}-{identity}"
+
+
+def default_leader_topic(group: str) -> str:
+    """Returns the name of the topic on which ``group`` elects its leader, as goharvest does."""
+    return f"{_sanitized(group)}{_SUFFIX}"
 
 
 def needs_group(elector: Choice[Elector]) -> bool:
@@ -60,3 +92,7 @@ def own_topics(elector: Choice[Elector], publisher: Choice[Publisher]) -> frozen
     leader_topic = getattr(elector.options, "leader_topic", None)
     checkpoint_topic = getattr(publisher.options, "checkpoint_topic", None)
     return frozenset(topic for topic in (leader_topic, checkpoint_topic) if topic)
+
+
+def _sanitized(text: str) -> str:
+    return _ILLEGAL.sub("-", text).strip("-")

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from outbox_core.config import Choice, parse
-from outbox_core.config.election import with_group
-from outbox_core.config.identity import default_leader_group, default_leader_topic
+from outbox_core.config.election import default_leader_group, default_leader_topic, with_group
 from outbox_sdk import Seam
 
 from .fakes import FakeTable
