@@ -96,7 +96,7 @@ class BatchStatements:
         # In no order: for one the whole table would be compared with each run, as sessions do not sort.
         self.left = f"SELECT id FROM {self._rows(1)}"
         columns = f"id, kafka_topic, kafka_key, {', '.join(_LARGE)}{self._extras}"
-        self.rows = f"SELECT {columns}, NULL::float8, NULL::bigint[] FROM {self._rows(1)}"
+        self.rows = f"SELECT {columns}, {CREATED.format(1)}, NULL::bigint[] FROM {self._rows(1)}"
 
     def _select(self, source: int, *, lane: bool, bounded: bool) -> str:
         return f"{self._looked}, {self._selected(self._sources[source], lane=lane, bounded=bounded)}"
