@@ -51,8 +51,10 @@ def batches(records: Sequence[Positioned], *, values: bool) -> Iterator[pa.Recor
         yield pa.RecordBatch.from_arrays(arrays, schema=ARROW)
 
 
-def _row(position: int, record: MarkedRecord, *, values: bool) -> tuple[object, ...]:
+def _row(position: int | None, record: MarkedRecord, *, values: bool) -> tuple[object, ...]:
     timestamp, created = record.timestamp_ms, record.created
+    if record.fault:  # only a snapshot has such rows
+        record = record._replace(value=None, headers=())
     return (
         record.id,
         position,
@@ -63,7 +65,7 @@ def _row(position: int, record: MarkedRecord, *, values: bool) -> tuple[object, 
         record.partition,
         None if timestamp is None else timestamp * 1000,
         None if created is None else round(created * _MICROSECONDS),
-        record.value is None,
+        None if record.fault else record.value is None,
     )
 
 

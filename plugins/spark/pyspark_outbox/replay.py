@@ -35,9 +35,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Positioned:
-    """A record with its position in the stream."""
+    """A record with its position in the stream; ``None`` outside of one."""
 
-    position: int
+    position: int | None
     record: MarkedRecord
 
 

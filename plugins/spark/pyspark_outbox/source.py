@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
+    from pyspark_outbox.snapshot import OutboxSnapshot
     from pyspark_outbox.stream import OutboxStream
 
 
@@ -39,6 +40,13 @@ class DefaultSource(DataSource):
         from pyspark_outbox.columns import SCHEMA  # noqa: PLC0415 - as above
 
         return SCHEMA
+
+    def reader(self, schema: StructType) -> OutboxSnapshot:
+        """Returns what waits; connects to nothing."""
+        from pyspark_outbox.snapshot import OutboxSnapshot  # noqa: PLC0415 - as above
+
+        del schema
+        return OutboxSnapshot(self._source)
 
     def streamReader(self, schema: StructType) -> OutboxStream:  # noqa: N802 - PySpark's
         """Returns the stream; connects to nothing.

@@ -23,7 +23,9 @@ from pyspark_outbox.options import SourceOptions
 from pyspark_outbox.replay import Part, read
 
 
-class _RowsOfPart(InputPartition):
+class RowsOfPart(InputPartition):
+    """What one task reads of a batch."""
+
     def __init__(self, part: Part) -> None:
         super().__init__(part)
 
@@ -59,7 +61,7 @@ class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Divides a batch that Spark has logged; see :meth:`.Claim.parts`."""
-        return [_RowsOfPart(part) for part in self._claim.parts(Offset.of(start), Offset.of(end))]
+        return [RowsOfPart(part) for part in self._claim.parts(Offset.of(start), Offset.of(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads a part of a batch, on an executor."""

@@ -129,7 +129,7 @@ class Driver:
     def rows(self) -> list[Positioned]:
         """Returns what was delivered, in the order of positions."""
         rows = [row for batch in self.sink.values() for row in batch]
-        return sorted(rows, key=lambda row: row.position)
+        return sorted(rows, key=lambda row: row.position or 0)
 
     def assert_once_in_order(self, numbers: Sequence[int], keys: int = 5) -> None:
         rows = self.rows()

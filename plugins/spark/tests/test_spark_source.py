@@ -188,7 +188,8 @@ def test_a_batch_that_failed_is_read_again(spark: Any, outbox: Outbox, tmp_path:
     assert (outbox.waiting(), outbox.noted()) == (0, False)
 
 
-def test_available_now_ends_while_writers_go_on(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
+def test_available_now_ends_while_writers_go_on(spark: Any, postgres_dsn: str, tmp_path: Path) -> None:
+    outbox = created("postgres", postgres_dsn)
     outbox.stash(range(1000))
     with writing(outbox, 1000) as written:
         query = to_parquet(source(spark, outbox.options, maxRowsPerBatch="400"), tmp_path, availableNow=True)
@@ -200,7 +201,8 @@ def test_available_now_ends_while_writers_go_on(spark: Any, outbox: Outbox, tmp_
     assert_once_in_order(rows_of(spark, tmp_path / "out"), range(1000 + len(written)))
 
 
-def test_a_second_query_fences_the_first(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
+def test_a_second_query_fences_the_first(spark: Any, sqlite_outbox: Outbox, tmp_path: Path) -> None:
+    outbox = sqlite_outbox
     outbox.stash(range(100))
     first = to_parquet(source(spark, outbox.options, name="one"), tmp_path / "1", processingTime="0 seconds")
     until(lambda: outbox.waiting() == 0 and not outbox.noted())
@@ -238,6 +240,8 @@ def test_a_row_that_is_no_message_parks_its_key(spark: Any, sqlite_outbox: Outbo
     rows = rows_of(spark, tmp_path / "out")
     # The first row of k0, and the second of k1: all of k0 stay, and of k1 the second.
     assert {row.id for row in rows} == set(range(1, 101)) - {1, 51, 52}
+    waiting = spark.read.format("outbox").options(**sqlite_outbox.options).load()
+    assert {(row.id, row.deleted) for row in waiting.collect()} == {(1, None), (51, False), (52, None)}
     with closing(sqlite_outbox.dialect.dead_letters(read_only=True)) as letters:
         assert [letter.record.id for letter in letters.find()] == [1, 52]
 
@@ -275,3 +279,14 @@ def test_headers_and_tombstones_arrive(spark: Any, outbox: Outbox, tmp_path: Pat
     assert (bytes(one.value), one.deleted, two.value, two.deleted) == (b"v", False, None, True)
     assert one.create_time is not None
     assert one.position + 1 == two.position
+
+
+def test_a_batch_query_reads_what_waits_and_claims_nothing(spark: Any, outbox: Outbox) -> None:
+    outbox.stash(range(2500))
+    frame = spark.read.format("outbox").options(**outbox.options).load()
+    assert frame.where("key = 'k7'").count() == 2500 // KEYS
+    assert sorted(int(row.value) for row in frame.select("value").collect()) == list(range(2500))
+    without = spark.read.format("outbox").options(**outbox.options, values="false").load()
+    assert without.where("value IS NULL AND NOT deleted AND position IS NULL").count() == 2500
+    with closing(outbox.dialect.watch()) as view:
+        assert (view.backlog().records, view.lane_statuses()) == (2500, [])
