@@ -29,7 +29,7 @@ _LARGE = ("kafka_value", "kafka_header_keys", "kafka_header_values")
 
 
 def whole_row(extras: bool) -> str:
-    """Returns the columns of a row that is read as it is, whether or not there are partition and timestamp."""
+    """Returns the columns of a row that is read as it is; ``extras`` are partition and timestamp."""
     more = EXTRAS if extras else ()
     columns = ", ".join(("id", "kafka_topic", "kafka_key", *_LARGE, *more))
     return f"{columns}, {CREATED.format(1)}, NULL::bigint[]"

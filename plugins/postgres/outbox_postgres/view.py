@@ -7,10 +7,10 @@ from outbox_sdk.outbox_view import MAX_COUNTED
 from outbox_sdk.portable.view import PortableView
 
 from outbox_postgres import statements
+from outbox_postgres.batch_statements import whole_row
 from outbox_postgres.intake import WaitingIntake
 from outbox_postgres.layout import Layout
 from outbox_postgres.origin_columns import IDS_OF_CLUSTER
-from outbox_postgres.batch_statements import whole_row
 from outbox_postgres.rows import records
 from outbox_postgres.session import Session
 from outbox_postgres.statements import origins_query

@@ -213,9 +213,7 @@ class Claim:
                 raise OutboxError(_OTHER.format(outbox=table.name, query=note.sender, batch=note.location))
             self._noted = int(note.location)
             if self._noted > offset.batch:
-                raise OutboxError(
-                    _OLDER.format(outbox=table.name, batch=note.location, older=offset.batch)
-                )
+                raise OutboxError(_OLDER.format(outbox=table.name, batch=note.location, older=offset.batch))
 
     def _settle(self, fence: Fence) -> None:
         """Takes the note away, as all that the stream has ever read is committed and deleted."""
@@ -253,10 +251,10 @@ class Claim:
 
     def _fenced(self) -> str:
         held = self._connection.ask(lambda table: table.lane_statuses())
-        by = f"'{held[0].holder}' has raised the fence at {held[0].since:%Y-%m-%d %H:%M:%S %Z}" if held else ""
+        by, since = (f"'{held[0].holder}'", f" at {held[0].since}") if held else ("somebody", "")
         return (
-            f"the query '{self._holder}' reads the outbox {self._outbox} no longer: "
-            f"{by or 'somebody has raised the fence'}, and only one may read it; end the other, and start the query again"
+            f"the query '{self._holder}' reads the outbox {self._outbox} no longer: {by} has raised the fence"
+            f"{since}, and only one may read it; end the other, and start the query again"
         )
 
 
@@ -283,17 +281,17 @@ def _deliverable(records: Sequence[MarkedRecord]) -> tuple[list[MarkedRecord], l
 
 
 _HARVESTER = (
-    "lane {lane} of the outbox {outbox} publishes in Kafka transactions, of which the last may be in the log with "
-    "its rows still in the outbox: start its harvester, and stop it in order, so that it settles them (in "
-    "delivery at-least-once it settles them at its start); 'outbox fence forget' takes them for unpublished"
+    "lane {lane} of the outbox {outbox} publishes in Kafka transactions, and the rows of the last may be in "
+    "the log and in the outbox: start its harvester and stop it in order, so that it settles them; "
+    "'outbox fence forget' takes them for unpublished"
 )
 _OTHER = (
-    "the outbox {outbox} is read by another query ({query}, batch {batch}), or by this one with a checkpoint that "
-    "is gone: its last batch may be delivered with its rows still in the outbox. Go on with that checkpoint; "
-    "'outbox fence forget' takes the rows for undelivered"
+    "the outbox {outbox} is read by another query ({query}, batch {batch}), or by this one with a checkpoint "
+    "that is gone: its last batch may be delivered with its rows still in the outbox. Go on with that "
+    "checkpoint; 'outbox fence forget' takes the rows for undelivered"
 )
 _OLDER = (
-    "the checkpoint of the query is an older copy: it ends with batch {older}, and the query has read batch {batch} "
-    "of the outbox {outbox} since. Go on with the latest checkpoint; 'outbox fence forget' takes the rows of "
-    "later batches that are still in the outbox for undelivered"
+    "the checkpoint of the query is an older copy: it ends with batch {older}, and the query has read batch "
+    "{batch} of the outbox {outbox} since. Go on with the latest checkpoint; 'outbox fence forget' takes the "
+    "rows of later batches that are still in the outbox for undelivered"
 )

@@ -47,7 +47,9 @@ def batches(records: Sequence[Positioned], *, values: bool) -> Iterator[pa.Recor
     rest = iter(records)
     while some := list(islice(rest, ROWS)):
         rows = [_row(each.position, each.record, values=values) for each in some]
-        arrays = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), ARROW, strict=True)]
+        arrays = [
+            pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), ARROW, strict=True)
+        ]
         yield pa.RecordBatch.from_arrays(arrays, schema=ARROW)
 
 

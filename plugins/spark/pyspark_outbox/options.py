@@ -49,8 +49,8 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     settings = _settings(options)
     if settings.affinity.driver != "none":
         raise ConfigError(
-            f"the Spark source reads all rows of an outbox, and the affinity '{settings.affinity.driver}' gives "
-            "each cluster some; leave the affinity out, or harvest this outbox"
+            f"the Spark source reads all rows of an outbox, and the affinity '{settings.affinity.driver}' "
+            "gives each cluster some; leave the affinity out, or harvest this outbox"
         )
     return SourceOptions(
         settings,
@@ -75,7 +75,9 @@ def _known(name: str, given: Mapping[str, str]) -> str:
 
 def _of_dialect(name: str, given: Mapping[str, str]) -> str:
     driver = next((value for key, value in given.items() if key.lower() == "dialect"), "postgres")
-    names = {camel(field.name).lower(): camel(field.name) for field in fields(find(Seam.DIALECT, driver).options)}
+    names = {
+        camel(field.name).lower(): camel(field.name) for field in fields(find(Seam.DIALECT, driver).options)
+    }
     return names.get(name.lower(), name)  # core says of others that there are none
 
 
@@ -83,12 +85,14 @@ def _settings(options: Mapping[str, str]) -> HarvestSettings:
     shared = {key: value for key, value in options.items() if key in _SHARED or key.startswith(_DIALECT)}
     if "config" not in options:
         if "outbox" in options:
-            raise ConfigError("the option 'outbox' chooses among the outboxes of a file; name that as 'config'")
+            raise ConfigError(
+                "the option 'outbox' chooses among the outboxes of a file; name that as 'config'"
+            )
         return configure({"harvest": _harvest(shared)}, source=_HOW).harvest
     if shared.keys() - {"name"}:
         raise ConfigError(
-            f"the option 'config' names a file, and '{min(shared.keys() - {'name'})}' is one of its settings; "
-            "give one or the other"
+            f"the option 'config' names a file, and '{min(shared.keys() - {'name'})}' is one of its "
+            "settings; give one or the other"
         )
     settings = load(Path(options["config"]))
     label = options.get("outbox")
@@ -127,5 +131,3 @@ def _truth(options: Mapping[str, str], name: str) -> bool:
     if text.lower() not in _TRUTHS:
         raise ConfigError(f"the option '{name}' is {text!r}; it is true or false")
     return _TRUTHS[text.lower()]
-
-

@@ -82,9 +82,7 @@ def read(part: Part, table: OutboxTable) -> list[Positioned]:
                 f"message now: {record.fault}; restore the row, and start the query again"
             )
     base = part.batch << INDEX_BITS
-    return [
-        Positioned(base | place, record) for place, record in zip(part.places, found, strict=True)
-    ]
+    return [Positioned(base | place, record) for place, record in zip(part.places, found, strict=True)]
 
 
 def _require_all(batch: int, ids: Sequence[int], found: Iterable[int]) -> None:
@@ -92,6 +90,6 @@ def _require_all(batch: int, ids: Sequence[int], found: Iterable[int]) -> None:
         shown = ", ".join(map(str, missing[:_LISTED])) + (", …" if len(missing) > _LISTED else "")
         raise OutboxError(
             f"{len(missing)} of {len(ids)} rows of batch {batch} are not in the outbox any more, though only "
-            f"this query may delete them: {shown}; somebody else has deleted them, or the query's checkpoint is "
-            "an older copy. They are not skipped: restore these rows, or begin with a new checkpoint"
+            f"this query may delete them: {shown}; somebody else has deleted them, or the query's checkpoint "
+            "is an older copy. They are not skipped: restore these rows, or begin with a new checkpoint"
         )

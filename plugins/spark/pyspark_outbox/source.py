@@ -57,7 +57,9 @@ class DefaultSource(DataSource):
         try:
             from pyspark_outbox.stream import OutboxStream  # noqa: PLC0415 - as above
         except ImportError as error:
-            raise OutboxError(f"outbox as a stream needs PySpark 4.2 or later, and PyArrow: {error}") from error
+            raise OutboxError(
+                f"outbox as a stream needs PySpark 4.2 or later, and PyArrow: {error}"
+            ) from error
 
         del schema
         return OutboxStream(self._source)

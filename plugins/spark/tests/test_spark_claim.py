@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -162,10 +162,10 @@ def test_many_crashes_lose_and_repeat_nothing(dialect: Dialect, seed: int) -> No
         number = chance.randrange(20)
         stash(dialect, range(written, written + number))
         written += number
-        try:
-            driver.run(chance.randrange(1, 12), (driver.commits + chance.randrange(1, 4), chance.choice(STEPS)))
-        except CrashError:
-            pass
+        with suppress(CrashError):
+            driver.run(
+                chance.randrange(1, 12), (driver.commits + chance.randrange(1, 4), chance.choice(STEPS))
+            )
     driver.run(10)
     driver.assert_once_in_order(range(written))
     assert (waiting(dialect), noted(dialect)) == (0, False)
@@ -249,9 +249,11 @@ def test_a_lane_with_kafka_transactions_is_settled_first(dialect: Dialect) -> No
     with closing(dialect.connect()) as table:
         lane = table.enter(0, 1, table.bump(1, "harvester"))
         table.set_transactional(lane, TransactionalLane(1, "outbox.0.abc", "here"))
-    with closing(claim_of(dialect)) as claim:
-        with pytest.raises(OutboxError, match="start its harvester, and stop it in order"):
-            claim.next(Offset(), 10)
+    with (
+        closing(claim_of(dialect)) as claim,
+        pytest.raises(OutboxError, match="start its harvester, and stop it in order"),
+    ):
+        claim.next(Offset(), 10)
     with closing(dialect.connect()) as table:
         assert table.lane_statuses()[0].holder == "harvester"
 
@@ -304,9 +306,8 @@ class Trembling:
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark_outbox.claim.RETRY_SECONDS", 0.0)
-    yield
 
 
 @pytest.mark.usefixtures("patient")
@@ -350,7 +351,9 @@ def test_a_file_names_the_outbox(tmp_path: Path) -> None:
     )
     read_ = read_options({"config": str(file), "outbox": "two", "maxrowsperbatch": "5"})
     assert (read_.settings.outbox, read_.max_rows) == ("second", 5)
-    with pytest.raises(OutboxError, match=r"several outboxes \(one, two\); choose one by the option 'outbox'"):
+    with pytest.raises(
+        OutboxError, match=r"several outboxes \(one, two\); choose one by the option 'outbox'"
+    ):
         read_options({"config": str(file)})
     with pytest.raises(OutboxError, match="has no outbox 'three'; there are one, two"):
         read_options({"config": str(file), "outbox": "three"})

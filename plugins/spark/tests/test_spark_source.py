@@ -160,7 +160,9 @@ def writing(outbox: Outbox, begin: int) -> Iterator[list[int]]:
 
 def test_a_query_that_is_stopped_goes_on(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
     outbox.stash(range(2500))
-    query = to_parquet(source(spark, outbox.options, maxRowsPerBatch="300"), tmp_path, processingTime="0 seconds")
+    query = to_parquet(
+        source(spark, outbox.options, maxRowsPerBatch="300"), tmp_path, processingTime="0 seconds"
+    )
     until(lambda: len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) > 1)
     query.stop()
     outbox.stash(range(2500, 5000))
@@ -197,7 +199,9 @@ def test_available_now_ends_while_writers_go_on(spark: Any, postgres_dsn: str, t
     rows = rows_of(spark, tmp_path / "out")
     assert 1000 <= len(rows) < 1000 + len(written)
     assert outbox.waiting() == 1000 + len(written) - len(rows)  # also the last batch is deleted
-    assert to_parquet(source(spark, outbox.options), tmp_path, availableNow=True).awaitTermination(WAIT_SECONDS)
+    assert to_parquet(source(spark, outbox.options), tmp_path, availableNow=True).awaitTermination(
+        WAIT_SECONDS
+    )
     assert_once_in_order(rows_of(spark, tmp_path / "out"), range(1000 + len(written)))
 
 
@@ -209,7 +213,9 @@ def test_a_second_query_fences_the_first(spark: Any, sqlite_outbox: Outbox, tmp_
     second = to_parquet(source(spark, outbox.options, name="two"), tmp_path / "2", availableNow=True)
     assert second.awaitTermination(WAIT_SECONDS)
     ended = end_of(first)
-    assert "the query 'Spark query one' reads the outbox outbox no longer: 'Spark query two' has raised" in ended
+    assert (
+        "the query 'Spark query one' reads the outbox outbox no longer: 'Spark query two' has raised" in ended
+    )
 
 
 def test_a_new_checkpoint_repeats_nothing_unasked(spark: Any, sqlite_outbox: Outbox, tmp_path: Path) -> None:
@@ -273,7 +279,9 @@ def test_headers_and_tombstones_arrive(spark: Any, outbox: Outbox, tmp_path: Pat
         stasher = Stasher(dialect=outbox.driver)
         stasher.stash_many(connection, [Record("orders", "k", "v", headers), Record("orders", "k", None)])
         connection.commit()
-    assert to_parquet(source(spark, outbox.options), tmp_path, availableNow=True).awaitTermination(WAIT_SECONDS)
+    assert to_parquet(source(spark, outbox.options), tmp_path, availableNow=True).awaitTermination(
+        WAIT_SECONDS
+    )
     one, two = rows_of(spark, tmp_path / "out")
     assert [(header.name, header.value) for header in one.headers] == [("a", "ä".encode()), ("a", None)]
     assert (bytes(one.value), one.deleted, two.value, two.deleted) == (b"v", False, None, True)
