@@ -18,6 +18,7 @@ from outbox_core.lanes.kept_rows import KeptRows
 from outbox_sdk import (
     MAX_CHECKPOINT,
     Advanced,
+    Backlog,
     Batch,
     DriverError,
     Fence,
@@ -37,6 +38,7 @@ log = logging.getLogger("outbox.spark")
 SENDER = "spark-query."
 """How the names begin under which streams are noted at the fence."""
 RETRY_SECONDS = 0.5
+BACKLOG_SECONDS = 5.0
 _QUERY_BYTES = 6
 
 Answer = TypeVar("Answer")
@@ -114,6 +116,7 @@ class Claim:
         self._keys: Sequence[tuple[int, str]] = ()
         self._noted = 0
         self._until: float | None = None
+        self._looked: tuple[float, Backlog] | None = None
 
     def end_with_present(self) -> None:
         """Lets the stream end with what waits now: :meth:`next` selects nothing behind that."""
@@ -157,6 +160,12 @@ class Claim:
         self._keys = [(record.id, record.key) for record in records[: batch.rows]]
         self._selected = Offset(led.identity, led.query, start.batch + 1, rows)
         return self._selected
+
+    def backlog(self) -> Backlog:
+        """Returns what waits, as it was at most ``BACKLOG_SECONDS`` ago: Spark asks at every trigger."""
+        if self._looked is None or monotonic() > self._looked[0] + BACKLOG_SECONDS:
+            self._looked = monotonic(), self._ask(lambda table: table.backlog())
+        return self._looked[1]
 
     def parts(self, start: Offset, end: Offset) -> list[Part]:
         """Returns what tasks are to read of a batch, once the fence notes that this stream reads it.

@@ -59,6 +59,12 @@ class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         return self._claim.next(Offset.of(start), max_rows, max_bytes).written()
 
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's
+        """Returns what waits, for the query's progress."""
+        backlog = self._claim.backlog()
+        oldest = None if backlog.oldest is None else round(backlog.oldest, 1)
+        return {"waiting": backlog.records, "exact": backlog.exact, "oldestSeconds": oldest}
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Divides a batch that Spark has logged; see :meth:`.Claim.parts`."""
         return [RowsOfPart(part) for part in self._claim.parts(Offset.of(start), Offset.of(end))]

@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from outbox_core.config import Delivery
+from outbox_core.delivery.recovery import Recovery
+from outbox_core.delivery.requests import Enter, OpenSender, ReadCheckpoint, ReadNotes, ReadTableName
 from outbox_sdk import (
     Dialect,
     DriverError,
@@ -251,11 +255,39 @@ def test_a_lane_with_kafka_transactions_is_settled_first(dialect: Dialect) -> No
         table.set_transactional(lane, TransactionalLane(1, "outbox.0.abc", "here"))
     with (
         closing(claim_of(dialect)) as claim,
-        pytest.raises(OutboxError, match="start its harvester, and stop it in order"),
+        pytest.raises(OutboxError, match="start its harvester and stop it in order"),
     ):
         claim.next(Offset(), 10)
     with closing(dialect.connect()) as table:
         assert table.lane_statuses()[0].holder == "harvester"
+
+
+@pytest.mark.parametrize("delivery", Delivery)
+def test_a_harvester_refuses_what_a_query_may_have_delivered(dialect: Dialect, delivery: Delivery) -> None:
+    stash(dialect, range(10))
+    with closing(claim_of(dialect)) as claim:
+        claim.parts(Offset(), claim.next(Offset(), 10))
+    with closing(dialect.connect()) as table:
+        notes, token = table.transactional_lanes(), table.bump(1, "harvester")
+        recovery = Recovery(1, token, delivery)
+        steps: Any = recovery.open(0)
+        if delivery is Delivery.AT_LEAST_ONCE:
+            [steps] = next(recovery.recover(notes)).steps
+        reply: object = None
+        with pytest.raises(DriverError, match="lane 'spark-query.*'outbox fence forget'"):
+            while True:
+                match steps.send(reply):
+                    case Enter(lane, lanes):
+                        reply = table.enter(lane, lanes, token)
+                    case ReadNotes():
+                        reply = notes
+                    case ReadCheckpoint():
+                        reply = None  # a new sender finds none
+                    case OpenSender() | ReadTableName():
+                        reply = "outbox"
+                    case request:
+                        raise AssertionError(request)
+    assert waiting(dialect) == 10
 
 
 def test_a_parked_key_stays_parked(dialect: Dialect, data_source: str) -> None:

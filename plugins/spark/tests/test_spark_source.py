@@ -196,6 +196,7 @@ def test_available_now_ends_while_writers_go_on(spark: Any, postgres_dsn: str, t
     with writing(outbox, 1000) as written:
         query = to_parquet(source(spark, outbox.options, maxRowsPerBatch="400"), tmp_path, availableNow=True)
         assert query.awaitTermination(WAIT_SECONDS)
+    assert '"waiting": ' in query.recentProgress[0].sources[0].latestOffset
     rows = rows_of(spark, tmp_path / "out")
     assert 1000 <= len(rows) < 1000 + len(written)
     assert outbox.waiting() == 1000 + len(written) - len(rows)  # also the last batch is deleted
