@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 from outbox_core.config import Delivery
 from outbox_core.delivery.recovery import Recovery
-from outbox_core.delivery.requests import Enter, OpenSender, ReadCheckpoint, ReadNotes, ReadTableName
+from outbox_core.delivery.requests import (
+    Enter,
+    OpenSender,
+    ReadCheckpoint,
+    ReadNotes,
+    ReadTableName,
+    RecoveryRequest,
+    RunAll,
+)
+from outbox_core.steps import run_steps
 from outbox_sdk import (
     Dialect,
     DriverError,
@@ -269,24 +278,27 @@ def test_a_harvester_refuses_what_a_query_may_have_delivered(dialect: Dialect, d
         claim.parts(Offset(), claim.next(Offset(), 10))
     with closing(dialect.connect()) as table:
         notes, token = table.transactional_lanes(), table.bump(1, "harvester")
+
+        def execute(request: RecoveryRequest) -> object:
+            """Does what a harvester does, at a broker that knows nothing of a query."""
+            match request:
+                case Enter(lane, lanes):
+                    return table.enter(lane, lanes, token)
+                case ReadNotes():
+                    return notes
+                case RunAll(steps):
+                    return [run_steps(each, execute) for each in steps]
+                case ReadCheckpoint():
+                    return None
+                case OpenSender() | ReadTableName():
+                    return "outbox"
+            raise TypeError(request)
+
         recovery = Recovery(1, token, delivery)
-        steps: Any = recovery.open(0)
-        if delivery is Delivery.AT_LEAST_ONCE:
-            [steps] = next(recovery.recover(notes)).steps
-        reply: object = None
-        with pytest.raises(DriverError, match="lane 'spark-query.*'outbox fence forget'"):
-            while True:
-                match steps.send(reply):
-                    case Enter(lane, lanes):
-                        reply = table.enter(lane, lanes, token)
-                    case ReadNotes():
-                        reply = notes
-                    case ReadCheckpoint():
-                        reply = None  # a new sender finds none
-                    case OpenSender() | ReadTableName():
-                        reply = "outbox"
-                    case request:
-                        raise AssertionError(request)
+        exactly = delivery is Delivery.EXACTLY_ONCE
+        begin: Any = recovery.open(0) if exactly else recovery.recover(notes)
+        with pytest.raises(DriverError, match=r"lane 'spark-query\..*'outbox fence forget'"):
+            run_steps(begin, execute)
     assert waiting(dialect) == 10
 
 
