@@ -35,7 +35,8 @@ from outbox_sdk import (
     TransactionalLane,
     find,
 )
-from pyspark_outbox.claim import Claim, Patient
+from pyspark_outbox.claim import Claim
+from pyspark_outbox.connection import Connection
 from pyspark_outbox.offsets import Offset
 from pyspark_outbox.options import read_options
 from pyspark_outbox.replay import Positioned, read
@@ -75,7 +76,7 @@ def noted(dialect: Dialect) -> bool:
 
 
 def claim_of(dialect: Dialect, holder: str = "query", max_bytes: int = 1 << 20) -> Claim:
-    return Claim(Patient(dialect.connect, 0.0), "outbox", holder, max_bytes)
+    return Claim(Connection(dialect.connect, 0.0), "outbox", holder, max_bytes)
 
 
 def delivered(dialect: Dialect, claim: Claim, start: Offset, end: Offset) -> list[Positioned]:
@@ -251,7 +252,7 @@ def test_a_checkpoint_of_another_outbox_is_refused(dialect: Dialect) -> None:
 
 def test_rows_of_one_key_are_in_one_part(dialect: Dialect) -> None:
     stash(dialect, range(100), keys=7)
-    with closing(Claim(Patient(dialect.connect, 0.0), "outbox", "query", 1 << 20, parts=3)) as claim:
+    with closing(Claim(Connection(dialect.connect, 0.0), "outbox", "query", 1 << 20, parts=3)) as claim:
         parts = claim.parts(Offset(), claim.next(Offset(), 100))
     with closing(dialect.connect()) as table:
         keys = [{row.record.key for row in read(part, table)} for part in parts]
@@ -403,14 +404,14 @@ class Trembling:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_outbox.claim.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("pyspark_outbox.connection.RETRY_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("patient")
 def test_lost_answers_lose_and_repeat_nothing(dialect: Dialect) -> None:
     stash(dialect, range(50))
     trembling, found, start = Trembling(dialect), list[int](), Offset()
-    with closing(Claim(Patient(trembling.connect, 60.0), "outbox", "query", 1 << 20)) as claim:
+    with closing(Claim(Connection(trembling.connect, 60.0), "outbox", "query", 1 << 20)) as claim:
         while (end := claim.next(start, 7)) != start:
             found += [row.record.id for row in delivered(dialect, claim, start, end)]
             start = end
