@@ -10,8 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
-from time import monotonic, sleep
-from typing import TypeVar
+from time import monotonic
 
 from outbox_core.delivery.checkpoint import encode, fitting, shorter
 from outbox_core.lanes.kept_rows import KeptRows
@@ -20,7 +19,6 @@ from outbox_sdk import (
     Advanced,
     Backlog,
     Batch,
-    DriverError,
     Fence,
     LeadershipLost,
     MarkedRecord,
@@ -30,6 +28,7 @@ from outbox_sdk import (
     TransactionalLane,
 )
 
+from pyspark_outbox.connection import Answer, Connection
 from pyspark_outbox.offsets import Offset
 from pyspark_outbox.replay import Part, parts_of
 
@@ -37,49 +36,8 @@ log = logging.getLogger("outbox.spark")
 
 SENDER = "spark-query."
 """How the names begin under which streams are noted at the fence."""
-RETRY_SECONDS = 0.5
 BACKLOG_SECONDS = 5.0
 _QUERY_BYTES = 6
-
-Answer = TypeVar("Answer")
-
-
-class Patient:
-    """A connection to an outbox that is made anew after temporary errors.
-
-    Args:
-        connect: Connects.
-        patience: For how many seconds temporary errors are borne.
-    """
-
-    def __init__(self, connect: Callable[[], OutboxTable], patience: float) -> None:
-        self._connect = connect
-        self._patience = patience
-        self._table: OutboxTable | None = None
-
-    def ask(self, question: Callable[[OutboxTable], Answer]) -> Answer:
-        """Returns the answer to a question that may be repeated.
-
-        Raises:
-            DriverError: The database refuses it, or cannot be reached for so long.
-        """
-        until = monotonic() + self._patience
-        while True:
-            try:
-                self._table = self._table or self._connect()
-                return question(self._table)
-            except DriverError as error:
-                self.close()
-                if not error.retryable or monotonic() >= until:
-                    raise
-                log.warning("the outbox cannot be used at present: %s", error)
-                sleep(RETRY_SECONDS)
-
-    def close(self) -> None:
-        """Disconnects. Idempotent."""
-        if self._table is not None:
-            self._table.close()
-            self._table = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +59,7 @@ class Claim:
     """
 
     def __init__(
-        self, connection: Patient, outbox: str, holder: str, max_bytes: int, parts: int | None = None
+        self, connection: Connection, outbox: str, holder: str, max_bytes: int, parts: int | None = None
     ) -> None:
         self._connection = connection
         self._outbox = outbox

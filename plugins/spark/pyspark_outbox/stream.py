@@ -16,8 +16,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_outbox.claim import Claim, Patient
+from pyspark_outbox.claim import Claim
 from pyspark_outbox.columns import batches
+from pyspark_outbox.connection import Connection
 from pyspark_outbox.offsets import Offset
 from pyspark_outbox.options import SourceOptions
 from pyspark_outbox.replay import Part, read
@@ -92,10 +93,10 @@ class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return self._opened
 
-    def _connection(self) -> Patient:
+    def _connection(self) -> Connection:
         settings = self._options.settings
 
         def connect() -> OutboxTable:
             return settings.dialect.create().connect()
 
-        return Patient(connect, settings.failures.stop_after)
+        return Connection(connect, settings.failures.stop_after)

@@ -35,7 +35,8 @@ from outbox_sdk import (
     TransactionalLane,
     find,
 )
-from pyspark_outbox.claim import Claim, Patient
+from pyspark_outbox.claim import Claim
+from pyspark_outbox.connection import Connection
 from pyspark_outbox.offsets import Offset
 from pyspark_outbox.options import read_options
 from pyspark_outbox.replay import Positioned, read
@@ -75,7 +76,7 @@ def noted(dialect: Dialect) -> bool:
 
 
 def claim_of(dialect: Dialect, holder: str = "query", max_bytes: int = 1 << 20) -> Claim:
-    return Claim(Patient(dialect.connect, 0.0), "outbox", holder, max_bytes)
+    return Claim(Connection(dialect.connect, 0.0), "outbox", holder, max_bytes)
 
 
 def delivered(dialect: Dialect, claim: Claim, start: Offset, end: Offset) -> list[Positioned]:
@@ -197,9 +198,61 @@ def test_rows_are_deleted_once_spark_has_committed_them(dialect: Dialect) -> Non
         assert waiting(dialect) == 0
 
 
+def test_positions_rise_where_ids_do_not(dialect: Dialect, data_source: str) -> None:
+    stash(dialect, range(10), keys=1)
+    with closing(sqlite3.connect(data_source)) as connection, connection:
+        connection.execute("UPDATE outbox SET id = id + 100")
+    driver = Driver(dialect)
+    driver.run(10)
+    with closing(sqlite3.connect(data_source)) as connection:
+        connection.execute("DELETE FROM sqlite_sequence")
+        connection.commit()
+    stash(dialect, range(10, 20), keys=1)  # as of a transaction that took its ids early, and ended late
+    driver.run(4)
+    driver.assert_once_in_order(range(20), keys=1)
+    assert [row.record.id for row in driver.rows()] == [*range(101, 111), *range(1, 11)]
+
+
+def test_a_replay_fences_others_too(dialect: Dialect) -> None:
+    stash(dialect, range(10))
+    driver = Driver(dialect)
+    with pytest.raises(CrashError):
+        driver.run(10, (1, "logged"))
+    with closing(dialect.connect()) as table, closing(claim_of(dialect)) as claim:
+        other = table.enter(0, 1, table.bump(1, "harvester"))
+        assert len(delivered(dialect, claim, Offset(), driver.offsets[0])) == 10
+        with pytest.raises(LeadershipLost):
+            table.advance(other, [], [], 10)
+
+
+def test_the_note_stays_until_the_purge(dialect: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
+    stash(dialect, range(10))
+    with closing(claim_of(dialect)) as claim:
+        end = claim.next(Offset(), 10)
+        claim.parts(Offset(), end)
+        with monkeypatch.context() as patched:
+            patched.setattr("outbox_sdk.portable.table.PortableTable.advance", refuse)
+            with pytest.raises(DriverError):
+                claim.next(end, 10)
+        assert noted(dialect)
+        assert claim.next(end, 10) == end
+    assert not noted(dialect)
+
+
+def refuse(*_: object) -> None:
+    raise DriverError("not now", retryable=False)
+
+
+def test_a_checkpoint_of_another_outbox_is_refused(dialect: Dialect) -> None:
+    with closing(claim_of(dialect)) as claim:
+        assert claim.next(Offset(), 10) == Offset()
+        with closing(claim_of(dialect)) as other, pytest.raises(OutboxError, match="is of another outbox"):
+            other.next(Offset("somebody's", "query", 1, ""), 10)
+
+
 def test_rows_of_one_key_are_in_one_part(dialect: Dialect) -> None:
     stash(dialect, range(100), keys=7)
-    with closing(Claim(Patient(dialect.connect, 0.0), "outbox", "query", 1 << 20, parts=3)) as claim:
+    with closing(Claim(Connection(dialect.connect, 0.0), "outbox", "query", 1 << 20, parts=3)) as claim:
         parts = claim.parts(Offset(), claim.next(Offset(), 100))
     with closing(dialect.connect()) as table:
         keys = [{row.record.key for row in read(part, table)} for part in parts]
@@ -351,14 +404,14 @@ class Trembling:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_outbox.claim.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("pyspark_outbox.connection.RETRY_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("patient")
 def test_lost_answers_lose_and_repeat_nothing(dialect: Dialect) -> None:
     stash(dialect, range(50))
     trembling, found, start = Trembling(dialect), list[int](), Offset()
-    with closing(Claim(Patient(trembling.connect, 60.0), "outbox", "query", 1 << 20)) as claim:
+    with closing(Claim(Connection(trembling.connect, 60.0), "outbox", "query", 1 << 20)) as claim:
         while (end := claim.next(start, 7)) != start:
             found += [row.record.id for row in delivered(dialect, claim, start, end)]
             start = end
