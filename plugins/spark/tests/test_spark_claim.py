@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from outbox_core.config import Delivery
 from outbox_core.delivery.recovery import Recovery
-from outbox_core.delivery.requests import (
-    Enter,
-    OpenSender,
-    ReadCheckpoint,
-    ReadNotes,
-    ReadTableName,
-    RecoveryRequest,
-    RunAll,
-)
-from outbox_core.steps import run_steps
 from outbox_sdk import (
     Dialect,
     DriverError,
@@ -324,6 +316,22 @@ def test_a_lane_with_kafka_transactions_is_settled_first(dialect: Dialect) -> No
         assert table.lane_statuses()[0].holder == "harvester"
 
 
+class Harvester:
+    """Database and broker of a harvester; the broker knows nothing of a query."""
+
+    def __init__(self, table: OutboxTable) -> None:
+        self.table = table
+
+    def open_sender(self, name: str) -> object:
+        return SimpleNamespace(attempt=lambda _location: None, location="here")
+
+    def close_sender(self, name: str) -> None:
+        pass
+
+    def for_each(self, lanes: Sequence[int], act: Callable[[Any, int], object]) -> list[object]:
+        return [act(self, lane) for lane in lanes]
+
+
 @pytest.mark.parametrize("delivery", Delivery)
 def test_a_harvester_refuses_what_a_query_may_have_delivered(dialect: Dialect, delivery: Delivery) -> None:
     stash(dialect, range(10))
@@ -331,27 +339,12 @@ def test_a_harvester_refuses_what_a_query_may_have_delivered(dialect: Dialect, d
         claim.parts(Offset(), claim.next(Offset(), 10))
     with closing(dialect.connect()) as table:
         notes, token = table.transactional_lanes(), table.bump(1, "harvester")
-
-        def execute(request: RecoveryRequest) -> object:
-            """Does what a harvester does, at a broker that knows nothing of a query."""
-            match request:
-                case Enter(lane, lanes):
-                    return table.enter(lane, lanes, token)
-                case ReadNotes():
-                    return notes
-                case RunAll(steps):
-                    return [run_steps(each, execute) for each in steps]
-                case ReadCheckpoint():
-                    return None
-                case OpenSender() | ReadTableName():
-                    return "outbox"
-            raise TypeError(request)
-
+        servers: Any = Harvester(table)
         recovery = Recovery(1, token, delivery)
         exactly = delivery is Delivery.EXACTLY_ONCE
-        begin: Any = recovery.open(0) if exactly else recovery.recover(notes)
+        begin = partial(recovery.open, servers, 0) if exactly else partial(recovery.recover, servers, notes)
         with pytest.raises(DriverError, match=r"lane 'spark-query\..*'outbox fence forget'"):
-            run_steps(begin, execute)
+            begin()
     assert waiting(dialect) == 10
 
 
