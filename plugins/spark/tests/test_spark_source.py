@@ -16,8 +16,6 @@ from outbox_core.operations.journalled import Operator
 from outbox_sdk import Dialect, Record, Seam, Stasher, find
 from outbox_spark.application import Application
 
-pytest.importorskip("pyarrow", reason="the extra 'source' is not installed")
-
 pytestmark = pytest.mark.spark
 
 KEYS = 50
