@@ -41,7 +41,7 @@ MEMBERS := pyproject.toml $(wildcard sdk/pyproject.toml core/pyproject.toml plug
 	testkit/pyproject.toml servers/pyproject.toml demo/pyproject.toml audit/pyproject.toml console/pyproject.toml)
 READY := .venv/.ready
 RUN := PATH="$(CURDIR)/.venv/bin:$$PATH"
-TYPED := $(wildcard sdk/outbox_* core/outbox_* plugins/*/outbox_* testkit/outbox_* servers/outbox_* demo/outbox_* audit/outbox_* console/outbox_*) examples bench/compare deploy
+TYPED := $(wildcard sdk/outbox_* core/outbox_* plugins/*/outbox_* plugins/*/pyspark_outbox testkit/outbox_* servers/outbox_* demo/outbox_* audit/outbox_* console/outbox_*) examples bench/compare deploy
 TESTS := $(wildcard */tests plugins/*/tests tests)
 
 help:  ## Show this

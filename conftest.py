@@ -36,6 +36,7 @@ SPARK_FILES = frozenset(
         "test_spark_outboxes.py",
         "test_spark_ports.py",
         "test_spark_secrets.py",
+        "test_spark_source.py",
     )
 )
 """Files with tests that start Spark's JVMs: a machine has room for few of these."""

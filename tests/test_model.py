@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import get_args
 
 import pytest
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Advance, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
-from outbox_core.delivery.recovery import Recovery
-from outbox_core.delivery.requests import FindPublished, PurgeBatches, ReadCheckpoint, WriteCheckpoint
 from outbox_sdk import Found
 
 from .model.ablations import ABLATIONS, BOUNDED, GAPS, SCOPES, ablate
 from .model.checker import explore
 from .model.comparison import Comparison
 from .model.protocol import ExactlyOnce
-from .model.recovery import recoveries
+from .model.recovery import RecoveryComparison, Sender, recoveries
 from .model.scope import Fault
 from .model.world import ONCE
 
@@ -155,41 +154,35 @@ def test_a_recovery_does_what_the_model_does_while_rows_are_locked():
     assert torn > 100
 
 
-def as_if_nothing_was_torn(request):
-    """Yields no such request, and takes all records for published."""
-    return Found([each.id for each in request.records]) if isinstance(request, FindPublished) else None
+def as_if_nothing_was_torn(_, records, trace):
+    """Asks nobody, and takes all records for published."""
+    return Found([each.id for each in records])
 
 
-def at_the_own_location(request):
-    return replace(request, location="") if isinstance(request, ReadCheckpoint) else request
+def at_the_own_location(attempt, _):
+    return attempt()
 
 
-def without_what_is_locked(request):
-    return replace(request, checkpoint=encode([])) if isinstance(request, WriteCheckpoint) else request
+def without_what_is_locked(publish, records, _):
+    return publish(records, encode([]))
 
 
-def without_the_attempt(request):
-    return replace(request, batches=request.batches[:-1]) if isinstance(request, PurgeBatches) else request
-
-
-def otherwise(steps, change):
-    """Drives a recovery with other requests."""
-    reply = None
-    try:
-        while True:
-            request = steps.send(reply)
-            changed = change(request)
-            reply = changed if isinstance(changed, Found) else (yield changed or request)
-    except StopIteration as end:
-        return end.value
+def without_the_attempt(advance, fence, batches, *more):
+    return advance(fence, batches[:-1], *more)
 
 
 @pytest.mark.slow("protocol")
 @pytest.mark.parametrize(
-    "change", [as_if_nothing_was_torn, at_the_own_location, without_what_is_locked, without_the_attempt]
+    ("of", "method", "change"),
+    [
+        (Sender, "find", as_if_nothing_was_torn),
+        (Sender, "attempt", at_the_own_location),
+        (Sender, "publish", without_what_is_locked),
+        (RecoveryComparison, "advance", without_the_attempt),
+    ],
 )
-def test_the_comparison_tells_when_a_recovery_does_something_else(monkeypatch, change):
-    open_lane = Recovery.open
-    monkeypatch.setattr(Recovery, "open", lambda self, lane: otherwise(open_lane(self, lane), change))
+def test_the_comparison_tells_when_a_recovery_does_something_else(monkeypatch, of, method, change):
+    asks = getattr(of, method)
+    monkeypatch.setattr(of, method, lambda self, *asked: change(partial(asks, self), *asked))
     with pytest.raises(AssertionError):
         recover_all(locking=True)

@@ -10,6 +10,7 @@ from typing import Protocol
 from outbox_sdk.affinity import Takeover
 from outbox_sdk.fence import LaneStatus, TransactionalLane
 from outbox_sdk.parking import Parked
+from outbox_sdk.record import MarkedRecord
 
 MAX_COUNTED = 10_000
 """The backlog is counted up to this many rows, and estimated beyond."""
@@ -135,6 +136,21 @@ class OutboxView(Protocol):
 
     def backlog(self) -> Backlog:
         """Returns how many records wait, without a full scan of a large table."""
+        ...
+
+    def peek(self, after: int, limit: int) -> list[MarkedRecord]:
+        """Returns rows as they were committed, marked or not, also those of parked keys.
+
+        Who reads on from the last row's id finds all that was there when he began, and is still there; of
+        what is written meanwhile, some. Rows that an intake has yet to take in are left out.
+
+        Args:
+            after: Rows with higher ids than this.
+            limit: How many rows at most.
+
+        Returns:
+            The rows, ordered by id; one that can be no message carries a fault.
+        """
         ...
 
     def origins(self) -> list[OriginBacklog]:

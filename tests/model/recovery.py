@@ -6,34 +6,18 @@ the replies alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.checkpoint import decode, encode
-from outbox_core.delivery.recovery import Doubt, Recovery
-from outbox_core.delivery.requests import (
-    CloseSender,
-    Enter,
-    FindPublished,
-    OpenSender,
-    PurgeBatches,
-    ReadCheckpoint,
-    ReadNotes,
-    ReadParked,
-    ReadRows,
-    ReadTableName,
-    RecoveryRequest,
-    RunAll,
-    WriteCheckpoint,
-    WriteNote,
-)
-from outbox_core.steps import run_steps
+from outbox_core.delivery.recovery import Doubt, Recovery, Result
 from outbox_sdk import (
     Advanced,
     Attempt,
     Batch,
     DriverError,
+    Failure,
     Fence,
     Found,
     LeadershipLost,
@@ -99,7 +83,7 @@ class RecoveryComparison:
         self._model = ExactlyOnce(scope)
         self._servers = Servers(scope, frozenset())
         self._lanes = Lanes(scope, frozenset(), self._servers)
-        self._ids = scope.ids or tuple(range(len(scope.keys)))
+        self.ids = scope.ids or tuple(range(len(scope.keys)))
         self._setting = scope.settings[number]
         self._world, self._number = world, number
         self._token = world.processes[number].token
@@ -117,26 +101,24 @@ class RecoveryComparison:
         number = self._begun.number
         try:
             if self._begun.settles:
-                settled = run_steps(
-                    recovery.recover({number: TransactionalLane(-1, "sender", "place")}), self._execute
-                )
+                settled = recovery.recover(self, {number: TransactionalLane(-1, "sender", "place")})
                 self.doubt = settled[number].doubt
                 lanes = self._world.processes[self._number].lanes
                 assert not any(lane.settles for lane in lanes), "the model's lane goes on"
                 return "settled"
-            opened = run_steps(recovery.open(number), self._execute)
+            opened = recovery.open(self, number)
         except LeadershipLost:
             return "fenced"
         except DriverError as error:
             return self._failed(error)
         self.doubt = opened.doubt
-        assert self._lane.phase == "run"
-        assert self._left(_batches(opened.locked)) == self._left(self._lane.locked)
+        assert self.lane.phase == "run"
+        assert self._left(_batches(opened.locked)) == self._left(self.lane.locked)
         return "opened"
 
     def _failed(self, error: DriverError) -> str:
         ending, phase = ("locked", "purge") if error.retryable else ("refused", "refused")
-        assert self._lane.phase == phase, str(error)
+        assert self.lane.phase == phase, str(error)
         return ending
 
     @property
@@ -144,71 +126,61 @@ class RecoveryComparison:
         return LaneView(self._world, self._number, 0, self._setting, frozenset())
 
     @property
-    def _lane(self) -> Lane:
+    def lane(self) -> Lane:
         return self._view.lane
 
-    # --- requests -----------------------------------------------------------------------------------
+    # --- what a recovery asks for -------------------------------------------------------------------
 
-    def _execute(self, request: RecoveryRequest) -> Any:
-        match request:
-            case RunAll(steps):
-                return [run_steps(each, self._execute) for each in steps]
-            case ReadTableName():
-                return f"outbox{self._setting.name}"
-            case ReadParked():
-                return Parked(0, None)
-            case OpenSender() | CloseSender() | ReadCheckpoint() | FindPublished() | WriteCheckpoint():
-                return self._of_the_broker(request)
-            case _:
-                return self._of_the_database(request)
+    @property
+    def table(self) -> Any:
+        """Itself, as it has the methods of a table that a recovery calls."""
+        return self
 
-    def _of_the_broker(self, request: RecoveryRequest) -> Any:
-        match request:
-            case OpenSender(name):
-                self._ask("open", self._channel(name))
-                return str(self._setting.place)
-            case ReadCheckpoint(name, location):
-                place = int(location or self._setting.place)
-                checkpoint = self._ask("look", self._channel(name), place)
-                return checkpoint and Attempt(_text(checkpoint), str(place))
-            case FindPublished(name, records, trace):
-                asked = tuple(self._row(record.id) for record in records)
-                found = self._ask("find", self._channel(name), int(trace), asked)
-                return Found([self._ids[row] for row in found])
-            case WriteCheckpoint(name, checkpoint):
-                published, attempted = decode(checkpoint)
-                assert attempted is None
-                written = Checkpoint(_batches(published))
-                self._ask("freshen", self._channel(name), self._lane.epoch, self._setting.place, written)
-        return None
+    @property
+    def name(self) -> str:
+        return f"outbox{self._setting.name}"
 
-    def _of_the_database(self, request: RecoveryRequest) -> Any:
-        match request:
-            case Enter(lane, lanes, token):
-                attempt = self._ask("enter", lane, lanes, token)
-                return Fence(lane, lanes, token, attempt, "identity")
-            case ReadNotes():
-                self._ask("recall", self._begun.number)
-                notes = ((lane, row.noted) for lane, row in enumerate(self._world.database.fence))
-                return {lane: _noted(lane, note) for lane, note in notes if note}
-            case ReadRows(batch):
-                rows = self._ask("read", *_batches([batch]))
-                return [MarkedRecord(self._ids[row], "topic", "key", "value") for row in rows]
-            case PurgeBatches(fence, batches):
-                before = self._world.database.rows.count(GONE)
-                answer = self._ask("advance", _right(fence), _batches(batches), NOTHING)
-                purged = self._world.database.rows.count(GONE) - before
-                return Advanced(
-                    purged, [], "", [Batch.of(each.ids, str(each.newest)) for each in answer.locked]
-                )
-            case WriteNote(fence, note):
-                self._ask("set_transactional", _right(fence), note and self._note(note))
-        return None
+    def for_each(
+        self, lanes: Sequence[int], act: Callable[[RecoveryComparison, int], Result]
+    ) -> list[Result]:
+        return [act(self, lane) for lane in lanes]
 
-    def _ask(self, name: str, *arguments: Any) -> Any:
+    def parked(self) -> Parked:
+        return Parked(0, None)
+
+    def enter(self, lane: int, lanes: int, token: int) -> Fence:
+        attempt = self.ask("enter", lane, lanes, token)
+        return Fence(lane, lanes, token, attempt, "identity")
+
+    def transactional_lanes(self) -> Mapping[int, TransactionalLane]:
+        self.ask("recall", self._begun.number)
+        notes = ((lane, row.noted) for lane, row in enumerate(self._world.database.fence))
+        return {lane: _noted(lane, note) for lane, note in notes if note}
+
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        rows = self.ask("read", *_batches([batch]))
+        return [MarkedRecord(self.ids[row], "topic", "key", "value") for row in rows]
+
+    def advance(self, fence: Fence, finished: Sequence[Batch], *_: object) -> Advanced:
+        before = self._world.database.rows.count(GONE)
+        answer = self.ask("advance", _right(fence), _batches(finished), NOTHING)
+        purged = self._world.database.rows.count(GONE) - before
+        return Advanced(purged, [], "", [Batch.of(each.ids, str(each.newest)) for each in answer.locked])
+
+    def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
+        self.ask("set_transactional", _right(fence), noted and self._note(noted))
+
+    def open_sender(self, name: str) -> Sender:
+        self.ask("open", self.channel(name))
+        return Sender(self, self.channel(name), self._setting.place)
+
+    def close_sender(self, name: str) -> None:
+        """Does nothing, as the model has no such step."""
+
+    def ask(self, name: str, *arguments: Any) -> Any:
         """Has the model's server carry out the model's call, which must be this one, and its lane go on."""
         call = self._lanes.call(self._view)
-        assert call is not None, f"the model's lane asks for nothing in the phase {self._lane.phase}"
+        assert call is not None, f"the model's lane asks for nothing in the phase {self.lane.phase}"
         same = call.name == name and self._plain(call.arguments) == self._plain(arguments)
         assert same, f"the code asks for {name} {arguments}, the model for {call}"
         outcome = self._locked_out(call) if name == "advance" and self._locking else None
@@ -221,7 +193,7 @@ class RecoveryComparison:
 
     def _locked_out(self, call: Call) -> Any:
         """Returns the outcome of a purge while others have locked the first row; ``None`` without rows."""
-        rows = self._left(self._lane.known)
+        rows = self._left(self.lane.known)
         if not rows:
             return None
         return self._servers.advance(self._world, *call.arguments, locked=frozenset({min(rows)}))
@@ -244,18 +216,50 @@ class RecoveryComparison:
     def _left(self, batches: model.Batches) -> set[int]:
         return self._servers.outbox.of(self._world.database.rows, batches)
 
-    def _row(self, id_: int) -> int:
-        [row] = [row for row in self._lane.unsure if self._ids[row] == id_]
+    def row(self, id_: int) -> int:
+        """Returns the row of an id that the lane is not sure about."""
+        [row] = [row for row in self.lane.unsure if self.ids[row] == id_]
         return row
 
-    def _channel(self, name: str) -> int:
+    def channel(self, name: str) -> int:
+        """Returns what the model calls the sender of a name."""
         table, lane, _ = name.split(".")
         return int(table.removeprefix("outbox")) * len(self._world.database.fence) + int(lane)
 
     def _note(self, note: TransactionalLane) -> Note:
         return Note(
-            note.lanes, self._channel(note.sender) // len(self._world.database.fence), int(note.location)
+            note.lanes, self.channel(note.sender) // len(self._world.database.fence), int(note.location)
         )
+
+
+class Sender:
+    """An open sender, to which the model's server answers."""
+
+    def __init__(self, comparison: RecoveryComparison, channel: int, place: int) -> None:
+        self._comparison = comparison
+        self._channel = channel
+        self._place = place
+        self.location = str(place)
+
+    def attempt(self, location: str = "") -> Attempt | None:
+        location = location or self.location
+        checkpoint = self._comparison.ask("look", self._channel, int(location))
+        return checkpoint and Attempt(_text(checkpoint), location)
+
+    def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:
+        asked = tuple(self._comparison.row(record.id) for record in records)
+        found = self._comparison.ask("find", self._channel, int(trace), asked)
+        return Found([self._comparison.ids[row] for row in found])
+
+    def publish(self, _records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
+        published, attempted = decode(checkpoint)
+        assert attempted is None
+        written = Checkpoint(_batches(published))
+        self._comparison.ask("freshen", self._channel, self._comparison.lane.epoch, self._place, written)
+        return []
+
+    def close(self) -> None:
+        raise NotImplementedError
 
 
 def _noted(lane: int, note: Note) -> TransactionalLane:

@@ -2,65 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from outbox_core.delivery.recovery import Opened, Recovered, Recovery
-from outbox_core.delivery.requests import PurgeBatches, RecoveryRequest, Result, Steps
-from outbox_sdk import Advanced, OutboxError
+from outbox_core.delivery.recovery import Opened, Recovered, Recovery, Servers
+from outbox_sdk import Advanced, Batch, Fence
 
 
-def altered(
-    steps: Steps[Result],
-    reply_to: Callable[[RecoveryRequest, Any], Any],
-    instead: Callable[[RecoveryRequest], Any] = lambda _: None,
-) -> Steps[Result]:
-    """Alters the replies to the requests of a recovery, or replies ``instead`` of who carries them out."""
-    try:
-        request = next(steps)
-        while True:
-            if (reply := instead(request)) is None:
-                try:
-                    reply = reply_to(request, (yield request))
-                except OutboxError as error:
-                    request = steps.throw(error)
-                    continue
-            request = steps.send(reply)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
+class Altered:
+    """Has some attributes of its own, and all others of an object."""
+
+    def __init__(self, of: Any, **own: Any) -> None:
+        self._of = of
+        self.__dict__.update(own)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)
 
 
 class PurgedWhereNamed(Recovery):
     """Checks the fence only where the checkpoint names something, and else writes an empty one unchecked."""
 
-    def open(self, lane: int) -> Steps[Opened]:
-        def instead(request: RecoveryRequest) -> Advanced | None:
-            return Advanced(0, []) if isinstance(request, PurgeBatches) and not request.batches else None
+    def open(self, servers: Servers, lane: int) -> Opened:
+        def advance(fence: Fence, batches: list[Batch], *_: Any) -> Advanced:
+            return servers.table.advance(fence, batches, [], 0) if batches else Advanced(0, [])
 
-        return altered(super().open(lane), lambda _, reply: reply, instead)
+        return super().open(Altered(servers, table=Altered(servers.table, advance=advance)), lane)
 
 
-def _locks_unseen(request: RecoveryRequest, reply: Any) -> Any:
-    return reply._replace(locked=()) if isinstance(request, PurgeBatches) else reply
+def _locks_unseen(servers: Servers) -> Any:
+    def advance(*arguments: Any) -> Advanced:
+        return servers.table.advance(*arguments)._replace(locked=())
+
+    return Altered(servers, table=Altered(servers.table, advance=advance))
 
 
 class LocksUnseen(Recovery):
     """Writes an empty checkpoint also where rows were locked."""
 
-    def open(self, lane: int) -> Steps[Opened]:
-        return altered(super().open(lane), _locks_unseen)
+    def open(self, servers: Servers, lane: int) -> Opened:
+        return super().open(_locks_unseen(servers), lane)
 
 
 class LocksUntold(Recovery):
     """Does not tell the lane which rows were locked."""
 
-    def open(self, lane: int) -> Steps[Opened]:
-        return (yield from super().open(lane))._replace(locked=())
+    def open(self, servers: Servers, lane: int) -> Opened:
+        return super().open(servers, lane)._replace(locked=())
 
 
 class LocksLeftBehind(Recovery):
     """Ends the note of a former lane though some of its rows were locked."""
 
-    def _recover_lane(self, lane: int) -> Steps[Recovered]:
-        return altered(super()._recover_lane(lane), _locks_unseen)
+    def _recover_lane(self, servers: Servers, lane: int) -> Recovered:
+        return super()._recover_lane(_locks_unseen(servers), lane)

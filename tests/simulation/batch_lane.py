@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.delivery.checkpoint import decode, encode
@@ -15,7 +16,7 @@ from outbox_core.lanes.turn import batch_executors
 from outbox_sdk import DriverError
 
 from .lane_run import DatabaseExecutor, LaneRun
-from .recovery import Driver
+from .recovery import Servers
 from .sender import UNKNOWN, TransactionalProducer
 from .trail import Session, Violation, serial_of
 
@@ -35,12 +36,12 @@ class BatchLane(LaneRun):
         self.producer.token = group.token
         self._database = DatabaseExecutor(self)
         self.executors = batch_executors(self._database, PublisherExecutor(self))
-        self._driver = Driver(self.world, self.host, group.settings, self.producer)
-        self._driver.run(group.recovery.open(number), self.begun)
+        self._servers = Servers(self.world, self.host, group.settings, self.producer)
+        self._servers.run(partial(group.recovery.open, lane=number), self.begun)
 
     def begin(self, result: Opened) -> None:
         world, limits = self.world, self.world.scenario.limits_of_a_lane(self.group.lanes)
-        self.sender = self._driver.senders[result.sender]
+        self.sender = self._servers.senders[result.sender].producer
         self._database.purged(result.purged)
         machine = world.parts.batch_machine(
             limits, world.scenario.failures, world.chance.random, result.locked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.config.settings import Delivery
@@ -31,7 +32,7 @@ from outbox_sdk import DriverError
 from .election import Election, Member
 from .engine import Engine
 from .group import Group
-from .recovery import Driver, Settings
+from .recovery import Servers, Settings
 from .scheduler import Host
 from .threads import Reply, Thread
 from .trail import Violation
@@ -151,9 +152,14 @@ class Process:
                 self.world.tell(self, None, "announces %s", event)
                 reply(None)
             case BecomeLeader():
-                steps = self.world.parts.take_over(self.lanes, self.host.name, self.recovery)
-                driver = Driver(self.world, self.host, self.settings)
-                driver.run(steps, lambda result: self._taken_over(result, reply))
+                begin = partial(
+                    self.world.parts.take_over,
+                    lanes=self.lanes,
+                    holder=self.host.name,
+                    recovery=self.recovery,
+                )
+                servers = Servers(self.world, self.host, self.settings)
+                servers.run(begin, lambda result: self._taken_over(result, reply))
             case Resign(then):
                 self.world.audit.counts["resignations"] += 1
                 self.elector.leave(then)

@@ -14,7 +14,7 @@ from outbox_sdk import Deliveries, Failure, MarkedRecord, OutboxError
 
 from .broker import Producer
 from .lane_run import DatabaseExecutor, LaneRun
-from .recovery import Driver
+from .recovery import Servers
 from .trail import Violation
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class RecordLane(LaneRun):
 
     def enter(self, then: Any) -> None:
         """Enters the lane, and calls ``then`` with the outcome."""
-        driver = Driver(self.world, self.host, self.group.settings, self.producer)
-        driver.run(self.group.recovery.enter(self.number), then)
+        servers = Servers(self.world, self.host, self.group.settings, self.producer)
+        servers.run(partial(self.group.recovery.enter, lane=self.number), then)
 
     def begin(self, result: Entered) -> None:
         world, limits = self.world, self.world.scenario.limits_of_a_lane(self.group.lanes)

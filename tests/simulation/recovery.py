@@ -1,47 +1,46 @@
-"""Carries out the requests of ``outbox_core.delivery.recovery`` in the simulated world."""
+"""Database and broker as ``outbox_core.delivery.recovery`` reaches them in the simulated world.
+
+A recovery is plain code, and waits for each answer. Here it runs on a greenlet, a stack of its own. Whatever
+it asks for switches to the scheduler, which switches back with the reply, or never: then the host has ended.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from greenlet import getcurrent, greenlet
 from outbox_core.delivery.checkpoint import decode
-from outbox_core.delivery.requests import (
-    CloseSender,
-    Enter,
-    FindPublished,
-    OpenSender,
-    PurgeBatches,
-    RaiseFence,
-    ReadCheckpoint,
-    ReadNotes,
-    ReadParked,
-    ReadRows,
-    ReadTableName,
-    RecoveryRequest,
-    RunAll,
-    Steps,
-    WriteCheckpoint,
-    WriteNote,
-)
 from outbox_postgres.settled import FIRST
-from outbox_sdk import Advanced, Attempt, DriverError, Found, LeadershipLost, OutboxError
+from outbox_sdk import (
+    Advanced,
+    Attempt,
+    Batch,
+    DriverError,
+    Failure,
+    Fence,
+    Found,
+    LeadershipLost,
+    MarkedRecord,
+    OutboxError,
+    Parked,
+    TransactionalLane,
+)
 
 from . import fencing
 from .database import FAILED, LOST, Transaction
 from .requests import TIMED_OUT
 from .scheduler import Host
 from .sender import UNKNOWN, TransactionalProducer
-from .statements import ReadRows as ReadRowsStatement
+from .statements import ReadRows
 from .trail import Session
 
 if TYPE_CHECKING:
     from .world import World
 
 Then = Callable[[Any], None]
-"""Takes what a generator returned, or the :class:`OutboxError` that ended it."""
+"""Takes a reply; at the end what a recovery returned, or the :class:`OutboxError` that ended it."""
 
 
 class Settings(NamedTuple):
@@ -56,16 +55,17 @@ class Settings(NamedTuple):
     location: str
 
 
-@dataclass(frozen=True)
-class Unawaited:
-    """What only a mutant asks: that a request is carried out after a while, and nobody waits for it."""
+def step(action: Callable[[Then], object]) -> Any:
+    """Makes a step of a recovery: has the scheduler call ``action``, and returns the reply that this takes.
 
-    request: RecoveryRequest
-    seconds: float = 0.0
+    Raises:
+        OutboxError: The reply is this one, or stands for it.
+    """
+    return getcurrent().parent.switch(action)
 
 
-class Driver:
-    """Drives one generator, over one connection and the senders that it opens.
+class Servers:
+    """Database and broker for one recovery: one connection, which is its table, and the senders it opens.
 
     Args:
         world: The world.
@@ -78,152 +78,193 @@ class Driver:
     """
 
     def __init__(self, world: World, host: Host, settings: Settings, session: Session | None = None) -> None:
-        self.senders: dict[str, TransactionalProducer] = {}
-        self._world = world
+        self.senders: dict[str, Sender] = {}
+        self.world = world
+        self.settings = settings
         self._host = host
-        self._settings = settings
         self._session = session
         self._boot = world.database.boot
 
-    def run(self, steps: Steps[Any], then: Then) -> None:
-        """Runs a generator; ``then`` is called once it has ended."""
-        self._steps, self._then = steps, then
-        self._reply(None)
+    def run(self, recovery: Callable[[Servers], Any], then: Then) -> None:
+        """Runs a recovery; ``then`` is called once it has ended."""
+        self._go_on(greenlet(recovery), then, self)
 
-    def _reply(self, reply: Any) -> None:
-        """Goes on with a reply, or with the error that production's driver would raise."""
-        steps = self._steps
+    def _go_on(self, thread: Any, then: Then, reply: Any) -> None:
+        """Goes on with a reply, or with the error that a server of production would raise."""
         try:
             if isinstance(reply, OutboxError):
-                request = steps.throw(reply)
+                action = thread.throw(reply)
             elif reply in (FAILED, TIMED_OUT, UNKNOWN):
-                request = steps.throw(DriverError(str(reply), retryable=True))
+                action = thread.throw(DriverError(str(reply), retryable=True))
             elif reply is LOST:
-                request = steps.throw(LeadershipLost(reply))
+                action = thread.throw(LeadershipLost(reply))
             else:
-                request = steps.send(reply)
-        except StopIteration as end:
-            self._then(end.value)
+                action = thread.switch(reply)
         except OutboxError as error:
             if error is not reply and isinstance(error, DriverError) and not error.retryable:
                 self._refused(error)
-            self._then(error)
+            then(error)
+            return
+        if thread.dead:
+            then(action)
         else:
-            self._world.recovery_steps(self._host)
-            self._host.do(self._execute, request, self._reply)
+            self.world.recovery_steps(self._host)
+            self._host.do(action, partial(self._go_on, thread, then))
 
     def _refused(self, error: DriverError) -> None:
-        world = self._world
+        world = self.world
         world.refused = True
-        world.tell(None, None, "%s refuses to begin: %s", self._entered.name, error)
+        world.tell(None, None, "%s refuses to begin: %s", self.session.name, error)
         world.audit.counts["lanes refused"] += 1
 
-    def _execute(self, request: RecoveryRequest | Unawaited, then: Then) -> None:
-        match request:
-            case OpenSender(name):
-                self._sender(name).open(lambda fine: then(self._settings.location if fine else TIMED_OUT))
-            case CloseSender(name):
-                del self.senders[name]
-                then(None)
-            case ReadCheckpoint(name, location):
-                self._sender(name).attempt(
-                    location or self._settings.location, lambda attempt: self._read(name, attempt, then)
-                )
-            case FindPublished(name, records, trace):
-                self._sender(name).find(records, trace, lambda found: self._found(request, found, then))
-            case WriteCheckpoint(name, checkpoint):
-                self._sender(name).publish([], checkpoint, lambda outcome: then(outcome or None))
-            case RunAll(steps):
-                self._run_all(steps, then)
-            case Unawaited(unawaited, seconds):
-                self._host.after(seconds, self._execute, unawaited, lambda _: None)
-                then(None)
-            case ReadTableName():
-                then(self._settings.table)
-            case PurgeBatches():
-                self._ask(self._statement(request), lambda reply: self._purged(reply, then))
-            case _:
-                self._ask(self._statement(request), then)
-
-    def _statement(
-        self, request: RaiseFence | Enter | ReadNotes | ReadParked | ReadRows | PurgeBatches | WriteNote
-    ) -> Transaction:
-        database, parts = self._world.database, self._world.parts
-        match request:
-            case RaiseFence(lanes):
-                return parts.bump(database, lanes)
-            case ReadNotes() | ReadParked():
-                kind = fencing.ReadNotes if isinstance(request, ReadNotes) else fencing.ReadParked
-                return kind(database)
-            case Enter(lane, lanes, token):
-                self._session = self._session or self._make_session(lane, token)
-                self._session.lanes = lanes
-                return parts.enter(database, self._session, lane, lanes, token)
-            case ReadRows(batch):
-                return ReadRowsStatement(database, batch)
-            case PurgeBatches(fence, batches):
-                common = (database, self._entered, fence, None)
-                return parts.advance(common, batches, 0, pending=(), start=FIRST, releases=-1)
-            case WriteNote(fence, note):
-                return parts.write_note((database, self._entered, fence, None), note)
-
-    def _ask(self, statement: Transaction, then: Then) -> None:
-        self._world.wire.call(self._host, statement, then, self._boot)
-
-    def _make_session(self, lane: int, token: int) -> Session:
-        self._world.sessions += 1
-        session = Session(lane, f"{self._host.name}/settles {lane}/session {self._world.sessions}")
-        session.token = token
-        return session
-
     @property
-    def _entered(self) -> Session:
+    def session(self) -> Session:
+        """On whose behalf it acts, once a lane is entered."""
         assert self._session is not None
         return self._session
 
-    def _sender(self, name: str) -> TransactionalProducer:
-        if name not in self.senders:
-            world = self._world
-            self.senders[name] = world.parts.batch_producer(
-                world.broker, self._host, self._entered, name, self._settings.location
-            )
-        return self.senders[name]
-
-    def _read(self, name: str, attempt: Attempt | str | None, then: Then) -> None:
-        """Takes note, for the audit, of the batches that a lane was told are in the log."""
-        if isinstance(attempt, Attempt):
-            session, checkpoint = self._entered, decode(attempt.checkpoint)
-            self._world.tell(None, None, "%s finds in the log of %s: %s", session.name, name, checkpoint)
-            session.trail.told.update(number for batch in checkpoint.published for number in batch.ids())
-        then(attempt)
-
-    def _found(self, request: FindPublished, found: Found | str, then: Then) -> None:
-        """Does the same with what was found of an attempt."""
-        if isinstance(found, Found):
-            session, counts = self._entered, self._world.audit.counts
-            self._world.tell(None, None, "%s looks for %s: %s", session.name, request, found)
-            counts["rows found in the log"] += len(found.published)
-            counts["rows not told of by the log"] += len(found.undecided)
-            counts["rows looked for in the log"] += len(request.records)
-            session.trail.told.update(found.published)
-            session.trail.told.update(found.undecided if found.committed else ())
-        then(found)
-
-    def _purged(self, reply: Any, then: Then) -> None:
-        if isinstance(reply, str):
-            then(reply)
-        else:
-            self._world.audit.counts["recovered"] += reply.purged
-            then(Advanced(reply.purged, [], locked=reply.locked))
-
-    def _run_all(self, steps: Sequence[Steps[Any]], then: Then) -> None:
+    def for_each(self, lanes: Sequence[int], act: Callable[[Servers, int], Any]) -> list[Any]:
         results: dict[int, Any] = {}
 
-        def ended(number: int, result: Any) -> None:
-            results[number] = result
-            if len(results) == len(steps):
+        def ended(then: Then, lane: int, result: Any) -> None:
+            results[lane] = result
+            if len(results) == len(lanes):
                 errors = (each for each in results.values() if isinstance(each, OutboxError))
-                then(next(errors, None) or [results[number] for number in range(len(steps))])
+                then(next(errors, None) or [results[lane] for lane in lanes])
 
-        for number, each in enumerate(steps):
-            Driver(self._world, self._host, self._settings).run(each, partial(ended, number))
+        def start(then: Then) -> None:
+            for lane in lanes:
+                servers = Servers(self.world, self._host, self.settings)
+                servers.run(partial(_swapped, act, lane), partial(ended, then, lane))
+
+        replies: list[Any] = step(start)
+        return replies
+
+    def unawaited(self, act: Callable[[], object], seconds: float = 0.0) -> None:
+        """Does what only a mutant does: has something done after a while, and does not wait for it."""
+
+        def start(then: Then) -> None:
+            self._host.after(seconds, self.run, lambda _: act(), lambda _: None)
+            then(None)
+
+        step(start)
+
+    # --- senders ------------------------------------------------------------------------------------
+
+    def open_sender(self, name: str) -> Sender:
+        step(lambda then: self.sender(name).producer.open(lambda fine: then(None if fine else TIMED_OUT)))
+        return self.senders[name]
+
+    def close_sender(self, name: str) -> None:
+        step(lambda then: then(None))
+        del self.senders[name]
+
+    def sender(self, name: str) -> Sender:
+        """Returns the sender of this name, whether or not it is open."""
+        if name not in self.senders:
+            self.senders[name] = Sender(self, self._host, name)
+        return self.senders[name]
+
+    # --- the table ----------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> Any:
+        """Itself, as it has the methods of a table that a recovery calls."""
+        return self
+
+    @property
+    def name(self) -> str:
+        return str(step(lambda then: then(self.settings.table)))
+
+    def bump(self, lanes: int, _holder: str) -> int:
+        token: int = self._ask(lambda: self.world.parts.bump(self.world.database, lanes))
+        return token
+
+    def enter(self, lane: int, lanes: int, token: int) -> Fence:
+        def statement() -> Transaction:
+            self._session = self._session or self._make_session(lane, token)
+            self._session.lanes = lanes
+            return self.world.parts.enter(self.world.database, self._session, lane, lanes, token)
+
+        fence: Fence = self._ask(statement)
+        return fence
+
+    def transactional_lanes(self) -> Mapping[int, TransactionalLane]:
+        notes: Mapping[int, TransactionalLane] = self._ask(lambda: fencing.ReadNotes(self.world.database))
+        return notes
+
+    def parked(self) -> Parked:
+        parked: Parked = self._ask(lambda: fencing.ReadParked(self.world.database))
+        return parked
+
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        rows: list[MarkedRecord] = self._ask(lambda: ReadRows(self.world.database, batch))
+        return rows
+
+    def advance(self, fence: Fence, finished: Sequence[Batch], *_: object) -> Advanced:
+        common = (self.world.database, self.session, fence, None)
+        reply: Any = self._ask(
+            lambda: self.world.parts.advance(common, finished, 0, pending=(), start=FIRST, releases=-1)
+        )
+        self.world.audit.counts["recovered"] += reply.purged
+        return Advanced(reply.purged, [], locked=reply.locked)
+
+    def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
+        common = (self.world.database, self.session, fence, None)
+        self._ask(lambda: self.world.parts.write_note(common, noted))
+
+    def _ask(self, statement: Callable[[], Transaction]) -> Any:
+        return step(lambda then: self.world.wire.call(self._host, statement(), then, self._boot))
+
+    def _make_session(self, lane: int, token: int) -> Session:
+        self.world.sessions += 1
+        session = Session(lane, f"{self._host.name}/settles {lane}/session {self.world.sessions}")
+        session.token = token
+        return session
+
+
+class Sender:
+    """A producer as a recovery uses it; takes note, for the audit, of what it says is in the log."""
+
+    def __init__(self, servers: Servers, host: Host, name: str) -> None:
+        world, self._session = servers.world, servers.session
+        self._world = world
+        self.location = servers.settings.location
+        self.producer: TransactionalProducer = world.parts.batch_producer(
+            world.broker, host, self._session, name, self.location
+        )
+
+    def attempt(self, location: str = "") -> Attempt | None:
+        attempt: Attempt | None = step(partial(self.producer.attempt, location or self.location))
+        if attempt is not None:
+            session, checkpoint = self._session, decode(attempt.checkpoint)
+            self._world.tell(
+                None, None, "%s finds in the log of %s: %s", session.name, self.producer.name, checkpoint
+            )
+            session.trail.told.update(number for batch in checkpoint.published for number in batch.ids())
+        return attempt
+
+    def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:
+        found: Found = step(lambda then: self.producer.find(records, trace, then))
+        session, counts = self._session, self._world.audit.counts
+        ids = [record.id for record in records]
+        self._world.tell(
+            None, None, "%s looks for %s of %s: %s", session.name, ids, self.producer.name, found
+        )
+        counts["rows found in the log"] += len(found.published)
+        counts["rows not told of by the log"] += len(found.undecided)
+        counts["rows looked for in the log"] += len(records)
+        session.trail.told.update(found.published)
+        session.trail.told.update(found.undecided if found.committed else ())
+        return found
+
+    def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
+        failures: list[Failure] = step(partial(self.producer.publish, records, checkpoint))
+        return failures
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+def _swapped(act: Callable[[Servers, int], Any], lane: int, servers: Servers) -> Any:
+    return act(servers, lane)

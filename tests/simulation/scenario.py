@@ -13,7 +13,6 @@ from outbox_core.config.settings import Delivery, Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Recovery, TakenOver, take_over
-from outbox_core.delivery.requests import Steps
 from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.loop import Restarts
@@ -104,7 +103,7 @@ class Parts:
     gate: type[SendGate] = SendGate
     write_note: type[fencing.WriteNote] = fencing.WriteNote
     recovery: type[Recovery] = Recovery
-    take_over: Callable[[int, str, Callable[[int], Recovery]], Steps[TakenOver]] = take_over
+    take_over: Callable[..., TakenOver] = take_over
     group: type[LaneGroup] = LaneGroup
     candidacy: type[Candidacy] = Candidacy
     lease_watch: type[LeaseWatch] = LeaseWatch

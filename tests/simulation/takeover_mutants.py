@@ -7,26 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.checkpoint import encode
-from outbox_core.delivery.recovery import Recovered, Recovery, TakenOver, _InLog
-from outbox_core.delivery.requests import (
-    OpenSender,
-    PurgeBatches,
-    RaiseFence,
-    ReadNotes,
-    Steps,
-    WriteCheckpoint,
-    WriteNote,
-)
-from outbox_sdk import Advanced, DriverError, Fence, TransactionalLane
+from outbox_core.delivery.recovery import Recovered, Recovery, Servers, TakenOver, _InLog
+from outbox_sdk import DriverError, Fence, OutboxTable, TransactionalLane, TransactionalSender
 
 from .altered_recoveries import LocksLeftBehind, LocksUnseen, LocksUntold, PurgedWhereNamed
 from .mutant import Mutant, breaks_batches, breaks_switching, under
-from .recovery import Unawaited
 from .scenario import PLACES, TABLES
+
+Taken = tuple[TransactionalSender, _InLog]
 
 # --- the order of steps ----------------------------------------------------------------------------------
 
@@ -34,30 +27,31 @@ from .scenario import PLACES, TABLES
 class EarlyReader(Recovery):
     """Looks at what was attempted before it opens the sender."""
 
-    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, _InLog]]:
-        in_log = yield from self._in_log(noted.sender if noted else name, noted)
-        return (yield OpenSender(name)), in_log
+    def _take_over(self, servers: Any, name: str, noted: TransactionalLane | None) -> Taken:
+        former = noted.sender if noted else name
+        in_log = self._in_log(servers.table, servers.sender(former), former, noted)
+        return servers.open_sender(name), in_log
 
 
 class WipedCheckpoint(Recovery):
     """Writes an empty checkpoint before what the former one names is purged."""
 
-    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, _InLog]]:
-        taken = yield from super()._take_over(name, noted)
-        yield WriteCheckpoint(name, encode([]))
+    def _take_over(self, servers: Servers, name: str, noted: TransactionalLane | None) -> Taken:
+        taken = super()._take_over(servers, name, noted)
+        taken[0].publish([], encode([]))
         return taken
 
 
 class CheckpointIgnored(Recovery):
-    def _in_log(self, name: str, noted: TransactionalLane | None) -> Steps[_InLog]:
-        yield from super()._in_log(name, noted)
+    def _in_log(self, *arguments: Any) -> _InLog:
+        super()._in_log(*arguments)
         return _InLog(())
 
 
 class MissingCheckpointTrusted(Recovery):
-    def _in_log(self, name: str, noted: TransactionalLane | None) -> Steps[_InLog]:
+    def _in_log(self, *arguments: Any) -> _InLog:
         try:
-            return (yield from super()._in_log(name, noted))
+            return super()._in_log(*arguments)
         except DriverError as error:
             if error.retryable:
                 raise
@@ -70,33 +64,29 @@ class MissingCheckpointTrusted(Recovery):
 class OwnPlace(Recovery):
     """Reads the checkpoint at its own place, and not where it is noted."""
 
-    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, _InLog]]:
-        return (yield from super()._take_over(name, replace(noted, location="") if noted else None))
+    def _take_over(self, servers: Servers, name: str, noted: TransactionalLane | None) -> Taken:
+        return super()._take_over(servers, name, replace(noted, location="") if noted else None)
 
 
 class OwnName(Recovery):
     """Leaves alone the sender of another name that is noted."""
 
-    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, _InLog]]:
-        return (yield from super()._take_over(name, replace(noted, sender=name) if noted else None))
-
-
-class NameOfOnesOwn(Recovery):
-    """Gives each attempt's sender a name of its own, which fences nobody."""
-
-    def _sender_name(self, fence: Fence) -> Steps[str]:
-        name = yield from super()._sender_name(fence)
-        return f"{name}.{fence.token}.{fence.epoch}"
-
-    def _former_in_log(self, noted: TransactionalLane) -> Steps[_InLog]:
-        return (yield from self._in_log(noted.sender, noted))
+    def _take_over(self, servers: Servers, name: str, noted: TransactionalLane | None) -> Taken:
+        return super()._take_over(servers, name, replace(noted, sender=name) if noted else None)
 
 
 class UnopenedFormer(Recovery):
     """Reads the checkpoint of the sender that is noted, and does not open it."""
 
-    def _former_in_log(self, noted: TransactionalLane) -> Steps[_InLog]:
-        return (yield from self._in_log(noted.sender, noted))
+    def _former_in_log(self, servers: Any, noted: TransactionalLane) -> _InLog:
+        return self._in_log(servers.table, servers.sender(noted.sender), noted.sender, noted)
+
+
+class NameOfOnesOwn(UnopenedFormer):
+    """Gives each attempt's sender a name of its own, which fences nobody."""
+
+    def _sender_name(self, table: OutboxTable, fence: Fence) -> str:
+        return f"{super()._sender_name(table, fence)}.{fence.token}.{fence.epoch}"
 
 
 # --- notes -----------------------------------------------------------------------------------------------
@@ -105,21 +95,23 @@ class UnopenedFormer(Recovery):
 class FirstNoteOnly(Recovery):
     """Does not note that name or place have changed."""
 
-    def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
+    def _note(
+        self, table: OutboxTable, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane
+    ) -> None:
         if noted is None:
-            yield WriteNote(fence, note)
+            table.set_transactional(fence, note)
 
 
 class Silent(Recovery):
-    def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
-        yield from ()
+    def _note(self, *_: object) -> None:
+        pass
 
 
 class LateNote(Recovery):
     """Begins before the note is written."""
 
-    def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
-        yield from _unawaited(super()._note(fence, noted, note), 0.1)
+    def _note(self, table: Any, *arguments: Any) -> None:
+        table.unawaited(partial(super()._note, table, *arguments), 0.1)
 
 
 # --- lanes of old ----------------------------------------------------------------------------------------
@@ -128,21 +120,21 @@ class LateNote(Recovery):
 class EarlyEnd(Recovery):
     """Ends the note of a former lane before its rows are purged."""
 
-    def _recover_lane(self, lane: int) -> Steps[Recovered]:
-        fence, noted = yield from self._enter(lane)
-        yield WriteNote(fence, None)
+    def _recover_lane(self, servers: Servers, lane: int) -> Recovered:
+        table = servers.table
+        fence, noted = self._enter(table, lane)
+        table.set_transactional(fence, None)
         if noted is None:
             return Recovered()
-        batches, doubt = yield from self._former_in_log(noted)
-        purged: Advanced = yield PurgeBatches(fence, batches)
-        return Recovered(purged.purged, doubt)
+        batches, doubt = self._former_in_log(servers, noted)
+        return Recovered(table.advance(fence, batches, [], 0).purged, doubt)
 
 
-def early_look(lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> Steps[TakenOver]:
+def early_look(servers: Servers, lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> TakenOver:
     """Reads which lanes are to be recovered before the fence is raised: they may still write notes."""
-    noted: Mapping[int, TransactionalLane] = yield ReadNotes()
-    token: int = yield RaiseFence(lanes, holder)
-    return TakenOver(token, (yield from recovery(token).recover(noted)))
+    noted = servers.table.transactional_lanes()
+    token = servers.table.bump(lanes, holder)
+    return TakenOver(token, recovery(token).recover(servers, noted))
 
 
 class SameLanesOnly(Recovery):
@@ -158,17 +150,9 @@ class SameModeOnly(Recovery):
 class Impatient(Recovery):
     """Lets the lanes begin while it settles the former ones."""
 
-    def recover(self, noted: Mapping[int, TransactionalLane]) -> Steps[dict[int, Recovered]]:
-        yield from _unawaited(super().recover(noted))
+    def recover(self, servers: Any, noted: Mapping[int, TransactionalLane]) -> dict[int, Recovered]:
+        servers.unawaited(partial(super().recover, servers, noted))
         return {}
-
-
-def _unawaited(steps: Steps[Any], seconds: float = 0.0) -> Steps[None]:
-    """Has the first request of ``steps`` carried out without waiting for it."""
-    for request in steps:
-        waits: Any = Unawaited(request, seconds)
-        yield waits
-        return
 
 
 STALE: Mapping[str, Any] = {

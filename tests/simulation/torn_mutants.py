@@ -13,19 +13,10 @@ from outbox_core.config.settings import Undecided
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
-from outbox_core.delivery.recovery import Opened, Recovered, Recovery, _InLog
-from outbox_core.delivery.requests import (
-    CloseSender,
-    FindPublished,
-    OpenSender,
-    ReadCheckpoint,
-    RecoveryRequest,
-    Steps,
-    WriteCheckpoint,
-)
-from outbox_sdk import Attempt, Found, TransactionalLane
+from outbox_core.delivery.recovery import Recovery, Servers, _InLog
+from outbox_sdk import Found, MarkedRecord, OutboxTable, TransactionalLane, TransactionalSender
 
-from .altered_recoveries import altered
+from .altered_recoveries import Altered
 from .mutant import Mutant, breaks_batches, breaks_switching, under
 from .scenario import TABLES
 
@@ -35,42 +26,38 @@ from .scenario import TABLES
 class Concluding(Recovery):
     """Takes something else for found than what was."""
 
-    def conclude(self, request: FindPublished, found: Found) -> Found:
+    def conclude(self, ids: Sequence[int], found: Found) -> Found:
         raise NotImplementedError
 
-    def open(self, lane: int) -> Steps[Opened]:
-        return altered(super().open(lane), self._reply)
+    def _in_log(self, table: OutboxTable, sender: TransactionalSender, *arguments: Any) -> _InLog:
+        def find(records: Sequence[MarkedRecord], trace: str) -> Found:
+            return self.conclude([record.id for record in records], sender.find(records, trace))
 
-    def _recover_lane(self, lane: int) -> Steps[Recovered]:
-        return altered(super()._recover_lane(lane), self._reply)
-
-    def _reply(self, request: RecoveryRequest, reply: Any) -> Any:
-        return self.conclude(request, reply) if isinstance(request, FindPublished) else reply
+        return super()._in_log(table, Altered(sender, find=find), *arguments)
 
 
 class AttemptTrusted(Concluding):
-    def conclude(self, request: FindPublished, found: Found) -> Found:
-        return Found([record.id for record in request.records])
+    def conclude(self, ids: Sequence[int], found: Found) -> Found:
+        return Found(ids)
 
 
 class AttemptDistrusted(Concluding):
-    def conclude(self, request: FindPublished, found: Found) -> Found:
+    def conclude(self, ids: Sequence[int], found: Found) -> Found:
         return Found([])
 
 
 class FirstForAll(Concluding):
-    def conclude(self, request: FindPublished, found: Found) -> Found:
-        ids = [record.id for record in request.records]
+    def conclude(self, ids: Sequence[int], found: Found) -> Found:
         return Found(ids if ids[0] in found.published else [])
 
 
 class AnyForAll(Concluding):
-    def conclude(self, request: FindPublished, found: Found) -> Found:
-        return Found([record.id for record in request.records] if found.published else [])
+    def conclude(self, ids: Sequence[int], found: Found) -> Found:
+        return Found(ids if found.published else [])
 
 
 class UndecidedForgotten(Concluding):
-    def conclude(self, request: FindPublished, found: Found) -> Found:
+    def conclude(self, ids: Sequence[int], found: Found) -> Found:
         return Found(found.published)
 
 
@@ -85,35 +72,29 @@ class UndecidedPurged(Recovery):
 class PublishedForgotten(Recovery):
     """Purges what it has found of the attempt only."""
 
-    def _in_log(self, name: str, noted: TransactionalLane | None) -> Steps[_InLog]:
-        batches, doubt = yield from super()._in_log(name, noted)
+    def _in_log(self, *arguments: Any) -> _InLog:
+        batches, doubt = super()._in_log(*arguments)
         return _InLog(batches[-1:] if doubt is not None and doubt.purged else (), doubt)
 
 
 class FormerUnlooked(Recovery):
     """Looks for no attempt of a former lane, or of a sender of another name."""
 
-    def _former_in_log(self, noted: TransactionalLane) -> Steps[_InLog]:
-        yield OpenSender(noted.sender)
-        attempt: Attempt | None = yield ReadCheckpoint(noted.sender, noted.location)
-        yield CloseSender(noted.sender)
+    def _former_in_log(self, servers: Servers, noted: TransactionalLane) -> _InLog:
+        attempt = servers.open_sender(noted.sender).attempt(noted.location)
+        servers.close_sender(noted.sender)
         return _InLog(decode(attempt.checkpoint).published if attempt else ())
 
 
 class EmptiedBefore(Recovery):
     """Empties the checkpoint before it looks for the attempt."""
 
-    def _in_log(self, name: str, noted: TransactionalLane | None) -> Steps[_InLog]:
-        steps = super()._in_log(name, noted)
-        try:
-            request = next(steps)
-            while True:
-                if isinstance(request, FindPublished):
-                    yield WriteCheckpoint(name, encode([]))
-                request = steps.send((yield request))
-        except StopIteration as end:
-            in_log: _InLog = end.value
-            return in_log
+    def _in_log(self, table: OutboxTable, sender: TransactionalSender, *arguments: Any) -> _InLog:
+        def find(records: Sequence[MarkedRecord], trace: str) -> Found:
+            sender.publish([], encode([]))
+            return sender.find(records, trace)
+
+        return super()._in_log(table, Altered(sender, find=find), *arguments)
 
 
 # --- what the checkpoint says of the attempt -------------------------------------------------------------

@@ -1,6 +1,7 @@
 """``outbox parked``: shows parked keys, and lets an operator retry, skip or redrive them."""
 
 from contextlib import closing
+from inspect import Signature, signature
 from typing import Annotated
 
 import typer
@@ -103,71 +104,35 @@ def show(  # noqa: PLR0917 - typer makes each parameter an option
         output().print(as_text(letters, waiting))
 
 
-def retry(  # noqa: PLR0917 - typer makes each parameter an option
-    context: typer.Context,
-    keys: _KeysArgument = None,
-    file: FileOption = None,
-    outbox: OutboxOption = None,
-    ids: _IdsOption = None,
-    everything: _AllOption = False,
-    dry_run: _DryRunOption = False,
-    reason: ReasonOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Let parked keys flow again, their failed record first.
+def _change(verb: Verb, told: str, *examples: str) -> Command:
+    """Returns the command that does a verb to dead letters.
 
-    Use it once the cause is removed: the broker accepts larger messages now, the topic exists, or you have
-    repaired the record, with an SQL UPDATE of its row in the outbox. A record that fails again is parked
-    again.
+    Args:
+        verb: The verb.
+        told: What its help says.
+        examples: Command lines for its help.
     """
-    apply(
-        Verb.RETRY,
-        Request(operated_outbox(context, file, outbox), keys, ids, everything, dry_run, json, reason),
-    )
 
+    def change(  # noqa: PLR0917 - typer makes each parameter an option
+        context: typer.Context,
+        keys: _KeysArgument = None,
+        file: FileOption = None,
+        outbox: OutboxOption = None,
+        ids: _IdsOption = None,
+        everything: _AllOption = False,
+        dry_run: _DryRunOption = False,
+        reason: ReasonOption = None,
+        yes: YesOption = False,
+        json: JsonOption = False,
+    ) -> None:
+        settings = operated_outbox(context, file, outbox)
+        apply(verb, Request(settings, keys, ids, everything, dry_run, json, reason, yes))
 
-def skip(  # noqa: PLR0917 - typer makes each parameter an option
-    context: typer.Context,
-    keys: _KeysArgument = None,
-    file: FileOption = None,
-    outbox: OutboxOption = None,
-    ids: _IdsOption = None,
-    everything: _AllOption = False,
-    dry_run: _DryRunOption = False,
-    reason: ReasonOption = None,
-    yes: YesOption = False,
-    json: JsonOption = False,
-) -> None:
-    """Give up the failed record of parked keys, and let the records behind it flow.
-
-    The record is deleted from the outbox and is not delivered; consumers see a gap. It is kept as a skipped
-    dead letter, and 'outbox parked redrive' stashes it again.
-    """
-    apply(
-        Verb.SKIP,
-        Request(operated_outbox(context, file, outbox), keys, ids, everything, dry_run, json, reason, yes),
-    )
-
-
-def redrive(  # noqa: PLR0917 - typer makes each parameter an option
-    context: typer.Context,
-    keys: _KeysArgument = None,
-    file: FileOption = None,
-    outbox: OutboxOption = None,
-    ids: _IdsOption = None,
-    everything: _AllOption = False,
-    dry_run: _DryRunOption = False,
-    reason: ReasonOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Stash skipped records again, behind all records that their keys have in the outbox now.
-
-    They are delivered later than they were written, so consumers see them out of their original order.
-    """
-    apply(
-        Verb.REDRIVE,
-        Request(operated_outbox(context, file, outbox), keys, ids, everything, dry_run, json, reason),
-    )
+    change.__name__, change.__doc__ = verb.value, told
+    if not verb.about.question:
+        options = [each for name, each in signature(change).parameters.items() if name != "yes"]
+        change.__signature__ = Signature(options)  # type: ignore[attr-defined]  # it asks nothing
+    return Command(change, examples)
 
 
 COMMAND = Group(
@@ -184,10 +149,36 @@ COMMAND = Group(
             show,
             ("outbox parked show order-4711", "outbox parked show order-4711 --json | jq .letters[0].value"),
         ),
-        Command(retry, ("outbox parked retry order-4711 order-4712", "outbox parked retry --all --dry-run")),
-        Command(
-            skip, ("outbox parked skip order-4711", "outbox parked skip order-4711 --yes   # in scripts")
+        _change(
+            Verb.RETRY,
+            """Let parked keys flow again, their failed record first.
+
+            Use it once the cause is removed: the broker accepts larger messages now, the topic exists, or you
+            have repaired the record, with an SQL UPDATE of its row in the outbox. A record that fails again
+            is parked again.
+            """,
+            "outbox parked retry order-4711 order-4712",
+            "outbox parked retry --all --dry-run",
         ),
-        Command(redrive, ("outbox parked redrive order-4711", "outbox parked redrive --id 90177")),
+        _change(
+            Verb.SKIP,
+            """Give up the failed record of parked keys, and let the records behind it flow.
+
+            The record is deleted from the outbox and is not delivered; consumers see a gap. It is kept as a
+            skipped dead letter, and 'outbox parked redrive' stashes it again.
+            """,
+            "outbox parked skip order-4711",
+            "outbox parked skip order-4711 --yes   # in scripts",
+        ),
+        _change(
+            Verb.REDRIVE,
+            """Stash skipped records again, behind all records that their keys have in the outbox now.
+
+            They are delivered later than they were written, so consumers see them out of their original
+            order.
+            """,
+            "outbox parked redrive order-4711",
+            "outbox parked redrive --id 90177",
+        ),
     ),
 )

@@ -30,48 +30,60 @@ name or location opens the sender that is noted, and reads the checkpoint where 
 sender before the purge, then writes a checkpoint at its own location, and notes that. It publishes nothing
 before.
 
-The methods of :class:`Recovery` are generators of requests (:mod:`outbox_core.delivery.requests`). Production
-drives them in :mod:`outbox_core.lanes.recovery`, and the simulation drives them in virtual time.
+It reaches database and broker through :class:`Servers` alone. Those of production are in
+:mod:`outbox_core.lanes.recovery`; those of the simulation answer in virtual time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from outbox_sdk import (
     MAX_CHECKPOINT,
-    Advanced,
     Attempt,
     Batch,
     DriverError,
     Fence,
-    Found,
-    MarkedRecord,
+    OutboxTable,
     Parked,
     TransactionalLane,
+    TransactionalSender,
 )
 
 from outbox_core.config.settings import Delivery, Undecided
 from outbox_core.delivery.checkpoint import Checkpoint, decode, encode, shorter
-from outbox_core.delivery.requests import (
-    CloseSender,
-    Enter,
-    FindPublished,
-    OpenSender,
-    PurgeBatches,
-    RaiseFence,
-    ReadCheckpoint,
-    ReadNotes,
-    ReadParked,
-    ReadRows,
-    ReadTableName,
-    RunAll,
-    Steps,
-    WriteCheckpoint,
-    WriteNote,
-)
+
+Result = TypeVar("Result")
+
+
+class Servers(Protocol):
+    """The database and the broker of one thread."""
+
+    @property
+    def table(self) -> OutboxTable:
+        """The outbox, over one connection."""
+        ...
+
+    def open_sender(self, name: str) -> TransactionalSender:
+        """Opens the transactional sender of this name, which fences its former one.
+
+        Raises:
+            DriverError: The broker cannot be used.
+        """
+        ...
+
+    def close_sender(self, name: str) -> None:
+        """Closes the open sender of this name."""
+
+    def for_each(self, lanes: Sequence[int], act: Callable[[Servers, int], Result]) -> list[Result]:
+        """Calls ``act`` for all lanes at once, each with connections of its own; returns what they return.
+
+        Raises:
+            OutboxError: One of them has raised it, and all have ended.
+        """
+        ...
 
 
 class Entered(NamedTuple):
@@ -166,17 +178,17 @@ class Recovery:
     delivery: Delivery
     undecided: Undecided = Undecided.CHECKPOINT
 
-    def enter(self, lane: int) -> Steps[Entered]:
+    def enter(self, servers: Servers, lane: int) -> Entered:
         """Enters a lane of at-least-once delivery.
 
         Raises:
             LeadershipLost: The fence carries another token.
             DriverError: The database cannot be used.
         """
-        fence: Fence = yield Enter(lane, self.lanes, self.token)
-        return Entered(fence, (yield ReadParked()))
+        fence = servers.table.enter(lane, self.lanes, self.token)
+        return Entered(fence, servers.table.parked())
 
-    def open(self, lane: int) -> Steps[Opened]:
+    def open(self, servers: Servers, lane: int) -> Opened:
         """Takes over a lane of exactly-once delivery.
 
         Leaves open only the sender that it returns. After an error any may be open.
@@ -186,24 +198,26 @@ class Recovery:
             DriverError: The database or the broker cannot be used; or the checkpoint is gone, or at another
                 broker (not retryable).
         """
-        fence, noted = yield from self._enter(lane)
-        name = yield from self._sender_name(fence)
-        location, (batches, doubt) = yield from self._take_over(name, noted)
-        purged: Advanced = yield PurgeBatches(fence, batches)
+        table = servers.table
+        fence, noted = self._enter(table, lane)
+        name = self._sender_name(table, fence)
+        sender, (batches, doubt) = self._take_over(servers, name, noted)
+        purged = table.advance(fence, batches, [], 0)
         locked = shorter(purged.locked, batches) if purged.locked else ()
         checkpoint = encode(locked)
         if len(checkpoint) > MAX_CHECKPOINT:  # an attempt that is torn into many runs
             raise _locked_rows(lane)
-        yield WriteCheckpoint(name, checkpoint)
-        yield from self._note(fence, noted, TransactionalLane(fence.lanes, name, location))
-        return Opened(fence, name, (yield ReadParked()), purged.purged, locked, doubt, batches)
+        sender.publish([], checkpoint)
+        self._note(table, fence, noted, TransactionalLane(fence.lanes, name, sender.location))
+        return Opened(fence, name, table.parked(), purged.purged, locked, doubt, batches)
 
-    def recover(self, noted: Mapping[int, TransactionalLane]) -> Steps[dict[int, Recovered]]:
+    def recover(self, servers: Servers, noted: Mapping[int, TransactionalLane]) -> dict[int, Recovered]:
         """Recovers former lanes whose published records the lanes of this leadership would not find.
 
-        Idempotent. Without such lanes it makes no request.
+        Idempotent. Without such lanes it asks for nothing.
 
         Args:
+            servers: Database and broker.
             noted: The transactional lanes in the fence, see
                 :meth:`outbox_sdk.OutboxTable.transactional_lanes`.
 
@@ -217,66 +231,66 @@ class Recovery:
         former = self._former(noted)
         if not former:
             return {}
-        rows: list[Recovered] = yield RunAll([self._recover_lane(lane) for lane in former])
-        return dict(zip(former, rows, strict=True))
+        return dict(zip(former, servers.for_each(former, self._recover_lane), strict=True))
 
     def _former(self, noted: Mapping[int, TransactionalLane]) -> list[int]:
         """Returns the lanes to recover."""
         same = self.lanes if self.delivery is Delivery.EXACTLY_ONCE else 0
         return [lane for lane, note in noted.items() if note.lanes != same]
 
-    def _recover_lane(self, lane: int) -> Steps[Recovered]:
-        fence, noted = yield from self._enter(lane)
+    def _recover_lane(self, servers: Servers, lane: int) -> Recovered:
+        fence, noted = self._enter(servers.table, lane)
         recovered = Recovered()
         if noted is not None:
-            batches, doubt = yield from self._former_in_log(noted)
-            purged: Advanced = yield PurgeBatches(fence, batches)
+            batches, doubt = self._former_in_log(servers, noted)
+            purged = servers.table.advance(fence, batches, [], 0)
             if purged.locked:
                 raise _locked_rows(lane)
             recovered = Recovered(purged.purged, doubt)
-        yield WriteNote(fence, None)
+        servers.table.set_transactional(fence, None)
         return recovered
 
-    def _enter(self, lane: int) -> Steps[tuple[Fence, TransactionalLane | None]]:
+    def _enter(self, table: OutboxTable, lane: int) -> tuple[Fence, TransactionalLane | None]:
         """Enters a lane; returns its fence, and the note about it."""
-        fence: Fence = yield Enter(lane, self.lanes, self.token)
-        notes: Mapping[int, TransactionalLane] = yield ReadNotes()
-        return fence, notes.get(lane)
+        fence = table.enter(lane, self.lanes, self.token)
+        return fence, table.transactional_lanes().get(lane)
 
-    def _sender_name(self, fence: Fence) -> Steps[str]:
+    def _sender_name(self, table: OutboxTable, fence: Fence) -> str:
         """Returns the name of the lane's sender, which is the same however the table was configured."""
-        table: str = yield ReadTableName()
-        return _sender_name(table, fence)
+        # Outboxes of many databases may share the broker, and be called the same.
+        return f"{table.name}.{fence.lane}.{fence.identity}"
 
-    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, _InLog]]:
-        """Opens our own sender; returns its location, and what the last publisher left in the log."""
+    def _take_over(
+        self, servers: Servers, name: str, noted: TransactionalLane | None
+    ) -> tuple[TransactionalSender, _InLog]:
+        """Opens our own sender; returns it, and what the last publisher left in the log."""
         if noted is not None and noted.sender != name:
-            in_log = yield from self._former_in_log(noted)
-            location: str = yield OpenSender(name)
-        else:
-            location = yield OpenSender(name)
-            in_log = yield from self._in_log(name, noted)
-        return location, in_log
+            in_log = self._former_in_log(servers, noted)
+            return servers.open_sender(name), in_log
+        sender = servers.open_sender(name)
+        return sender, self._in_log(servers.table, sender, name, noted)
 
-    def _former_in_log(self, noted: TransactionalLane) -> Steps[_InLog]:
+    def _former_in_log(self, servers: Servers, noted: TransactionalLane) -> _InLog:
         """Opens the noted sender, which ends its transactions, and returns what it left in the log."""
-        yield OpenSender(noted.sender)
-        in_log = yield from self._in_log(noted.sender, noted)
-        yield CloseSender(noted.sender)
+        sender = servers.open_sender(noted.sender)
+        in_log = self._in_log(servers.table, sender, noted.sender, noted)
+        servers.close_sender(noted.sender)
         return in_log
 
-    def _in_log(self, name: str, noted: TransactionalLane | None) -> Steps[_InLog]:
+    def _in_log(
+        self, table: OutboxTable, sender: TransactionalSender, name: str, noted: TransactionalLane | None
+    ) -> _InLog:
         """Looks at what the last publisher left in the log; its sender is open."""
-        attempt: Attempt | None = yield ReadCheckpoint(name, noted.location if noted else "")
+        attempt = sender.attempt(noted.location if noted else "")
         if attempt is None and noted is not None:
             raise _missing_checkpoint(name)
         checkpoint = _decoded(name, attempt)
         if attempt is None or checkpoint.attempted is None:
             return _InLog(checkpoint.published)
-        rows: Sequence[MarkedRecord] = yield ReadRows(checkpoint.attempted)
+        rows = table.rows(checkpoint.attempted)
         if not rows:
             return _InLog(checkpoint.published)
-        found: Found = yield FindPublished(name, rows, attempt.trace)
+        found = sender.find(rows, attempt.trace)
         purges = self.undecided is Undecided.PURGE or (
             self.undecided is Undecided.CHECKPOINT and found.committed
         )
@@ -285,9 +299,11 @@ class Recovery:
         in_log = [Batch.of(ids, checkpoint.attempted.newest)] if ids else []
         return _InLog([*checkpoint.published, *in_log], doubt)
 
-    def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
+    def _note(
+        self, table: OutboxTable, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane
+    ) -> None:
         if note != noted:
-            yield WriteNote(fence, note)
+            table.set_transactional(fence, note)
 
 
 class TakenOver(NamedTuple):
@@ -302,10 +318,11 @@ class TakenOver(NamedTuple):
     recovered: Mapping[int, Recovered]
 
 
-def take_over(lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> Steps[TakenOver]:
+def take_over(servers: Servers, lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> TakenOver:
     """Raises the fence, and then settles the lanes of former leaders, before any lane starts.
 
     Args:
+        servers: Database and broker.
         lanes: How many lanes will share the outbox.
         holder: The name of the process.
         recovery: Returns how the lanes of a leadership begin, from its token.
@@ -314,10 +331,10 @@ def take_over(lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> S
         LeadershipLost: Another process has raised the fence meanwhile.
         DriverError: The database or the broker cannot be used; or a checkpoint is gone (not retryable).
     """
-    token: int = yield RaiseFence(lanes, holder)
+    token = servers.table.bump(lanes, holder)
     # From now on the lanes of earlier leaderships write no notes.
-    noted: Mapping[int, TransactionalLane] = yield ReadNotes()
-    return TakenOver(token, (yield from recovery(token).recover(noted)))
+    noted = servers.table.transactional_lanes()
+    return TakenOver(token, recovery(token).recover(servers, noted))
 
 
 def _decoded(name: str, attempt: Attempt | None) -> Checkpoint:
@@ -326,11 +343,6 @@ def _decoded(name: str, attempt: Attempt | None) -> Checkpoint:
     except ValueError as error:
         message = f"cannot read the checkpoint of lane {name!r}: {error}; was it written by a later version?"
         raise DriverError(message, retryable=False) from error
-
-
-def _sender_name(table: str, fence: Fence) -> str:
-    # Outboxes of many databases may share the broker, and be called the same.
-    return f"{table}.{fence.lane}.{fence.identity}"
 
 
 def _locked_rows(lane: int) -> DriverError:

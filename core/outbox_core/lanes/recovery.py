@@ -1,12 +1,13 @@
-"""Executes the requests of :mod:`outbox_core.delivery.recovery`, with which lanes and leaderships begin."""
+"""Connects :mod:`outbox_core.delivery.recovery`, with which lanes and leaderships begin, to the servers."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
-from typing import Any, NamedTuple, assert_never
+from typing import NamedTuple
 
 from outbox_sdk import (
     Dialect,
@@ -18,29 +19,9 @@ from outbox_sdk import (
 )
 
 from outbox_core.config.settings import Choice, HarvestSettings
-from outbox_core.delivery.recovery import Doubt, Entered, Opened, Recovery, take_over
-from outbox_core.delivery.requests import (
-    CloseSender,
-    Enter,
-    FindPublished,
-    OpenSender,
-    PurgeBatches,
-    RaiseFence,
-    ReadCheckpoint,
-    ReadNotes,
-    ReadParked,
-    ReadRows,
-    ReadTableName,
-    RecoveryRequest,
-    Result,
-    RunAll,
-    Steps,
-    WriteCheckpoint,
-    WriteNote,
-)
+from outbox_core.delivery.recovery import Doubt, Entered, Opened, Recovery, Result, take_over
 from outbox_core.events import AttemptSettled
 from outbox_core.lanes.plan import Plan
-from outbox_core.steps import run_steps
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +31,8 @@ MAX_CONCURRENT = 8
 
 def enter_lane(plan: Plan, lane: int) -> Entered:
     """Enters a lane of at-least-once delivery; see :meth:`Recovery.enter`."""
-    with closing(Driver(plan.dialect, plan.publisher)) as driver:
-        return driver.run(_recovery(plan).enter(lane))
+    with closing(ConnectedServers(plan.dialect, plan.publisher)) as servers:
+        return _recovery(plan).enter(servers, lane)
 
 
 def open_lane(plan: Plan, lane: int) -> tuple[Opened, TransactionalSender]:
@@ -60,10 +41,10 @@ def open_lane(plan: Plan, lane: int) -> tuple[Opened, TransactionalSender]:
     Returns:
         The opened lane, and its open sender, which the caller closes.
     """
-    with closing(Driver(plan.dialect, plan.publisher)) as driver:
-        opened = driver.run(_recovery(plan).open(lane))
+    with closing(ConnectedServers(plan.dialect, plan.publisher)) as servers:
+        opened = _recovery(plan).open(servers, lane)
         _log(f"lane {lane}", opened.recovered, opened.doubt)
-        return opened, driver.senders.pop(opened.sender)
+        return opened, servers.senders.pop(opened.sender)
 
 
 class Begun(NamedTuple):
@@ -94,15 +75,15 @@ def begin_leadership(settings: HarvestSettings) -> Begun:
     def recovery(token: int) -> Recovery:
         return Recovery(lanes, token, settings.delivery, settings.failures.undecided)
 
-    with closing(Driver(settings.dialect, settings.publisher)) as driver:
-        token, recovered = driver.run(take_over(lanes, settings.name, recovery))
-        taken_over = driver.taken_over() if origin else ()
+    with closing(ConnectedServers(settings.dialect, settings.publisher)) as servers:
+        ages = [lane.age for lane in servers.table.lane_statuses() if lane.age is not None]
+        token, recovered = take_over(servers, lanes, settings.name, recovery)
+        taken_over = tuple(each.cluster for each in servers.table.takeovers()) if origin else ()
     for lane, (rows, doubt) in recovered.items():
         _log(f"former lane {lane}", rows, doubt)
     doubts = [(lane, doubt) for lane, (_, doubt) in recovered.items()]
-    return Begun(
-        token, driver.silence, taken_over, tuple(settled(lane, doubt) for lane, doubt in doubts if doubt)
-    )
+    events = tuple(settled(lane, doubt) for lane, doubt in doubts if doubt)
+    return Begun(token, min(ages, default=None), taken_over, events)
 
 
 def settled(lane: int, doubt: Doubt) -> AttemptSettled:
@@ -134,69 +115,29 @@ def _log(lane: str, rows: int, doubt: Doubt | None) -> None:
         )
 
 
-class Driver:
-    """Executes requests over one connection to the database and the senders that it opens.
-
-    It belongs to one thread, and connects with the first request that needs the database.
+class ConnectedServers:
+    """Connects to the database at once, and to the broker for each sender; belongs to one thread.
 
     Args:
         dialect: The database.
         publisher: The broker.
 
     Attributes:
+        table: The outbox.
         senders: Name → open sender. A caller that removes one closes it.
-        silence: Seconds since the last heartbeat of any lane when the fence was raised.
+
+    Raises:
+        DriverError: The database cannot be used.
     """
 
     def __init__(self, dialect: Choice[Dialect], publisher: Choice[Publisher]) -> None:
-        self.senders: dict[str, TransactionalSender] = {}
-        self.silence: float | None = None
         self._dialect = dialect
         self._publisher = publisher
-        self._table: OutboxTable | None = None
+        self.senders: dict[str, TransactionalSender] = {}
+        self.table: OutboxTable = dialect.create().connect()
 
-    def run(self, steps: Steps[Result]) -> Result:
-        """Runs a generator to its end, and returns its result.
-
-        Raises:
-            OutboxError: A request failed and the generator did not handle it; or the generator raised it.
-        """
-        return run_steps(steps, self._execute_any)
-
-    def taken_over(self) -> tuple[int, ...]:
-        """Returns the clusters of deliberate takeovers, ascending.
-
-        Raises:
-            DriverError: The database cannot be used.
-        """
-        return tuple(each.cluster for each in self._connected().takeovers())
-
-    def close(self) -> None:
-        """Closes all connections. Idempotent."""
-        while self.senders:
-            self.senders.popitem()[1].close()
-        if self._table is not None:
-            self._table.close()
-            self._table = None
-
-    def _execute_any(self, request: RecoveryRequest) -> Any:
-        match request:
-            case OpenSender(name):
-                sender = self.senders[name] = self._open_transactional(name)
-                return sender.location
-            case CloseSender(name):
-                self.senders.pop(name).close()
-                return None
-            case ReadCheckpoint(name) | FindPublished(name) | WriteCheckpoint(name):
-                return _ask(self.senders[name], request)
-            case RunAll(steps):
-                with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="recovery") as pool:
-                    runs = [pool.submit(copy_context().run, self._run_apart, each) for each in steps]
-                    return [run.result() for run in runs]
-            case _:
-                return self._execute(self._connected(), request)
-
-    def _open_transactional(self, lane: str) -> TransactionalSender:
+    def open_sender(self, name: str) -> TransactionalSender:
+        """See :meth:`outbox_core.delivery.recovery.Servers.open_sender`."""
         publisher = self._publisher.create()
         if not isinstance(publisher, TransactionalPublisher):
             raise DriverError(
@@ -204,61 +145,26 @@ class Driver:
                 "first start after it, need one that has",
                 retryable=False,
             )
-        return publisher.open_transactional(lane)
+        sender = self.senders[name] = publisher.open_transactional(name)
+        return sender
 
-    def _execute(
-        self,
-        table: OutboxTable,
-        request: RaiseFence
-        | Enter
-        | ReadTableName
-        | ReadNotes
-        | ReadParked
-        | ReadRows
-        | PurgeBatches
-        | WriteNote,
-    ) -> Any:
-        reply: Any = None
-        match request:
-            case RaiseFence(lanes, holder):
-                ages = [lane.age for lane in table.lane_statuses() if lane.age is not None]
-                self.silence = min(ages, default=None)
-                reply = table.bump(lanes, holder)
-            case Enter(lane, lanes, token):
-                reply = table.enter(lane, lanes, token)
-            case ReadTableName():
-                reply = table.name
-            case ReadNotes():
-                reply = table.transactional_lanes()
-            case ReadParked():
-                reply = table.parked()
-            case PurgeBatches(fence, batches):
-                reply = table.advance(fence, batches, [], 0)
-            case ReadRows(batch):
-                reply = table.rows(batch)
-            case WriteNote(fence, note):
-                table.set_transactional(fence, note)
-            case _:
-                assert_never(request)
-        return reply
+    def close_sender(self, name: str) -> None:
+        """See :meth:`outbox_core.delivery.recovery.Servers.close_sender`."""
+        self.senders.pop(name).close()
 
-    def _run_apart(self, steps: Steps[Any]) -> Any:
-        with closing(Driver(self._dialect, self._publisher)) as driver:
-            return driver.run(steps)
+    def for_each(self, lanes: Sequence[int], act: Callable[[ConnectedServers, int], Result]) -> list[Result]:
+        """See :meth:`outbox_core.delivery.recovery.Servers.for_each`."""
 
-    def _connected(self) -> OutboxTable:
-        if self._table is None:
-            self._table = self._dialect.create().connect()
-        return self._table
+        def apart(lane: int) -> Result:
+            with closing(ConnectedServers(self._dialect, self._publisher)) as servers:
+                return act(servers, lane)
 
+        with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="recovery") as pool:
+            runs = [pool.submit(copy_context().run, apart, lane) for lane in lanes]
+            return [run.result() for run in runs]
 
-def _ask(sender: TransactionalSender, request: ReadCheckpoint | FindPublished | WriteCheckpoint) -> Any:
-    match request:
-        case ReadCheckpoint(_, location):
-            return sender.attempt(location)
-        case FindPublished(_, records, trace):
-            return sender.find(records, trace)
-        case WriteCheckpoint(_, checkpoint):
-            return sender.publish([], checkpoint)
-        case _:
-            assert_never(request)
+    def close(self) -> None:
+        """Closes all connections."""
+        while self.senders:
+            self.senders.popitem()[1].close()
+        self.table.close()

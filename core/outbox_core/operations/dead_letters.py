@@ -110,9 +110,8 @@ def _change(settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator:
 
 
 def _act(dead: DeadLetters, verb: Verb, ids: Sequence[int]) -> list[int]:
-    if verb is Verb.RETRY:
-        return dead.retry(ids)
-    return dead.skip(ids) if verb is Verb.SKIP else dead.redrive(ids)
+    acts = {Verb.RETRY: dead.retry, Verb.SKIP: dead.skip, Verb.REDRIVE: dead.redrive}
+    return acts[verb](ids)
 
 
 def _subject(settings: HarvestSettings, dead: DeadLetters, ids: Sequence[int]) -> str:

@@ -1,7 +1,9 @@
 """What an operator can do to an outbox: each verb, with all that is said of it before and after it is done.
 
-Commands, the page, the JSON side and its description are made of this. To add one: a verb here, the function
-that does it in this package, and its line in :func:`outbox_core.operations.perform`.
+The page, the JSON side and its description, the journal and the texts of commands are made of this. To add
+one: a verb here; the function that does it in this package, and its line in
+:func:`outbox_core.operations.perform`; its command, for dead letters a line in ``cli/parked.py``; what the
+database does for it, in the contract of the dialects; and its row in ``docs/cli.md``.
 """
 
 from __future__ import annotations
@@ -34,10 +36,10 @@ class About:
         target: What it is done to.
         label: What it is called on a button; ``{0}`` stands for the cluster.
         summary: What it does, in a line.
-        effect: What it does to the order of records, likewise; see :meth:`Verb.effect`.
+        effect: What it does to the order of records, and what is lost; see :meth:`Verb.effect`.
         done: What has become of dead letters afterwards: the end of "2 records were …".
         status: The status that dead letters must have; ``None`` for any.
-        question: What a command asks before; empty if it asks nothing.
+        question: What a command asks before, which then takes ``--yes``; empty if it asks nothing.
     """
 
     target: Target

@@ -28,6 +28,13 @@ from outbox_postgres.sources import FIRST_PARAMETER, Source
 _LARGE = ("kafka_value", "kafka_header_keys", "kafka_header_values")
 
 
+def whole_row(extras: bool) -> str:
+    """Returns the columns of a row that is read as it is; ``extras`` are partition and timestamp."""
+    more = EXTRAS if extras else ()
+    columns = ", ".join(("id", "kafka_topic", "kafka_key", *_LARGE, *more))
+    return f"{columns}, {CREATED.format(1)}, NULL::bigint[]"
+
+
 class BatchStatements:
     """The statements for the batches of one outbox table.
 
@@ -95,8 +102,7 @@ class BatchStatements:
             {deleted}"""
         # In no order: for one the whole table would be compared with each run, as sessions do not sort.
         self.left = f"SELECT id FROM {self._rows(1)}"
-        columns = f"id, kafka_topic, kafka_key, {', '.join(_LARGE)}{self._extras}"
-        self.rows = f"SELECT {columns}, NULL::float8, NULL::bigint[] FROM {self._rows(1)}"
+        self.rows = f"SELECT {whole_row(extras)} FROM {self._rows(1)}"
 
     def _select(self, source: int, *, lane: bool, bounded: bool) -> str:
         return f"{self._looked}, {self._selected(self._sources[source], lane=lane, bounded=bounded)}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from outbox_sdk import Backlog, OldSnapshot, Origin, OriginBacklog, Upkeep
+from outbox_sdk import Backlog, MarkedRecord, OldSnapshot, Origin, OriginBacklog, Upkeep
 from outbox_sdk.outbox_view import MAX_COUNTED
 from outbox_sdk.portable.view import PortableView
 
 from outbox_postgres import statements
+from outbox_postgres.batch_statements import whole_row
 from outbox_postgres.intake import WaitingIntake
 from outbox_postgres.layout import Layout
 from outbox_postgres.origin_columns import IDS_OF_CLUSTER
+from outbox_postgres.rows import records
 from outbox_postgres.session import Session
 from outbox_postgres.statements import origins_query
 
@@ -138,6 +140,12 @@ class PostgresView(PortableView):
         """
         to_take_in = self._untaken.waiting(MAX_COUNTED + 1) if self._untaken else 0
         return self._waiting.backlog(to_take_in)
+
+    def peek(self, after: int, limit: int) -> list[MarkedRecord]:
+        """Returns rows with higher ids than ``after``."""
+        select = f"SELECT {whole_row(self._layout.extras)} FROM {self._layout.outbox}"  # noqa: S608 - quoted
+        query = f"{select} WHERE id > $1 ORDER BY id LIMIT $2"
+        return records(self._numbered.rows(query, (after, limit), "look at rows"))
 
     def origins(self) -> list[OriginBacklog]:
         """Returns how many records of each cluster wait."""

@@ -85,6 +85,8 @@ class Statements:
             f" WHERE {self._unparked} ORDER BY id",
             "1",
         )
+        first = f"SELECT {self._marked} FROM {idiom.snapshot_by_id(self.outbox)} WHERE id > {{after}}"
+        self.peek = idiom.limit(f"{first} ORDER BY id", "{limit}")
 
     def _row_statements(self) -> None:
         idiom, outbox = self.idiom, self.outbox

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from time import time
 from types import MappingProxyType
 from typing import Any
 
@@ -17,10 +18,12 @@ from outbox_sdk.parking import Parked
 from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.notes import Takeovers
 from outbox_sdk.portable.outboxes import MemberStatements, present, read_members
+from outbox_sdk.portable.rows import records
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.sources import Source, sources
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.tables import Tables
+from outbox_sdk.record import MarkedRecord
 
 
 class Origins:
@@ -212,6 +215,12 @@ class PortableView:
             oldest = float(rows[0][0]) if rows and rows[0][0] is not None else None
             to_take_in = self._intake.waiting(MAX_COUNTED + 1) if self._intake else 0
             return Backlog.of(count, to_take_in, oldest, self._id_range)
+
+    def peek(self, after: int, limit: int) -> list[MarkedRecord]:
+        """Returns rows with higher ids than ``after``."""
+        at = time()
+        found = self._session.query("look at rows", self._sql.peek, after=after, limit=limit)
+        return records(found, self._idiom, at)
 
     def origins(self) -> list[OriginBacklog]:
         """Returns how many records of each cluster of origin wait."""

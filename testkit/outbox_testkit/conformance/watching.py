@@ -11,7 +11,7 @@ import pytest
 from outbox_sdk import Dialect, DriverError, Level, OutboxView, TransactionalLane
 
 from outbox_testkit.conformance.base import Conformance
-from outbox_testkit.conformance.under_test import Box, plain
+from outbox_testkit.conformance.under_test import Box, plain, texts
 
 CONNECTIONS: dict[str, Callable[[Dialect], Any]] = {
     "connect": lambda dialect: dialect.connect(),
@@ -66,6 +66,22 @@ class WatchConformance(Conformance):
         assert view.transactional_lanes() == {0: TransactionalLane(1, "sender", "place")}
         assert [each.reason for each in view.takeovers()] == ["a reason"]
         assert abs(view.now() - table.now()) < timedelta(seconds=60)
+
+    def test_whoever_watches_can_read_what_waits(self, box: Box, stack: ExitStack) -> None:
+        view = self.view(box, stack)
+        assert view.peek(0, 10) == []
+        box.stash(plain("k1", "v1"), plain("k2", None), plain("k1", "v3"))
+        hand = box.lead()
+        box.park(hand, "k2")
+        first = view.peek(0, 2)
+        rest = view.peek(first[-1].id, 10)
+        assert [(row.topic, row.key) for row in (*first, *rest)] == [
+            ("orders", "k1"), ("orders", "k2"), ("orders", "k1")
+        ]  # fmt: skip
+        assert texts([*first, *rest]) == ["v1", "", "v3"]
+        assert first[1].value is None
+        assert view.peek(rest[-1].id, 10) == []
+        assert view.backlog().records == len(first) + len(rest)
 
     def test_letters_can_be_read_by_somebody_who_changes_none(self, box: Box, stack: ExitStack) -> None:
         box.fill(3)

@@ -1,0 +1,264 @@
+"""The right of one stream to an outbox: selects its batches and deletes those that Spark has committed.
+
+It is the protocol of exactly-once delivery with Spark's offset log in the place of the checkpoint; the steps,
+and what a crash after each of them leads to, are in docs/spark-source.md. Without PySpark.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from time import monotonic
+
+from outbox_core.delivery.checkpoint import encode, fitting, shorter
+from outbox_core.lanes.kept_rows import KeptRows
+from outbox_sdk import (
+    MAX_CHECKPOINT,
+    Advanced,
+    Backlog,
+    Batch,
+    Fence,
+    LeadershipLost,
+    MarkedRecord,
+    OutboxError,
+    OutboxTable,
+    Poison,
+    TransactionalLane,
+)
+
+from pyspark_outbox.connection import Answer, Connection
+from pyspark_outbox.offsets import Offset
+from pyspark_outbox.replay import Part, parts_of
+
+log = logging.getLogger("outbox.spark")
+
+SENDER = "spark-query."
+"""How the names begin under which streams are noted at the fence."""
+BACKLOG_SECONDS = 5.0
+_QUERY_BYTES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Led:
+    fence: Fence
+    identity: str
+    query: str
+
+
+class Claim:
+    """One stream's leadership of an outbox, used by one thread. Connects with the first call that needs it.
+
+    Args:
+        connection: The outbox.
+        outbox: What messages call it.
+        holder: The stream's name at the fence.
+        max_bytes: How many bytes a batch may have.
+        parts: Into how many parts a batch is divided at most; ``None`` for its own number.
+    """
+
+    def __init__(
+        self, connection: Connection, outbox: str, holder: str, max_bytes: int, parts: int | None = None
+    ) -> None:
+        self._connection = connection
+        self._outbox = outbox
+        self._holder = holder
+        self._max_bytes = max_bytes
+        self._parts = parts
+        self._led: _Led | None = None
+        self._kept = KeptRows()
+        self._committed: Offset | None = None  # its rows, and earlier ones, are deleted but for ...
+        self._left: Sequence[Batch] = ()  # ... those that others have locked
+        self._selected: Offset | None = None
+        self._keys: Sequence[tuple[int, str]] = ()
+        self._noted = 0
+        self._until: float | None = None
+        self._looked: tuple[float, Backlog] | None = None
+
+    def end_with_present(self) -> None:
+        """Lets the stream end with what waits now: :meth:`next` selects nothing behind that."""
+        self._until = self._ask(lambda table: table.now().timestamp())
+
+    def next(self, start: Offset, max_rows: int, max_bytes: int | None = None) -> Offset:
+        """Deletes what Spark has committed, and selects the next batch: one durable transaction.
+
+        Args:
+            start: The last offset that Spark has committed.
+            max_rows: How many rows the batch may have.
+            max_bytes: How many bytes, if fewer than the stream's own bound.
+
+        Returns:
+            The end of the next batch; ``start`` itself if nothing waits.
+
+        Raises:
+            LeadershipLost: Somebody else has raised the fence.
+            OutboxError: The offset is of another outbox, or somebody else has rows that may be delivered.
+        """
+        led = self._lead(start)
+        if start != self._committed:
+            self._committed, checkpoint = start, start.checkpoint
+            last = [checkpoint.attempted] if checkpoint.attempted else []
+            self._left = [*checkpoint.published, *last]
+        self._selected, self._keys = None, ()
+        while True:
+            advanced = self._advance(led.fence, max_rows, min(self._max_bytes, max_bytes or self._max_bytes))
+            records, poisons = _deliverable(advanced.records)
+            if poisons:
+                self._park(led.fence, poisons)
+            if records or not poisons:
+                break
+        if not records or self._is_later(records):
+            self._settle(led.fence)
+            return start
+        batch, _ = fitting([record.id for record in records], advanced.newest)
+        rows = encode(self._left, batch)
+        if len(rows) > MAX_CHECKPOINT:  # until the locked rows are free
+            return start
+        self._keys = [(record.id, record.key) for record in records[: batch.rows]]
+        self._selected = Offset(led.identity, led.query, start.batch + 1, rows)
+        return self._selected
+
+    def backlog(self) -> Backlog:
+        """Returns what waits, as it was at most ``BACKLOG_SECONDS`` ago: Spark asks at every trigger."""
+        if self._looked is None or monotonic() > self._looked[0] + BACKLOG_SECONDS:
+            self._looked = monotonic(), self._ask(lambda table: table.backlog())
+        return self._looked[1]
+
+    def parts(self, start: Offset, end: Offset) -> list[Part]:
+        """Returns what tasks are to read of a batch, once the fence notes that this stream reads it.
+
+        Spark has written ``end`` into its offset log by now, and maybe long ago: the batch may be a replay.
+
+        Raises:
+            LeadershipLost: Somebody else has raised the fence.
+            OutboxError: As of :meth:`next`; or rows of the batch are missing.
+        """
+        if start == end:
+            return []
+        led = self._lead(end)
+        rows = end.checkpoint.attempted or Batch(())
+        if self._noted != end.batch:
+            note = TransactionalLane(1, f"{SENDER}{led.query}", str(end.batch))
+            self._ask(lambda table: table.set_transactional(led.fence, note))
+            self._noted = end.batch
+        keys = self._keys
+        if end != self._selected:
+            keys = self._ask(lambda table: [(record.id, record.key) for record in table.rows(rows)])
+        return parts_of(end.batch, rows, keys, self._parts)
+
+    def close(self) -> None:
+        """Disconnects. What the last batch was, Spark's offset log tells the next start. Idempotent."""
+        self._led = None
+        self._connection.close()
+
+    def _lead(self, offset: Offset) -> _Led:
+        """Becomes the leader, if it is not yet, for a stream that goes on at ``offset``."""
+        if self._led is None:
+            self._led = self._ask(lambda table: self._take_over(table, offset))
+        return self._led
+
+    def _take_over(self, table: OutboxTable, offset: Offset) -> _Led:
+        identity = table.identity()
+        if offset.outbox not in ("", identity):
+            raise OutboxError(
+                f"the checkpoint of the query is of another outbox ({offset.outbox}) than {table.name} "
+                f"({identity}); use the checkpoint of this one, or begin with a new one"
+            )
+        self._refuse_others(table, offset)  # before anybody is fenced
+        token = table.bump(1, self._holder)
+        self._refuse_others(table, offset)  # from now on nobody else writes notes
+        fence = table.enter(0, 1, token)
+        return _Led(fence, identity, offset.query or token_hex(_QUERY_BYTES))
+
+    def _refuse_others(self, table: OutboxTable, offset: Offset) -> None:
+        """Refuses an outbox of which somebody else may have delivered rows that are still in it."""
+        for lane, note in table.transactional_lanes().items():
+            if not note.sender.startswith(SENDER):
+                raise OutboxError(_HARVESTER.format(outbox=table.name, lane=lane))
+            if note.sender != f"{SENDER}{offset.query}":
+                raise OutboxError(_OTHER.format(outbox=table.name, query=note.sender, batch=note.location))
+            self._noted = int(note.location)
+            if self._noted > offset.batch:
+                raise OutboxError(_OLDER.format(outbox=table.name, batch=note.location, older=offset.batch))
+
+    def _settle(self, fence: Fence) -> None:
+        """Takes the note away, as all that the stream has ever read is committed and deleted."""
+        if self._noted and not self._left:
+            self._ask(lambda table: table.set_transactional(fence, None))
+            self._noted = 0
+
+    def _advance(self, fence: Fence, max_rows: int, max_bytes: int) -> Advanced:
+        def advance(table: OutboxTable) -> Advanced:
+            advanced = table.advance(fence, self._left, [], max_rows, max_bytes)
+            return self._kept.checked(table, self._left, advanced)
+
+        advanced = self._ask(advance)
+        self._left = shorter(advanced.locked, self._left) if advanced.locked else ()
+        return advanced
+
+    def _park(self, fence: Fence, poisons: Sequence[Poison]) -> None:
+        changed = self._ask(lambda table: table.park(fence, None, poisons))
+        self._kept.parked([poison.id for poison in poisons], changed.rows)
+        for poison in poisons:
+            log.warning("%s: row %d is parked with its key: %s", self._outbox, poison.id, poison.reason)
+
+    def _is_later(self, records: Sequence[MarkedRecord]) -> bool:
+        """Whether all rows were written after the moment with which the stream is to end."""
+        if self._until is None:
+            return False
+        ages = [record.created for record in records if record.created is not None]
+        return bool(ages) and min(ages) > self._until
+
+    def _ask(self, question: Callable[[OutboxTable], Answer]) -> Answer:
+        try:
+            return self._connection.ask(question)
+        except LeadershipLost as error:
+            raise LeadershipLost(self._fenced()) from error
+
+    def _fenced(self) -> str:
+        held = self._connection.ask(lambda table: table.lane_statuses())
+        by, since = (f"'{held[0].holder}'", f" at {held[0].since}") if held else ("somebody", "")
+        return (
+            f"the query '{self._holder}' reads the outbox {self._outbox} no longer: {by} has raised the fence"
+            f"{since}, and only one may read it; end the other, and start the query again"
+        )
+
+
+def _deliverable(records: Sequence[MarkedRecord]) -> tuple[list[MarkedRecord], list[Poison]]:
+    """Returns the rows of a batch, and which rows park their keys.
+
+    A row that can be no message ends the rows of its key. Its key is parked once the row is the first of it:
+    the earlier ones are delivered before.
+    """
+    sound: list[MarkedRecord] = []
+    poisons: list[Poison] = []
+    stopped, begun = set[str](), set[str]()
+    for record in records:
+        if record.key in stopped:
+            continue
+        if record.fault:
+            stopped.add(record.key)
+            if record.key not in begun:
+                poisons.append(Poison(record.id, record.fault, 1))
+            continue
+        begun.add(record.key)
+        sound.append(record)
+    return sound, poisons
+
+
+_HARVESTER = (
+    "lane {lane} of the outbox {outbox} publishes in Kafka transactions, and the rows of the last may be in "
+    "the log and in the outbox: start its harvester and stop it in order, so that it settles them; "
+    "'outbox fence forget' takes them for unpublished"
+)
+_OTHER = (
+    "the outbox {outbox} is read by another query ({query}, batch {batch}), or by this one with a checkpoint "
+    "that is gone: its last batch may be delivered with its rows still in the outbox. Go on with that "
+    "checkpoint; 'outbox fence forget' takes the rows for undelivered"
+)
+_OLDER = (
+    "the checkpoint of the query is an older copy: it ends with batch {older}, and the query has read batch "
+    "{batch} of the outbox {outbox} since. Go on with the latest checkpoint; 'outbox fence forget' takes the "
+    "rows of later batches that are still in the outbox for undelivered"
+)

@@ -1,0 +1,75 @@
+"""The columns of the source, and how records become Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import pyarrow as pa
+from outbox_sdk import MarkedRecord
+
+from pyspark_outbox.replay import Positioned
+
+SCHEMA = (
+    "id BIGINT, position BIGINT, topic STRING, key STRING, value BINARY, "
+    "headers ARRAY<STRUCT<name: STRING, value: BINARY>>, partition INT, timestamp TIMESTAMP, "
+    "create_time TIMESTAMP, deleted BOOLEAN"
+)
+"""The same as ``ARROW``, as Spark writes it."""
+_TIME = pa.timestamp("us", tz="UTC")
+_HEADER = pa.struct([("name", pa.string()), ("value", pa.binary())])
+ARROW = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("position", pa.int64()),
+        ("topic", pa.string()),
+        ("key", pa.string()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.field("element", _HEADER))),
+        ("partition", pa.int32()),
+        ("timestamp", _TIME),
+        ("create_time", _TIME),
+        ("deleted", pa.bool_()),
+    ]
+)
+ROWS = 1_000
+"""How many rows an Arrow batch has."""
+_MICROSECONDS = 1_000_000
+
+
+def batches(records: Sequence[Positioned], *, values: bool) -> Iterator[pa.RecordBatch]:
+    """Makes Arrow batches of records, in their order.
+
+    Args:
+        records: The records.
+        values: Whether to keep values; if not, they are null, and ``deleted`` still tells of tombstones.
+    """
+    rest = iter(records)
+    while some := list(islice(rest, ROWS)):
+        rows = [_row(each.position, each.record, values=values) for each in some]
+        arrays = [
+            pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), ARROW, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=ARROW)
+
+
+def _row(position: int | None, record: MarkedRecord, *, values: bool) -> tuple[object, ...]:
+    timestamp, created = record.timestamp_ms, record.created
+    if record.fault:  # only a snapshot has such rows
+        record = record._replace(value=None, headers=())
+    return (
+        record.id,
+        position,
+        record.topic,
+        record.key,
+        _bytes(record.value) if values else None,
+        [{"name": name, "value": _bytes(value)} for name, value in record.headers],
+        record.partition,
+        None if timestamp is None else timestamp * 1000,
+        None if created is None else round(created * _MICROSECONDS),
+        None if record.fault else record.value is None,
+    )
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value

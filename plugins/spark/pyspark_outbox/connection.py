@@ -1,0 +1,55 @@
+"""A connection to an outbox that outlives temporary errors; without PySpark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import TypeVar
+
+from outbox_sdk import DriverError, OutboxTable
+
+log = logging.getLogger("outbox.spark")
+
+RETRY_SECONDS = 0.5
+"""The pause before a connection is made anew."""
+
+Answer = TypeVar("Answer")
+
+
+class Connection:
+    """A connection to an outbox that is made anew after temporary errors.
+
+    Args:
+        connect: Connects.
+        patience: For how many seconds temporary errors are borne.
+    """
+
+    def __init__(self, connect: Callable[[], OutboxTable], patience: float) -> None:
+        self._connect = connect
+        self._patience = patience
+        self._table: OutboxTable | None = None
+
+    def ask(self, question: Callable[[OutboxTable], Answer]) -> Answer:
+        """Returns the answer to a question that may be repeated.
+
+        Raises:
+            DriverError: The database refuses it, or cannot be reached for so long.
+        """
+        until = monotonic() + self._patience
+        while True:
+            try:
+                self._table = self._table or self._connect()
+                return question(self._table)
+            except DriverError as error:
+                self.close()
+                if not error.retryable or monotonic() >= until:
+                    raise
+                log.warning("the outbox cannot be used at present: %s", error)
+                sleep(RETRY_SECONDS)
+
+    def close(self) -> None:
+        """Disconnects. Idempotent."""
+        if self._table is not None:
+            self._table.close()
+            self._table = None

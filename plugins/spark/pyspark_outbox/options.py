@@ -1,0 +1,133 @@
+"""The options of ``spark.readStream.format("outbox")``; without PySpark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from outbox_core.config import HarvestSettings, configure, load
+from outbox_core.config.decode import camel
+from outbox_core.config.problems import nearest_key
+from outbox_sdk import ConfigError, Seam, find
+
+_SHARED = ("dataSource", "dialect", "name", "outboxTable", "password")
+"""The keys of ``harvest:`` in a file that are options, too."""
+_OWN = ("config", "maxBytesPerBatch", "maxRowsPerBatch", "outbox", "partitions", "values")
+_DIALECT = "dialect."
+_HOW = "Spark source"
+_TRUTHS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What the options say.
+
+    Attributes:
+        settings: The outbox, as a harvester would be told.
+        max_rows: How many rows a batch may have.
+        max_bytes: How many bytes.
+        partitions: Into how many partitions a batch is divided; ``None`` for as many as its size calls for.
+        values: Whether values are read.
+    """
+
+    settings: HarvestSettings
+    max_rows: int = 10_000
+    max_bytes: int = 32 << 20
+    partitions: int | None = None
+    values: bool = True
+
+
+def read_options(given: Mapping[str, str]) -> SourceOptions:
+    """Reads options, whose names have no case; connects to nothing.
+
+    Raises:
+        ConfigError: An option is unknown or cannot be used; the message names it.
+        PluginError: The dialect's distribution is not installed here.
+    """
+    options = {_known(name, given): value for name, value in given.items()}
+    settings = _settings(options)
+    if settings.affinity.driver != "none":
+        raise ConfigError(
+            f"the Spark source reads all rows of an outbox, and the affinity '{settings.affinity.driver}' "
+            "gives each cluster some; leave the affinity out, or harvest this outbox"
+        )
+    return SourceOptions(
+        settings,
+        _count(options, "maxRowsPerBatch") or SourceOptions.max_rows,
+        _count(options, "maxBytesPerBatch") or SourceOptions.max_bytes,
+        _count(options, "partitions"),
+        _truth(options, "values"),
+    )
+
+
+def _known(name: str, given: Mapping[str, str]) -> str:
+    """Returns an option's name as the documentation writes it."""
+    valid = {each.lower(): each for each in (*_SHARED, *_OWN)}
+    if name.lower() in valid:
+        return valid[name.lower()]
+    if name.lower().startswith(_DIALECT):
+        return _DIALECT + _of_dialect(name[len(_DIALECT) :], given)
+    nearest = nearest_key(name, list(valid.values()))
+    hint = f"did you mean '{nearest}'?" if nearest else f"there are {', '.join(sorted(valid.values()))}"
+    raise ConfigError(f"the Spark source has no option '{name}'; {hint}")
+
+
+def _of_dialect(name: str, given: Mapping[str, str]) -> str:
+    driver = next((value for key, value in given.items() if key.lower() == "dialect"), "postgres")
+    names = {
+        camel(field.name).lower(): camel(field.name) for field in fields(find(Seam.DIALECT, driver).options)
+    }
+    return names.get(name.lower(), name)  # core says of others that there are none
+
+
+def _settings(options: Mapping[str, str]) -> HarvestSettings:
+    shared = {key: value for key, value in options.items() if key in _SHARED or key.startswith(_DIALECT)}
+    if "config" not in options:
+        if "outbox" in options:
+            raise ConfigError(
+                "the option 'outbox' chooses among the outboxes of a file; name that as 'config'"
+            )
+        return configure({"harvest": _harvest(shared)}, source=_HOW).harvest
+    if shared.keys() - {"name"}:
+        raise ConfigError(
+            f"the option 'config' names a file, and '{min(shared.keys() - {'name'})}' is one of its "
+            "settings; give one or the other"
+        )
+    settings = load(Path(options["config"]))
+    label = options.get("outbox")
+    if label is None and not settings.several:
+        return settings.harvest
+    for outbox in settings.outboxes:
+        if outbox.label == label:
+            return outbox
+    labels = ", ".join(outbox.label for outbox in settings.outboxes) or "no label"
+    raise ConfigError(
+        f"{options['config']} has no outbox '{label}'; there are {labels}"
+        if label
+        else f"{options['config']} names several outboxes ({labels}); choose one by the option 'outbox'"
+    )
+
+
+def _harvest(shared: Mapping[str, str]) -> dict[str, object]:
+    """Returns what ``harvest:`` would contain; an elector and an engine that nothing is to be known of."""
+    own = {key.removeprefix(_DIALECT): value for key, value in shared.items() if key.startswith(_DIALECT)}
+    plain = {key: value for key, value in shared.items() if not key.startswith(_DIALECT)}
+    dialect = {"driver": plain.pop("dialect", "postgres"), **own}
+    return {**plain, "dialect": dialect, "elector": "static", "engine": "inline"}
+
+
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigError(f"the option '{name}' is {text!r}; it is a number, at least 1")
+    return int(text)
+
+
+def _truth(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name, "true")
+    if text.lower() not in _TRUTHS:
+        raise ConfigError(f"the option '{name}' is {text!r}; it is true or false")
+    return _TRUTHS[text.lower()]

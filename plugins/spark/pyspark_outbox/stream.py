@@ -1,0 +1,102 @@
+"""The adapter to PySpark's streams; what it does is in :mod:`.claim` and :mod:`.replay`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+from outbox_sdk import OutboxTable
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_outbox.claim import Claim
+from pyspark_outbox.columns import batches
+from pyspark_outbox.connection import Connection
+from pyspark_outbox.offsets import Offset
+from pyspark_outbox.options import SourceOptions
+from pyspark_outbox.replay import Part, read
+
+
+class RowsOfPart(InputPartition):
+    """What one task reads of a batch."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
+
+
+class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream of one outbox. Spark pickles one that has no connection, and sends it to executors.
+
+    Args:
+        options: What the options say.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._opened: Claim | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's
+        """Returns the offset before the first batch."""
+        return Offset().written()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's
+        """Returns how many rows a batch may have."""
+        return ReadMaxRows(self._options.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's
+        """Lets the stream end with what waits now."""
+        self._claim.end_with_present()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - PySpark's
+        """Deletes what Spark has committed, and selects the next batch; see :meth:`.Claim.next`."""
+        max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows
+        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        return self._claim.next(Offset.of(start), max_rows, max_bytes).written()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's
+        """Returns what waits, for the query's progress."""
+        backlog = self._claim.backlog()
+        oldest = None if backlog.oldest is None else round(backlog.oldest, 1)
+        return {"waiting": backlog.records, "exact": backlog.exact, "oldestSeconds": oldest}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Divides a batch that Spark has logged; see :meth:`.Claim.parts`."""
+        return [RowsOfPart(part) for part in self._claim.parts(Offset.of(start), Offset.of(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads a part of a batch, on an executor."""
+        with closing(self._connection()) as connection:
+            records = connection.ask(lambda table: read(partition.value, table))
+        return batches(records, values=self._options.values)
+
+    def stop(self) -> None:
+        """Disconnects."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @property
+    def _claim(self) -> Claim:
+        if self._opened is None:
+            options = self._options
+            settings = options.settings
+            holder = f"Spark query {settings.name}"
+            self._opened = Claim(
+                self._connection(), settings.title, holder, options.max_bytes, options.partitions
+            )
+        return self._opened
+
+    def _connection(self) -> Connection:
+        settings = self._options.settings
+
+        def connect() -> OutboxTable:
+            return settings.dialect.create().connect()
+
+        return Connection(connect, settings.failures.stop_after)

@@ -1,0 +1,449 @@
+"""Claim and replay under Spark's protocol, without Spark: crashes at every step lose and repeat nothing."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from outbox_core.config import Delivery
+from outbox_core.delivery.recovery import Recovery
+from outbox_sdk import (
+    Dialect,
+    DriverError,
+    LeadershipLost,
+    OutboxError,
+    OutboxTable,
+    Record,
+    Seam,
+    Stasher,
+    TransactionalLane,
+    find,
+)
+from pyspark_outbox.claim import Claim
+from pyspark_outbox.connection import Connection
+from pyspark_outbox.offsets import Offset
+from pyspark_outbox.options import read_options
+from pyspark_outbox.replay import Positioned, read
+
+STEPS = ("purged and selected", "logged", "planned", "delivered", "committed")
+"""After what of a batch the driver may die."""
+
+
+@pytest.fixture
+def data_source(tmp_path: Path) -> str:
+    return str(tmp_path / "shop.db")
+
+
+@pytest.fixture
+def dialect(data_source: str) -> Dialect:
+    driver = find(Seam.DIALECT, "sqlite")
+    made: Dialect = driver.create(driver.options(data_source=data_source))
+    made.create()
+    return made
+
+
+def stash(dialect: Dialect, numbers: Sequence[int], keys: int = 5) -> None:
+    with closing(dialect.stash_connection()) as connection:
+        records = [Record("orders", f"k{number % keys}", str(number)) for number in numbers]
+        Stasher(dialect="sqlite").stash_many(connection, records)
+        connection.commit()
+
+
+def waiting(dialect: Dialect) -> int:
+    with closing(dialect.watch()) as view:
+        return view.backlog().records
+
+
+def noted(dialect: Dialect) -> bool:
+    with closing(dialect.watch()) as view:
+        return bool(view.transactional_lanes())
+
+
+def claim_of(dialect: Dialect, holder: str = "query", max_bytes: int = 1 << 20) -> Claim:
+    return Claim(Connection(dialect.connect, 0.0), "outbox", holder, max_bytes)
+
+
+def delivered(dialect: Dialect, claim: Claim, start: Offset, end: Offset) -> list[Positioned]:
+    with closing(dialect.connect()) as table:
+        return [row for part in claim.parts(start, end) for row in read(part, table)]
+
+
+def dateless(row: Positioned) -> Positioned:
+    """Leaves out when a row was created: dialects tell its age, and so the time but for milliseconds."""
+    return replace(row, record=row.record._replace(created=None))
+
+
+class CrashError(Exception):
+    """The driver has died."""
+
+
+@dataclass
+class Driver:
+    """What Spark's driver does with a source, in the order in which it does it.
+
+    Attributes:
+        offsets: The offset log.
+        commits: How many of its batches the commit log names.
+        sink: What the sink holds of each batch; it is idempotent by the batch's number, as Spark's are.
+    """
+
+    dialect: Dialect
+    offsets: list[Offset] = field(default_factory=list)
+    commits: int = 0
+    sink: dict[int, list[Positioned]] = field(default_factory=dict)
+
+    def run(self, max_rows: int, crash: tuple[int, str] = (0, "")) -> None:
+        """Runs a query until nothing waits, or until it dies after a step of the batch of this number."""
+        with closing(claim_of(self.dialect)) as claim:
+            while self._batch(claim, max_rows, crash):
+                pass
+
+    def _batch(self, claim: Claim, max_rows: int, crash: tuple[int, str]) -> bool:
+        def reached(step: str) -> None:
+            if (self.commits + 1, step) == crash:
+                raise CrashError
+
+        start = self.offsets[self.commits - 1] if self.commits else Offset()
+        if len(self.offsets) == self.commits:
+            end = claim.next(start, max_rows)
+            reached("purged and selected")
+            if end == start:
+                return False
+            self.offsets.append(Offset.of(end.written()))
+        end = self.offsets[-1]
+        reached("logged")
+        parts = claim.parts(start, end)
+        reached("planned")
+        with closing(self.dialect.connect()) as table:
+            rows = [dateless(row) for part in parts for row in read(part, table)]
+        assert self.sink.get(end.batch, rows) == rows  # a replay is the same
+        self.sink[end.batch] = rows
+        reached("delivered")
+        self.commits += 1
+        if (self.commits, "committed") == crash:
+            raise CrashError
+        return True
+
+    def rows(self) -> list[Positioned]:
+        """Returns what was delivered, in the order of positions."""
+        rows = [row for batch in self.sink.values() for row in batch]
+        return sorted(rows, key=lambda row: row.position or 0)
+
+    def assert_once_in_order(self, numbers: Sequence[int], keys: int = 5) -> None:
+        rows = self.rows()
+        found = [int(row.record.value or "") for row in rows]
+        assert sorted(found) == sorted(numbers)
+        assert len({row.position for row in rows}) == len(rows)
+        for key in range(keys):
+            of_key = [number for number in found if number % keys == key]
+            assert of_key == sorted(of_key)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_a_crash_after_any_step_loses_and_repeats_nothing(dialect: Dialect, step: str, batch: int) -> None:
+    stash(dialect, range(30))
+    driver = Driver(dialect)
+    with pytest.raises(CrashError):
+        driver.run(10, (batch, step))
+    stash(dialect, range(30, 40))
+    driver.run(10)
+    driver.assert_once_in_order(range(40))
+    assert (waiting(dialect), noted(dialect)) == (0, False)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_many_crashes_lose_and_repeat_nothing(dialect: Dialect, seed: int) -> None:
+    chance = random.Random(seed)
+    driver, written = Driver(dialect), 0
+    for _ in range(12):
+        number = chance.randrange(20)
+        stash(dialect, range(written, written + number))
+        written += number
+        with suppress(CrashError):
+            driver.run(
+                chance.randrange(1, 12), (driver.commits + chance.randrange(1, 4), chance.choice(STEPS))
+            )
+    driver.run(10)
+    driver.assert_once_in_order(range(written))
+    assert (waiting(dialect), noted(dialect)) == (0, False)
+
+
+def test_rows_are_deleted_once_spark_has_committed_them(dialect: Dialect) -> None:
+    stash(dialect, range(10))
+    with closing(claim_of(dialect)) as claim:
+        first = claim.next(Offset(), 4)
+        assert len(delivered(dialect, claim, Offset(), first)) == 4
+        assert waiting(dialect) == 10
+        second = claim.next(first, 100)
+        assert waiting(dialect) == 6
+        assert len(delivered(dialect, claim, first, second)) == 6
+        assert claim.next(second, 100) == second
+        assert waiting(dialect) == 0
+
+
+def test_positions_rise_where_ids_do_not(dialect: Dialect, data_source: str) -> None:
+    stash(dialect, range(10), keys=1)
+    with closing(sqlite3.connect(data_source)) as connection, connection:
+        connection.execute("UPDATE outbox SET id = id + 100")
+    driver = Driver(dialect)
+    driver.run(10)
+    with closing(sqlite3.connect(data_source)) as connection:
+        connection.execute("DELETE FROM sqlite_sequence")
+        connection.commit()
+    stash(dialect, range(10, 20), keys=1)  # as of a transaction that took its ids early, and ended late
+    driver.run(4)
+    driver.assert_once_in_order(range(20), keys=1)
+    assert [row.record.id for row in driver.rows()] == [*range(101, 111), *range(1, 11)]
+
+
+def test_a_replay_fences_others_too(dialect: Dialect) -> None:
+    stash(dialect, range(10))
+    driver = Driver(dialect)
+    with pytest.raises(CrashError):
+        driver.run(10, (1, "logged"))
+    with closing(dialect.connect()) as table, closing(claim_of(dialect)) as claim:
+        other = table.enter(0, 1, table.bump(1, "harvester"))
+        assert len(delivered(dialect, claim, Offset(), driver.offsets[0])) == 10
+        with pytest.raises(LeadershipLost):
+            table.advance(other, [], [], 10)
+
+
+def test_the_note_stays_until_the_purge(dialect: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
+    stash(dialect, range(10))
+    with closing(claim_of(dialect)) as claim:
+        end = claim.next(Offset(), 10)
+        claim.parts(Offset(), end)
+        with monkeypatch.context() as patched:
+            patched.setattr("outbox_sdk.portable.table.PortableTable.advance", refuse)
+            with pytest.raises(DriverError):
+                claim.next(end, 10)
+        assert noted(dialect)
+        assert claim.next(end, 10) == end
+    assert not noted(dialect)
+
+
+def refuse(*_: object) -> None:
+    raise DriverError("not now", retryable=False)
+
+
+def test_a_checkpoint_of_another_outbox_is_refused(dialect: Dialect) -> None:
+    with closing(claim_of(dialect)) as claim:
+        assert claim.next(Offset(), 10) == Offset()
+        with closing(claim_of(dialect)) as other, pytest.raises(OutboxError, match="is of another outbox"):
+            other.next(Offset("somebody's", "query", 1, ""), 10)
+
+
+def test_rows_of_one_key_are_in_one_part(dialect: Dialect) -> None:
+    stash(dialect, range(100), keys=7)
+    with closing(Claim(Connection(dialect.connect, 0.0), "outbox", "query", 1 << 20, parts=3)) as claim:
+        parts = claim.parts(Offset(), claim.next(Offset(), 100))
+    with closing(dialect.connect()) as table:
+        keys = [{row.record.key for row in read(part, table)} for part in parts]
+    assert len(parts) == 3
+    assert sum(map(len, keys)) == len(set().union(*keys)) == 7
+
+
+def test_a_batch_is_bounded_by_bytes(dialect: Dialect) -> None:
+    stash(dialect, range(1000))
+    with closing(claim_of(dialect, max_bytes=1000)) as claim:
+        assert 1 < len(delivered(dialect, claim, Offset(), claim.next(Offset(), 1000))) < 200
+        bounded = claim.next(Offset(), 1000, max_bytes=100)
+        assert bounded.checkpoint.attempted is not None
+        assert bounded.checkpoint.attempted.rows < 20
+
+
+def test_another_query_fences_this_one(dialect: Dialect) -> None:
+    stash(dialect, range(10))
+    with closing(claim_of(dialect, "one")) as one, closing(claim_of(dialect, "two")) as two:
+        start = one.next(Offset(), 5)
+        end = two.next(Offset(), 5)
+        with pytest.raises(LeadershipLost, match="'one' reads the outbox outbox no longer: 'two' has raised"):
+            one.parts(Offset(), start)
+        with pytest.raises(LeadershipLost, match="'two' has raised"):
+            one.next(start, 5)
+        assert waiting(dialect) == 10
+        assert len(delivered(dialect, two, Offset(), end)) == 5
+
+
+def test_another_checkpoint_is_refused_before_anybody_is_fenced(dialect: Dialect) -> None:
+    stash(dialect, range(10))
+    with closing(claim_of(dialect, "one")) as one, closing(claim_of(dialect, "two")) as two:
+        end = one.next(Offset(), 5)
+        one.parts(Offset(), end)
+        with pytest.raises(OutboxError, match="is read by another query"):
+            two.next(Offset(), 5)
+        assert one.next(end, 5).batch == 2
+
+
+def test_an_older_copy_of_the_checkpoint_is_refused(dialect: Dialect) -> None:
+    stash(dialect, range(30))
+    driver = Driver(dialect)
+    with pytest.raises(CrashError):
+        driver.run(10, (3, "planned"))
+    older = Driver(dialect, driver.offsets[:1], 1)
+    with pytest.raises(OutboxError, match="ends with batch 1, and the query has read batch 3"):
+        older.run(10)
+
+
+def test_an_older_copy_does_not_skip_deleted_rows(dialect: Dialect) -> None:
+    stash(dialect, range(30))
+    driver = Driver(dialect)
+    driver.run(10)
+    with pytest.raises(OutboxError, match="10 of 10 rows of batch 2 are not in the outbox any more"):
+        Driver(dialect, driver.offsets[:2], 1).run(10)
+
+
+def test_a_lane_with_kafka_transactions_is_settled_first(dialect: Dialect) -> None:
+    stash(dialect, range(10))
+    with closing(dialect.connect()) as table:
+        lane = table.enter(0, 1, table.bump(1, "harvester"))
+        table.set_transactional(lane, TransactionalLane(1, "outbox.0.abc", "here"))
+    with (
+        closing(claim_of(dialect)) as claim,
+        pytest.raises(OutboxError, match="start its harvester and stop it in order"),
+    ):
+        claim.next(Offset(), 10)
+    with closing(dialect.connect()) as table:
+        assert table.lane_statuses()[0].holder == "harvester"
+
+
+class Harvester:
+    """Database and broker of a harvester; the broker knows nothing of a query."""
+
+    def __init__(self, table: OutboxTable) -> None:
+        self.table = table
+
+    def open_sender(self, name: str) -> object:
+        return SimpleNamespace(attempt=lambda _location: None, location="here")
+
+    def close_sender(self, name: str) -> None:
+        pass
+
+    def for_each(self, lanes: Sequence[int], act: Callable[[Any, int], object]) -> list[object]:
+        return [act(self, lane) for lane in lanes]
+
+
+@pytest.mark.parametrize("delivery", Delivery)
+def test_a_harvester_refuses_what_a_query_may_have_delivered(dialect: Dialect, delivery: Delivery) -> None:
+    stash(dialect, range(10))
+    with closing(claim_of(dialect)) as claim:
+        claim.parts(Offset(), claim.next(Offset(), 10))
+    with closing(dialect.connect()) as table:
+        notes, token = table.transactional_lanes(), table.bump(1, "harvester")
+        servers: Any = Harvester(table)
+        recovery = Recovery(1, token, delivery)
+        exactly = delivery is Delivery.EXACTLY_ONCE
+        begin = partial(recovery.open, servers, 0) if exactly else partial(recovery.recover, servers, notes)
+        with pytest.raises(DriverError, match=r"lane 'spark-query\..*'outbox fence forget'"):
+            begin()
+    assert waiting(dialect) == 10
+
+
+def test_a_parked_key_stays_parked(dialect: Dialect, data_source: str) -> None:
+    stash(dialect, range(10))
+    with closing(sqlite3.connect(data_source)) as connection, connection:
+        connection.execute("UPDATE outbox SET kafka_header_keys = '[\"name\"]' WHERE id IN (1, 2, 7)")
+    driver = Driver(dialect)
+    driver.run(100)
+    # k0 has 1 and 6, k1 has 2 and 7.
+    assert [row.record.id for row in driver.rows()] == [3, 4, 5, 8, 9, 10]
+    with closing(dialect.dead_letters()) as letters:
+        assert {letter.record.id for letter in letters.find()} == {1, 2}
+    assert waiting(dialect) == 4
+
+
+def test_what_is_changed_after_its_selection_ends_the_query(dialect: Dialect, data_source: str) -> None:
+    stash(dialect, range(10))
+    with closing(claim_of(dialect)) as claim:
+        end = claim.next(Offset(), 10)
+        with closing(sqlite3.connect(data_source)) as connection, connection:
+            connection.execute("UPDATE outbox SET kafka_header_keys = '[\"name\"]' WHERE id = 3")
+        with pytest.raises(OutboxError, match="row 3 of batch 1 was changed"):
+            delivered(dialect, claim, Offset(), end)
+
+
+class Trembling:
+    """A database that answers every second question only, after it has done what it was asked."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self.asked = 0
+
+    def connect(self) -> OutboxTable:
+        table = self._dialect.connect()
+        for name in "advance", "bump", "enter", "set_transactional", "rows":
+            setattr(table, name, self._lossy(getattr(table, name)))
+        return table
+
+    def _lossy(self, method: object) -> object:
+        def lossy(*arguments: object) -> object:
+            answer = method(*arguments)  # type: ignore[operator]
+            self.asked += 1
+            if self.asked % 3 == 0:
+                raise DriverError("the connection is lost", retryable=True)
+            return answer
+
+        return lossy
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_outbox.connection.RETRY_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("patient")
+def test_lost_answers_lose_and_repeat_nothing(dialect: Dialect) -> None:
+    stash(dialect, range(50))
+    trembling, found, start = Trembling(dialect), list[int](), Offset()
+    with closing(Claim(Connection(trembling.connect, 60.0), "outbox", "query", 1 << 20)) as claim:
+        while (end := claim.next(start, 7)) != start:
+            found += [row.record.id for row in delivered(dialect, claim, start, end)]
+            start = end
+    assert sorted(found) == list(range(1, 51))
+    assert trembling.asked > 20
+    assert waiting(dialect) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"outboxtabel": "x"}, "has no option 'outboxtabel'; did you mean 'outboxTable'"),
+        ({"dialect": "postgress"}, "postgress"),
+        ({"dialect": "sqlite", "dialect.valuetyp": "bytes"}, "did you mean 'valueType'"),
+        ({"maxrowsperbatch": "many"}, "'maxRowsPerBatch' is 'many'"),
+        ({"values": "perhaps"}, "'values' is 'perhaps'"),
+        ({"outbox": "one"}, "name that as 'config'"),
+        ({"config": "outbox.yaml", "dialect": "sqlite"}, "'dialect' is one of its settings"),
+        ({"config": "/nowhere/outbox.yaml"}, "there is no such file"),
+        ({"password": "${NOWHERE}"}, "NOWHERE"),
+    ],
+)
+def test_wrong_options_are_refused_in_a_sentence(options: dict[str, str], says: str) -> None:
+    with pytest.raises(OutboxError, match=says) as refused:
+        read_options(options)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_names_the_outbox(tmp_path: Path) -> None:
+    file = tmp_path / "outbox.yaml"
+    file.write_text(
+        "harvest: {dialect: sqlite, elector: static, engine: inline}\n"
+        "outboxes: {one: {outboxTable: first}, two: {outboxTable: second}}\n"
+    )
+    read_ = read_options({"config": str(file), "outbox": "two", "maxrowsperbatch": "5"})
+    assert (read_.settings.outbox, read_.max_rows) == ("second", 5)
+    with pytest.raises(
+        OutboxError, match=r"several outboxes \(one, two\); choose one by the option 'outbox'"
+    ):
+        read_options({"config": str(file)})
+    with pytest.raises(OutboxError, match="has no outbox 'three'; there are one, two"):
+        read_options({"config": str(file), "outbox": "three"})
