@@ -149,7 +149,8 @@ class OutboxView(Protocol):
             limit: How many rows at most.
 
         Returns:
-            The rows, ordered by id; one that can be no message carries a fault.
+            The rows, ordered by id, each with when it was created, by the database's clock; one that can be
+            no message carries a fault.
         """
         ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_hex
 from time import monotonic
 
@@ -37,6 +38,8 @@ log = logging.getLogger("outbox.spark")
 SENDER = "spark-query."
 """How the names begin under which streams are noted at the fence."""
 BACKLOG_SECONDS = 5.0
+PEEKED = 1_000
+"""How many rows are looked at together."""
 _QUERY_BYTES = 6
 
 
@@ -76,8 +79,8 @@ class Claim:
         self._until: float | None = None
         self._looked: tuple[float, Backlog] | None = None
 
-    def end_with_present(self) -> None:
-        """Lets the stream end with what waits now: :meth:`next` selects nothing behind that."""
+    def prepare_available_now(self) -> None:
+        """Has the stream end with what waits now: :meth:`next` selects nothing that was written later."""
         self._until = self._ask(lambda table: table.now().timestamp())
 
     def next(self, start: Offset, max_rows: int, max_bytes: int | None = None) -> Offset:
@@ -108,10 +111,10 @@ class Claim:
                 self._park(led.fence, poisons)
             if records or not poisons:
                 break
-        if not records or self._is_later(records):
+        batch, _ = fitting([record.id for record in records], advanced.newest)
+        if not records or self._is_later(records, batch):
             self._settle(led.fence)
             return start
-        batch, _ = fitting([record.id for record in records], advanced.newest)
         rows = encode(self._left, batch)
         if len(rows) > MAX_CHECKPOINT:  # until the locked rows are free
             return start
@@ -203,12 +206,25 @@ class Claim:
         for poison in poisons:
             log.warning("%s: row %d is parked with its key: %s", self._outbox, poison.id, poison.reason)
 
-    def _is_later(self, records: Sequence[MarkedRecord]) -> bool:
-        """Whether all rows were written after the moment with which the stream is to end."""
-        if self._until is None:
+    def _is_later(self, records: Sequence[MarkedRecord], batch: Batch) -> bool:
+        """Whether all rows were written after the moment with which the stream is to end.
+
+        Of many that were selected, some tell when they were written, perhaps by this machine's clock. So the
+        end is not taken from them: what a peek returns tells it all, by the database's.
+        """
+        until = self._until
+        if until is None or any(record.created <= until for record in records if record.created is not None):
             return False
-        ages = [record.created for record in records if record.created is not None]
-        return bool(ages) and min(ages) > self._until
+        ids, last = set(batch.ids()), records[0].id - 1
+        while ids:
+            found = self._ask(partial(_peek, after=last))
+            if any(row.id in ids and (row.created is None or row.created <= until) for row in found):
+                return False
+            ids.difference_update(row.id for row in found)
+            if not found:
+                break  # the others are gone
+            last = found[-1].id
+        return True
 
     def _ask(self, question: Callable[[OutboxTable], Answer]) -> Answer:
         try:
@@ -223,6 +239,10 @@ class Claim:
             f"the query '{self._holder}' reads the outbox {self._outbox} no longer: {by} has raised the fence"
             f"{since}, and only one may read it; end the other, and start the query again"
         )
+
+
+def _peek(table: OutboxTable, after: int) -> list[MarkedRecord]:
+    return table.peek(after, PEEKED)
 
 
 def _deliverable(records: Sequence[MarkedRecord]) -> tuple[list[MarkedRecord], list[Poison]]:

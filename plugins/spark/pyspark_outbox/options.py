@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from outbox_core.config import HarvestSettings, configure, load
@@ -47,6 +47,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     """
     options = {_known(name, given): value for name, value in given.items()}
     settings = _settings(options)
+    settings = replace(settings, name=options.get("name", settings.name))
     if settings.affinity.driver != "none":
         raise ConfigError(
             f"the Spark source reads all rows of an outbox, and the affinity '{settings.affinity.driver}' "

@@ -51,8 +51,8 @@ class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's
-        """Lets the stream end with what waits now."""
-        self._claim.end_with_present()
+        """Has the stream end with what waits now."""
+        self._claim.prepare_available_now()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - PySpark's
         """Deletes what Spark has committed, and selects the next batch; see :meth:`.Claim.next`."""

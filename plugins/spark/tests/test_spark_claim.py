@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from time import sleep, time
 from types import SimpleNamespace
 from typing import Any
 
@@ -447,3 +448,43 @@ def test_a_file_names_the_outbox(tmp_path: Path) -> None:
         read_options({"config": str(file)})
     with pytest.raises(OutboxError, match="has no outbox 'three'; there are one, two"):
         read_options({"config": str(file), "outbox": "three"})
+
+
+def test_a_name_beside_a_file_names_the_query(tmp_path: Path) -> None:
+    file = tmp_path / "outbox.yaml"
+    file.write_text("harvest: {name: harvester, dialect: sqlite, elector: static, engine: inline}\n")
+    assert read_options({"config": str(file)}).settings.name == "harvester"
+    assert read_options({"config": str(file), "name": "lakehouse"}).settings.name == "lakehouse"
+
+
+def test_what_waited_is_delivered_whatever_was_written_since(dialect: Dialect) -> None:
+    stash(dialect, range(200))
+    with closing(claim_of(dialect)) as claim:
+        first = claim.next(Offset(), 1000)
+        stash(dialect, range(200, 205))
+        sleep(0.05)
+        claim.prepare_available_now()
+        sleep(0.05)
+        stash(dialect, range(205, 600))  # of so many rows, few tell when they were created
+        second = claim.next(first, 1000)
+        assert second.checkpoint.attempted is not None
+        assert second.checkpoint.attempted.rows == 400
+        stash(dialect, range(600, 1000))
+        assert claim.next(second, 1000) == second
+
+
+def test_a_drivers_wrong_clock_ends_nothing_early_and_dates_no_snapshot(
+    dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = time()
+    stash(dialect, range(5))
+    for module in ("batches", "choosing", "view"):
+        monkeypatch.setattr(f"outbox_sdk.portable.{module}.time", lambda: time() + 3600, raising=False)
+    with closing(claim_of(dialect)) as claim:
+        sleep(0.05)
+        claim.prepare_available_now()
+        assert len(delivered(dialect, claim, Offset(), claim.next(Offset(), 10))) == 5
+    with closing(dialect.watch()) as view:
+        found = [row.created or 0.0 for row in view.peek(0, 10)]
+    assert len(found) == 5
+    assert all(before - 1 < each < time() + 1 for each in found)

@@ -138,8 +138,7 @@ class Takeovers:
             noted = self._locked()
             if str(cluster) in noted:
                 return False
-            [(moment,)] = self._session.fetch(self._idiom.present or f"SELECT {self._idiom.now}")
-            since = self._idiom.read_timestamp(moment).isoformat()
+            since = self._session.now().isoformat()
             self._write(
                 {**noted, str(cluster): [storable(reason, self._session.encoding)[:REASON_LENGTH], since]}
             )

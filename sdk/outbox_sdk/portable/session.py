@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -100,6 +101,11 @@ class Session:
         """
         with self.transaction(doing, reads=True):
             return self.fetch(sql, **values)
+
+    def now(self) -> datetime:
+        """Returns the present time by the database's clock, within a transaction."""
+        [(moment,)] = self.fetch(self.idiom.present or f"SELECT {self.idiom.now}")
+        return self.idiom.read_timestamp(moment)
 
     def fetch(self, sql: str, **values: object) -> Sequence[Sequence[Any]]:
         """Executes a query in the transaction and returns its rows."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from time import time
 from types import MappingProxyType
 from typing import Any
 
@@ -218,9 +217,9 @@ class PortableView:
 
     def peek(self, after: int, limit: int) -> list[MarkedRecord]:
         """Returns rows with higher ids than ``after``."""
-        at = time()
-        found = self._session.query("look at rows", self._sql.peek, after=after, limit=limit)
-        return records(found, self._idiom, at)
+        with self._session.transaction("look at rows", reads=True):
+            now = self._session.now().timestamp()
+            return records(self._session.fetch(self._sql.peek, after=after, limit=limit), self._idiom, now)
 
     def origins(self) -> list[OriginBacklog]:
         """Returns how many records of each cluster of origin wait."""
@@ -235,10 +234,8 @@ class PortableView:
 
     def now(self) -> datetime:
         """Returns the present time by the database's clock."""
-        [(moment,)] = self._session.query(
-            "ask for the time", self._idiom.present or f"SELECT {self._idiom.now}"
-        )
-        return self._idiom.read_timestamp(moment)
+        with self._session.transaction("ask for the time", reads=True):
+            return self._session.now()
 
     def upkeep(self) -> Upkeep:
         """Returns what waits to be removed from the outbox, and the oldest snapshot that keeps it."""
