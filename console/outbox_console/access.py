@@ -116,6 +116,15 @@ class Access:
             return name
         return f"__Secure-{name}" if self._settings.prefix else f"__Host-{name}"  # which no path can have
 
+    def session_id(self, request: Request) -> str | None:
+        """Returns the id in the cookie of sessions; ``None`` if there is no cookie.
+
+        Ids need no unquoting, see :func:`outbox_console.requests.without_cookies`.
+        """
+        name = self.cookie(request)
+        pairs = (each.strip().partition("=") for each in request.headers.get("cookie", "").split(";"))
+        return next((value for key, _, value in pairs if key == name), None)
+
     @property
     def prefix(self) -> str:
         """What the paths of all addresses begin with; empty if nothing."""
@@ -178,10 +187,9 @@ class Access:
         return Client(bearer.name, bearer.role, Means.BEARER)
 
     def _session(self, request: Request) -> Client | None:
-        name = self.cookie(request)
-        identity = request.cookies.get(name, "")
-        if request.headers.get("cookie", "").count(f"{name}=") > 1:  # another server of this host set one
-            return None
+        identity = self.session_id(request) or ""
+        if request.headers.get("cookie", "").count(f"{self.cookie(request)}=") > 1:
+            return None  # another server of this host set one
         token = self.sessions.token(identity)
         bearer = None if token is None else self.tokens.bearer(token)
         if bearer is None:
@@ -223,4 +231,4 @@ class Access:
         return RedirectResponse(f"{self.prefix}/login?next={quote(path, safe='')}{ended}", 303)
 
     def _has_cookie(self, request: Request) -> bool:
-        return self.cookie(request) in request.cookies
+        return self.session_id(request) is not None

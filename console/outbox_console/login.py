@@ -99,7 +99,7 @@ class Login:
             self._attempts.failed(monotonic())
             return self._form(then, wrong=_WRONG, code=403)
         cookie = self._access.cookie(request)
-        self._access.sessions.end(request.cookies.get(cookie, ""))
+        self._access.sessions.end(self._access.session_id(request) or "")
         answer = RedirectResponse(local(then, self._access.prefix), 303)
         answer.set_cookie(
             cookie,
@@ -115,7 +115,7 @@ class Login:
         """Ends the session."""
         self._access.require_own_post(request)
         cookie = self._access.cookie(request)
-        self._access.sessions.end(request.cookies.get(cookie, ""))
+        self._access.sessions.end(self._access.session_id(request) or "")
         prefix = self._access.prefix
         answer = RedirectResponse(f"{prefix}/login", 303)
         answer.delete_cookie(

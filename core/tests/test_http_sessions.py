@@ -56,6 +56,18 @@ def test_a_browser_signs_in_and_out(site: Site):
     assert site.ask("GET", READ, cookie).code == 401
 
 
+def test_no_cookie_is_unquoted(site: Site, monkeypatch: pytest.MonkeyPatch):
+    # Python before 3.11.10 takes seconds for one of 62 KB, and the whole server with it (CVE-2024-7592).
+    unquoted: list[str] = []
+    monkeypatch.setattr("http.cookies._unquote", unquoted.append)
+    other = 'x="' + "\\a" * 31_000 + '"'
+    assert site.ask("GET", READ, ("Cookie", other)).code == 401
+    assert site.ask("POST", "/logout", ("Cookie", other), SAME).code == 303
+    own = cookie_of(sign_in(site, ALICE, SAME, ("Cookie", other)))
+    assert site.ask("GET", READ, ("Cookie", f"{other}; {own[1]}")).code == 200
+    assert unquoted == []
+
+
 def test_only_people_are_sent_to_sign_in(site: Site):
     sent = site.ask("GET", "/status?a=b&c=%26", PAGE)
     assert (sent.code, sent.headers["location"]) == (303, "/login?next=%2Fstatus%3Fa%3Db%26c%3D%2526")
