@@ -13,6 +13,9 @@ from outbox_console.access import Access
 from outbox_console.page.rendering import Templates
 from outbox_console.requests import AsciiJSON, RefusedError, wants_page
 
+_MOST_OF_NAME = 100
+"""Characters of a field's name that are told: of an unknown field it is the client's text."""
+
 
 class Refused:
     """Answers requests that are refused.
@@ -72,5 +75,5 @@ def _first(error: RequestValidationError) -> str:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return f"the body is no JSON: {first['ctx']['error']} at character {first['loc'][1]}"
-    field = ".".join(map(str, first["loc"][1:]))
+    field = ".".join(map(str, first["loc"][1:]))[:_MOST_OF_NAME]
     return f"{field or 'the JSON in the body'}: {first['msg']}"
