@@ -11,9 +11,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ClusterMetadata,
 )
 from outbox_kafka_client.admin import KafkaAdmin
+from outbox_kafka_client.clients import transport_findings
 from outbox_kafka_client.errors import describe
 from outbox_kafka_client.files import present
-from outbox_kafka_client.sign_in import transport_findings
 from outbox_sdk import Finding, Level, OutboxError
 
 from outbox_kafka.check_topics import Access, look_up_access, topic_findings, topics_to_check

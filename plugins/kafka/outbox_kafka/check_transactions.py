@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from outbox_kafka_client.admin import ClientLog
+from outbox_kafka_client.clients import ClientLog, Producer
 from outbox_kafka_client.settings import bootstrap_servers
-from outbox_kafka_client.sign_in import Producer
 from outbox_sdk import Finding, Level
 
 from outbox_kafka.errors import reason

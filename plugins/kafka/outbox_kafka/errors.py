@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError
-from outbox_kafka_client.admin import ClientLog
+from outbox_kafka_client.clients import ClientLog
 from outbox_kafka_client.errors import concerns_all_brokers, describe, is_refusal
 from outbox_sdk import AccessDenied, DriverError
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaException
-from outbox_kafka_client.admin import LOGGER
+from outbox_kafka_client.clients import LOGGER
 from outbox_kafka_client.errors import describe
 from outbox_sdk import OutboxError
 

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
-from outbox_kafka_client.admin import ClientLog
-from outbox_kafka_client.sign_in import Producer
+from outbox_kafka_client.clients import ClientLog, Producer
 from outbox_sdk import Failure, MarkedRecord
 
 from outbox_kafka.errors import is_permanent, reason

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
-from outbox_kafka_client import admin
-from outbox_kafka_client.admin import ClientLog
+from outbox_kafka_client import clients
+from outbox_kafka_client.clients import ClientLog
 
 TEMPLATE = "%s %s %s"
 
@@ -14,7 +14,7 @@ TEMPLATE = "%s %s %s"
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients of other tests may still log, which look for brokers that are gone."""
-    monkeypatch.setattr(admin, "LOGGER", logging.getLogger("outbox.kafka.alone"))
+    monkeypatch.setattr(clients, "LOGGER", logging.getLogger("outbox.kafka.alone"))
 
 
 def test_a_line_that_repeats_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
-from outbox_kafka_client import sign_in
+from outbox_kafka_client import clients
+from outbox_kafka_client.clients import Producer, try_files
 from outbox_kafka_client.files import Renewal, present
 from outbox_kafka_client.settings import client_settings, config_error, redact
-from outbox_kafka_client.sign_in import Producer, try_files
 from outbox_sdk import ConfigError, DriverError, FileText
 
 
@@ -94,8 +94,8 @@ def test_a_renewal_is_due_once_a_file_has_changed(tmp_path: Path, password: Path
 def test_a_client_is_told_of_a_new_password_as_long_as_it_lives(
     password: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sign_in, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(sign_in, "_watch", sign_in._Watch())
+    monkeypatch.setattr(clients, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(clients, "_watch", clients._Watch())
     told: list[tuple[str, str]] = []
 
     class Told(Producer):
@@ -115,7 +115,7 @@ def test_a_client_is_told_of_a_new_password_as_long_as_it_lives(
     password.write_text("hunter4\n")
     _until(lambda: told == [("me", "hunter3"), ("me", "hunter4")])
     del client
-    _until(lambda: sign_in._watch._thread is None)
+    _until(lambda: clients._watch._thread is None)
     del plain
 
 

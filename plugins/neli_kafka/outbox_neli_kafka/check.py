@@ -8,9 +8,9 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from outbox_kafka_client.admin import KafkaAdmin
+from outbox_kafka_client.clients import transport_findings
 from outbox_kafka_client.errors import describe
 from outbox_kafka_client.settings import bootstrap_servers, client_settings
-from outbox_kafka_client.sign_in import transport_findings
 from outbox_sdk import ConfigError, Finding, Level, OutboxError
 from outbox_sdk.election import NO_GROUP
 

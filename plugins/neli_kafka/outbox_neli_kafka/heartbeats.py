@@ -16,8 +16,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaException
-from outbox_kafka_client.admin import ClientLog
-from outbox_kafka_client.sign_in import Producer
+from outbox_kafka_client.clients import ClientLog, Producer
 from outbox_sdk import OutboxError
 
 

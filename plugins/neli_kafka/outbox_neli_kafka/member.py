@@ -16,11 +16,10 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from outbox_kafka_client.admin import ClientLog
+from outbox_kafka_client.clients import ClientLog, Consumer, try_files
 from outbox_kafka_client.errors import concerns_all_brokers, describe
 from outbox_kafka_client.files import Renewal
 from outbox_kafka_client.settings import client_settings, config_error
-from outbox_kafka_client.sign_in import Consumer, try_files
 from outbox_sdk import Candidate, OutboxError
 from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
 

@@ -111,7 +111,7 @@ SEQUENCE_SHIFT = 32
 UNKNOWN = -1
 """What no statement sees as basis."""
 
-_SMALL = 100
+_SHORT_ARRAY = 100
 """Bytes of an array up to which it is counted as it is stored, which is all but free.
 
 Longer ones are counted as text, as they may be compressed.
@@ -127,7 +127,7 @@ LANE = "(hashtext(coalesce(kafka_key, '')::text) & 2147483647) % $3::int = $2::i
 
 def _array_bytes(column: str) -> str:
     return (
-        f"CASE WHEN pg_column_size({column}) > {_SMALL} THEN octet_length({column}::text)"
+        f"CASE WHEN pg_column_size({column}) > {_SHORT_ARRAY} THEN octet_length({column}::text)"
         f" ELSE coalesce(pg_column_size({column}), 0) END"
     )
 

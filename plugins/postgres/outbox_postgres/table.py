@@ -30,8 +30,8 @@ from outbox_postgres import statements
 from outbox_postgres.batches import Batches
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
+from outbox_postgres.marking import Marking, Releasing, Wanted
 from outbox_postgres.parking_statements import ParkingStatements
-from outbox_postgres.releasing import Marking, Releasing, Wanted
 from outbox_postgres.scan_starts import ScanStarts
 from outbox_postgres.session import Session
 from outbox_postgres.sources import sources

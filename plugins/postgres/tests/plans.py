@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outbox_postgres.batches import _from, _runs
-from outbox_postgres.releasing import Wanted
+from outbox_postgres.marking import Wanted
 from outbox_postgres.sources import Source
 from outbox_postgres.table import PostgresTable
 from outbox_sdk import UNBOUNDED, Batch

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from outbox_postgres import statements, table
-from outbox_postgres.releasing import Wanted
+from outbox_postgres.marking import Wanted
 from outbox_postgres.settled import FIRST
 from outbox_sdk import UNBOUNDED, DriverError, LeadershipLost
 from outbox_servers.services import PostgresServer

@@ -1,4 +1,4 @@
-"""The right of one stream to an outbox: selects its batches and deletes those that Spark has committed.
+"""One stream's leadership of an outbox: selects its batches and deletes those that Spark has committed.
 
 It is the protocol of exactly-once delivery with Spark's offset log in the place of the checkpoint; the steps,
 and what a crash after each of them leads to, are in docs/spark-source.md. Without PySpark.
@@ -44,7 +44,7 @@ _QUERY_BYTES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class _Led:
+class _Leadership:
     fence: Fence
     identity: str
     query: str
@@ -69,7 +69,7 @@ class Claim:
         self._holder = holder
         self._max_bytes = max_bytes
         self._parts = parts
-        self._led: _Led | None = None
+        self._leadership: _Leadership | None = None
         self._kept = KeptRows()
         self._committed: Offset | None = None  # its rows, and earlier ones, are deleted but for ...
         self._left: Sequence[Batch] = ()  # ... those that others have locked
@@ -98,28 +98,28 @@ class Claim:
             LeadershipLost: Somebody else has raised the fence.
             OutboxError: The offset is of another outbox, or somebody else has rows that may be delivered.
         """
-        led = self._lead(start)
+        lead = self._lead(start)
         if start != self._committed:
             self._committed, checkpoint = start, start.checkpoint
             last = [checkpoint.attempted] if checkpoint.attempted else []
             self._left = [*checkpoint.published, *last]
         self._selected, self._keys = None, ()
         while True:
-            advanced = self._advance(led.fence, max_rows, min(self._max_bytes, max_bytes or self._max_bytes))
+            advanced = self._advance(lead.fence, max_rows, min(self._max_bytes, max_bytes or self._max_bytes))
             records, poisons = _deliverable(advanced.records)
             if poisons:
-                self._park(led.fence, poisons)
+                self._park(lead.fence, poisons)
             if records or not poisons:
                 break
         batch, _ = fitting([record.id for record in records], advanced.newest)
         if not records or self._is_later(records, batch):
-            self._settle(led.fence)
+            self._settle(lead.fence)
             return start
         rows = encode(self._left, batch)
         if len(rows) > MAX_CHECKPOINT:  # until the locked rows are free
             return start
         self._keys = [(record.id, record.key) for record in records[: batch.rows]]
-        self._selected = Offset(led.identity, led.query, start.batch + 1, rows)
+        self._selected = Offset(lead.identity, lead.query, start.batch + 1, rows)
         return self._selected
 
     def backlog(self) -> Backlog:
@@ -139,11 +139,11 @@ class Claim:
         """
         if start == end:
             return []
-        led = self._lead(end)
+        lead = self._lead(end)
         rows = end.checkpoint.attempted or Batch(())
         if self._noted != end.batch:
-            note = TransactionalLane(1, f"{SENDER}{led.query}", str(end.batch))
-            self._ask(lambda table: table.set_transactional(led.fence, note))
+            note = TransactionalLane(1, f"{SENDER}{lead.query}", str(end.batch))
+            self._ask(lambda table: table.set_transactional(lead.fence, note))
             self._noted = end.batch
         keys = self._keys
         if end != self._selected:
@@ -152,16 +152,16 @@ class Claim:
 
     def close(self) -> None:
         """Disconnects. What the last batch was, Spark's offset log tells the next start. Idempotent."""
-        self._led = None
+        self._leadership = None
         self._connection.close()
 
-    def _lead(self, offset: Offset) -> _Led:
+    def _lead(self, offset: Offset) -> _Leadership:
         """Becomes the leader, if it is not yet, for a stream that goes on at ``offset``."""
-        if self._led is None:
-            self._led = self._ask(lambda table: self._take_over(table, offset))
-        return self._led
+        if self._leadership is None:
+            self._leadership = self._ask(lambda table: self._take_over(table, offset))
+        return self._leadership
 
-    def _take_over(self, table: OutboxTable, offset: Offset) -> _Led:
+    def _take_over(self, table: OutboxTable, offset: Offset) -> _Leadership:
         identity = table.identity()
         if offset.outbox not in ("", identity):
             raise OutboxError(
@@ -172,7 +172,7 @@ class Claim:
         token = table.bump(1, self._holder)
         self._refuse_others(table, offset)  # from now on nobody else writes notes
         fence = table.enter(0, 1, token)
-        return _Led(fence, identity, offset.query or token_hex(_QUERY_BYTES))
+        return _Leadership(fence, identity, offset.query or token_hex(_QUERY_BYTES))
 
     def _refuse_others(self, table: OutboxTable, offset: Offset) -> None:
         """Refuses an outbox of which somebody else may have delivered rows that are still in it."""

@@ -22,7 +22,7 @@ class Connection:
 
     Args:
         connect: Connects.
-        patience: For how many seconds temporary errors are borne.
+        patience: For how many seconds a question is repeated after temporary errors.
     """
 
     def __init__(self, connect: Callable[[], OutboxTable], patience: float) -> None:

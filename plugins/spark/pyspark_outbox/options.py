@@ -39,7 +39,7 @@ class SourceOptions:
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
-    """Reads options, whose names have no case; connects to nothing.
+    """Reads options, whose names are case-insensitive; connects to nothing.
 
     Raises:
         ConfigError: An option is unknown or cannot be used; the message names it.
