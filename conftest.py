@@ -16,6 +16,7 @@ import threading
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path, PurePath
 
 import hypothesis
@@ -27,15 +28,20 @@ from xdist.scheduler import LoadFileScheduling, Scheduling
 
 SPARK_FILES = frozenset(
     (
+        "test_audit_spark.py",
         "test_demo.py",
         "test_goharvest_file.py",
+        "test_lakehouse.py",
         "test_outages.py",
         "test_prometheus_sums.py",
+        "test_spark_cluster.py",
         "test_spark_conformance.py",
+        "test_spark_kubernetes.py",
         "test_spark_lanes.py",
         "test_spark_outboxes.py",
         "test_spark_ports.py",
         "test_spark_secrets.py",
+        "test_spark_sinks.py",
         "test_spark_source.py",
     )
 )
@@ -131,7 +137,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("spark"):
             if item.path.name not in SPARK_FILES:
                 raise pytest.UsageError(f"{item.path} starts Spark and is missing in {__file__}")
-            item.add_marker(pytest.mark.timeout(SPARK_SECONDS))
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(SPARK_SECONDS))
     for file in LONG_FILES:
         if not (config.rootpath / file).exists():
             raise pytest.UsageError(f"there is no {file}, which {__file__} names")
@@ -156,15 +163,23 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
             [group] = marker.args
             if group not in guards:
                 raise pytest.UsageError(f"{item.nodeid}: pyproject.toml has no group {group!r} of slow tests")
-            own = item.path.parent.relative_to(config.rootpath)
             if commit and not any(
-                path.is_relative_to(own) or any(fnmatch(str(path), glob) for glob in guards[group])
+                _uses(item.path, config.rootpath / path)
+                or any(fnmatch(str(path), glob) for glob in guards[group])
                 for path in changed
             ):
                 left_out.append(item)
     config.hook.pytest_deselected(items=left_out)
     kept = set(items) - set(left_out)
     items[:] = [item for item in items if item in kept]
+
+
+@cache
+def _uses(tests: Path, path: Path) -> bool:
+    """Returns whether tests use a file: their own, a helper in their folder, or tests that they import."""
+    if path == tests or not path.is_relative_to(tests.parent):
+        return path == tests
+    return not path.name.startswith("test_") or f"from .{path.stem} import" in tests.read_text("utf-8")
 
 
 def _changed(root: Path, commit: str) -> list[PurePath]:

@@ -13,8 +13,8 @@ from uuid import UUID, uuid4
 
 import psycopg
 from backlog import insert, tidy
+from outbox_api import Batch
 from outbox_postgres import PostgresDialect, PostgresOptions
-from outbox_sdk import Batch
 from outbox_servers.services import PostgresServer
 from sequential import MARK, PURGE
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from environment import BROKER_JVM, harvester
-from outbox_sdk import Batch, Dialect, Record, Seam, Stasher, find
+from outbox_api import Batch, Dialect, Record, Seam, Stasher, find
 from outbox_servers.finding import open_mariadb, open_mysql, open_postgres
 from outbox_servers.services import KafkaBroker
 

@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from confluent_kafka import Producer
 from environment import BROKER_JVM
+from outbox_api import MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
-from outbox_sdk import MarkedRecord
 from outbox_servers.services import KafkaBroker
 
 PORTION = 10_000

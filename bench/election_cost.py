@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AdminClient,
     OffsetSpec,
 )
-from outbox_sdk import Elector
+from outbox_api import Elector
 from outbox_servers.services.process import free_port
 from outbox_testkit.conformance import ElectorUnderTest
 
@@ -138,6 +138,11 @@ def zookeeper_writes(servers: Servers) -> int:
     return int(found.split()[1], 16) & 0xFFFFFFFF
 
 
+def kubernetes_writes(servers: Servers) -> int:
+    """Returns how many revisions the API server's etcd has had."""
+    return int(servers.kubernetes.ask("GET", "/api/v1/namespaces")["metadata"]["resourceVersion"])
+
+
 def kafka_writes(servers: Servers) -> int:
     """Returns how many records there are in all topics, those of the broker itself included."""
     admin = AdminClient({"bootstrap.servers": servers.kafka.bootstrap})
@@ -154,6 +159,7 @@ SERVICES: dict[str, tuple[Callable[[Servers], int], Callable[[Servers], int], st
     "lease": (lambda on: on.postgres.port, postgres_writes, "transactions"),
     "etcd": (lambda on: int(on.etcd.endpoint.rpartition(":")[2]), etcd_writes, "proposals"),
     "zookeeper": (lambda on: int(on.zookeeper.hosts.rpartition(":")[2]), zookeeper_writes, "transactions"),
+    "kubernetes": (lambda on: on.kubernetes.port, kubernetes_writes, "revisions"),
     "neli-kafka": (lambda on: on.kafka.proxied_port, kafka_writes, "records"),
 }
 """Elector -> the port of its service, how to count writes, and what they are."""

@@ -9,11 +9,13 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 from uuid import uuid4
 
+from outbox_api import Lease, Seam, find
 from outbox_core.builtin import LeaseOptions
 from outbox_etcd import EtcdOptions
+from outbox_kubernetes import KubernetesOptions
 from outbox_neli_kafka import NeliOptions
-from outbox_sdk import Lease, Seam, find
 from outbox_servers.services import EtcdServer, KafkaBroker, PostgresServer, ZooKeeperServer
+from outbox_servers.services.kubernetes import KubeApiServer
 from outbox_servers.services.service import Service
 from outbox_testkit.conformance import ElectorUnderTest
 from outbox_zookeeper import ZooKeeperOptions
@@ -50,6 +52,11 @@ class Servers(ExitStack):
     def zookeeper(self) -> ZooKeeperServer:
         """ZooKeeper, one server."""
         return self.enter_context(ZooKeeperServer())
+
+    @cached_property
+    def kubernetes(self) -> KubeApiServer:
+        """An API server of Kubernetes."""
+        return self.enter_context(KubeApiServer())
 
 
 class BenchElector(ABC):
@@ -179,6 +186,31 @@ class Neli(BenchElector):
         return NeliOptions(config, leader_group_id=election, session_timeout=self.session)
 
 
+class Kubernetes(BenchElector):
+    """A Lease of Kubernetes."""
+
+    driver = "kubernetes"
+    session = 2.0
+
+    @property
+    def service(self) -> Service:
+        """One API server."""
+        return self.servers.kubernetes
+
+    def options(self, election: str) -> KubernetesOptions:
+        """The election is a Lease."""
+        server = self.servers.kubernetes
+        access = server.admin()
+        access["server"] = f"https://{self.address(f'127.0.0.1:{server.port}')}"
+        return KubernetesOptions(leader_group_id=election, session_timeout=self.session, **access)
+
+    def settings(self, election: str) -> Mapping[str, Any]:
+        """Adds the API server."""
+        access = self.servers.kubernetes.admin()
+        names = {"token_file": "tokenFile", "ca_file": "caFile"}
+        return {**super().settings(election), **{names.get(key, key): value for key, value in access.items()}}
+
+
 ELECTORS: Mapping[str, type[BenchElector]] = {
-    each.driver: each for each in (DatabaseLease, Etcd, ZooKeeper, Neli)
+    each.driver: each for each in (DatabaseLease, Etcd, ZooKeeper, Kubernetes, Neli)
 }

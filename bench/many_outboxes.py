@@ -18,14 +18,15 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 from uuid import uuid4
 
 import psutil
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import Message
 from outbox_servers.services import KafkaBroker, MariaDbServer, PostgresServer
 
+from bench.listening import Listening
 from tests.harvesters import until
 from tests.test_many_outboxes import PARTITIONS, Outboxes
 
@@ -43,24 +44,14 @@ class Application(Outboxes):
             ending.wait(0.2)
 
 
-class Listener:
+class Listener(Listening):
     """A consumer of all topics that notes when records of each outbox come."""
 
     def __init__(self, outboxes: Outboxes) -> None:
         self._arrivals: dict[str, list[float]] = defaultdict(list)
         self._skip = len(outboxes.topic) + 1
-        self._ending = Event()
-        name = {"group.id": outboxes.topic, "fetch.wait.max.ms": 20, "log_level": 0}
-        self._consumer = Consumer({"bootstrap.servers": outboxes.kafka.bootstrap, **name})
-        self._consumer.assign(
-            [
-                TopicPartition(f"{outboxes.topic}-{label}", part, OFFSET_BEGINNING)
-                for label in outboxes.sections
-                for part in range(PARTITIONS)
-            ]
-        )
-        self._thread = Thread(target=self._listen, daemon=True)
-        self._thread.start()
+        topics = [f"{outboxes.topic}-{label}" for label in outboxes.sections]
+        super().__init__(outboxes.kafka.bootstrap, topics, PARTITIONS, {"fetch.wait.max.ms": 20})
 
     def silences(self, since: float) -> dict[str, float]:
         """Returns outbox → its longest time without a record from ``since`` until now, in seconds."""
@@ -77,17 +68,9 @@ class Listener:
         """Returns whether every outbox was heard since."""
         return all(times[-1] >= since for times in self._arrivals.values())
 
-    def close(self) -> None:
-        """Ends listening."""
-        self._ending.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _listen(self) -> None:
-        while not self._ending.is_set():
-            for message in self._consumer.consume(1000, 0.02):
-                if message.error() is None:
-                    self._arrivals[(message.topic() or "")[self._skip :]].append(time.time())
+    def note(self, message: Message) -> None:
+        """Notes when it came."""
+        self._arrivals[(message.topic() or "")[self._skip :]].append(time.time())
 
 
 def tell(what: str, silences: Mapping[str, float]) -> None:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import psycopg
 from backlog import insert, tidy
+from outbox_api import UNBOUNDED, Batch, ColumnIs, Fence, Origin, OutboxTable
 from outbox_postgres import PostgresDialect, PostgresOptions
-from outbox_sdk import UNBOUNDED, Batch, ColumnIs, Fence, Origin, OutboxTable
 from outbox_servers.services import PostgresServer
 
 DEAD = 200_000

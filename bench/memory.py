@@ -18,9 +18,16 @@ MIB = 1024 * 1024
 
 
 class Peak:
-    """Samples a process and all its descendants until it is stopped."""
+    """Samples a process and all its descendants until it is stopped.
 
-    def __init__(self, pid: int) -> None:
+    Args:
+        pid: The process.
+        name: What it is.
+    """
+
+    def __init__(self, pid: int, name: str = "harvester") -> None:
+        self._name = name
+        self._used: dict[int, float] = {}
         self.by_kind: dict[str, int] = {}
         self.total = 0
         self._root = psutil.Process(pid)
@@ -33,12 +40,18 @@ class Peak:
         self._stop.set()
         self._thread.join()
 
+    @property
+    def processor_seconds(self) -> float:
+        """What all of them have computed until now, or the end."""
+        return sum(self._used.values())
+
     def _follow(self) -> None:
         while not self._stop.wait(0.2):
             sizes: dict[str, int] = {}
             for process in [self._root, *self._root.children(recursive=True)]:
                 try:
                     kind = self._kind(process)
+                    self._used[process.pid] = sum(process.cpu_times()[:2])
                     sizes[kind] = sizes.get(kind, 0) + process.memory_full_info().pss
                 except psutil.Error:
                     continue
@@ -48,7 +61,7 @@ class Peak:
 
     def _kind(self, process: psutil.Process) -> str:
         if process.pid == self._root.pid:
-            return "harvester"
+            return self._name
         return "JVM" if process.name() == "java" else "workers"
 
     def __str__(self) -> str:

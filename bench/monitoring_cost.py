@@ -135,7 +135,7 @@ def running(on: Environment, who: str, delivery: str, base: Path | None) -> Iter
         settings.write_text(json.dumps(data))
     if who == "base" and base is not None:
         sources = [
-            base / "sdk",
+            base / "api",
             base / "core",
             *(each for each in (base / "plugins").iterdir() if each.is_dir()),
         ]

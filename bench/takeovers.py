@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from outbox_sdk.election import elapsed
+from outbox_api.election import elapsed
 from outbox_testkit.conformance.contender import Contender
 from outbox_testkit.conformance.election import Election
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from outbox_api import Deliveries, Header, MarkedRecord, Sender
 from outbox_core.tracing.senders import TracedSender
 from outbox_core.tracing.spans import DeliverySpans
-from outbox_sdk import Deliveries, Header, MarkedRecord, Sender
 
 RECORDS, WAVE, ROUNDS = 10_000, 500, 15
 

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from environment import BROKER_JVM
+from outbox_api import Batch, MarkedRecord
 from outbox_core.delivery.checkpoint import encode
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.checkpoint import CheckpointStore
@@ -26,7 +27,6 @@ from outbox_kafka.settings import producer_settings, transactional_settings
 from outbox_kafka.topics import ensure_checkpoint_topic, unwritable
 from outbox_kafka.trace import Tracer
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
-from outbox_sdk import Batch, MarkedRecord
 from outbox_servers.services import KafkaBroker
 
 STEPS = ("send", "_wait", "commit")

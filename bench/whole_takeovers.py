@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import Message
 from outbox_audit import Result
 
 from bench.electors import BenchElector
+from bench.listening import Listening
 from tests.harvesters import Fleet, Harvester, until
 from tests.shop import PARTITIONS, Shop
 
@@ -50,24 +50,17 @@ class Outcome:
     stolen: int = 0
 
 
-class Listener:
+class Listener(Listening):
     """A consumer of committed records that notes when they come."""
 
     def __init__(self, shop: Shop) -> None:
         self._arrivals: list[float] = []
-        self._ending = Event()
-        config = {"bootstrap.servers": shop.kafka.bootstrap, "group.id": f"{shop.topic}-listener"}
         quick = {
             "isolation.level": "read_committed",
             "fetch.wait.max.ms": 20,
             "reconnect.backoff.max.ms": 200,
         }
-        self._consumer = Consumer({**config, **quick, "log_level": 0})
-        self._consumer.assign(
-            [TopicPartition(shop.topic, part, OFFSET_BEGINNING) for part in range(PARTITIONS)]
-        )
-        self._thread = Thread(target=self._listen, daemon=True)
-        self._thread.start()
+        super().__init__(shop.kafka.bootstrap, [shop.topic], PARTITIONS, quick)
 
     def longest_silence(self, since: float, until: float) -> float:
         """Returns the longest time without a record between two times, in seconds."""
@@ -79,17 +72,9 @@ class Listener:
         """Returns whether a record has come since."""
         return bool(self._arrivals) and self._arrivals[-1] >= at
 
-    def close(self) -> None:
-        """Ends listening."""
-        self._ending.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _listen(self) -> None:
-        while not self._ending.is_set():
-            for message in self._consumer.consume(1000, 0.01):
-                if message.error() is None:
-                    self._arrivals.append(time.time())
+    def note(self, message: Message) -> None:  # noqa: ARG002 - only when it comes matters
+        """Notes when it came."""
+        self._arrivals.append(time.time())
 
 
 class Company:

@@ -41,7 +41,7 @@ class Alarm:
     """An alarm.
 
     Attributes:
-        name: Its name; in lower case the anchor of its section in ``docs/operations.md``.
+        name: Its name; in lower case the anchor of its section in ``docs/runbook.md``.
         expression: Its condition.
         seconds: For how long the condition must last.
         severity: Who is told.
@@ -68,7 +68,7 @@ class Alarm:
             "annotations": {
                 "summary": self.summary,
                 "description": self.description,
-                "runbook_url": f"{docs}/operations.md#{self.name.lower()}",
+                "runbook_url": f"{docs}/runbook.md#{self.name.lower()}",
             },
         }
 

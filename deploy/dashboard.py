@@ -24,7 +24,7 @@ def render(docs: str) -> str:
     made = dashboard.Dashboard("Outbox").uid("outbox").tags(["outbox"]).refresh("30s").time("now-3h", "now")
     made.description("Transactional outboxes and their harvesters").timezone("browser").editable()
     made.tooltip(models.DashboardCursorSync.CROSSHAIR)
-    made.link(link("Monitoring", f"{docs}/monitoring.md")).link(link("Operations", f"{docs}/operations.md"))
+    made.link(link("Monitoring", f"{docs}/monitoring.md")).link(link("Operations", f"{docs}/runbook.md"))
     source = dashboard.DatasourceVariable("datasource").id("datasource").label("Data source")
     made.with_variable(source.type("prometheus"))
     candidate = exported(names.CANDIDATE)

@@ -23,7 +23,7 @@ from grafana_foundation_sdk.models import prometheus as prometheus_models
 
 from deploy.queries import Query
 
-OPERATIONS = "operations.md#"
+OPERATIONS = "runbook.md#"
 """The page on which the cures are."""
 WIDTH = 24
 """The columns of a dashboard."""

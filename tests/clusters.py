@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # left out of its types
+from outbox_api import Record
 from outbox_audit import SEQUENCE_HEADER
-from outbox_sdk import Record
 from outbox_servers.services import KafkaBroker
 
 from .harvesters import Harvester, until

@@ -9,10 +9,10 @@ from threading import Lock
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
-from outbox_sdk import Capability, Dialect, DriverError, LaneStatus, OutboxTable, Record, Seam, Stasher, find
-from outbox_sdk.portable import ErrorKind, PortableDialect
-from outbox_sdk.portable import Session as PortableSession
-from outbox_sdk.statement import Statement, Style
+from outbox_api import Capability, Dialect, DriverError, LaneStatus, OutboxTable, Record, Seam, Stasher, find
+from outbox_api.portable import ErrorKind, PortableDialect
+from outbox_api.portable import Session as PortableSession
+from outbox_api.statement import Statement, Style
 from psycopg.conninfo import make_conninfo
 
 GOHARVEST_DDL = """

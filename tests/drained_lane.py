@@ -18,13 +18,14 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
+from outbox_api import Deliveries, PermittedTopics
 from outbox_core.config.reader import configure
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Answer, Publish, Purge, Request, Send
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
-from outbox_core.lanes.plan import PermittedTopics, Plan
+from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import begin_leadership, enter_lane, open_lane
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.lanes.turn import Reply, batch_executors, record_executors, take_turn
@@ -33,7 +34,6 @@ from outbox_core.leadership.protocol import LaneControl
 from outbox_kafka import producer_pool, transactional_producer
 from outbox_kafka import settings as kafka_settings
 from outbox_postgres import settled
-from outbox_sdk import Deliveries
 from outbox_testkit.produce_requests import ProduceRequests
 
 FOREVER = float("inf")
@@ -183,7 +183,9 @@ _Opened = tuple[AtLeastOnceLane | ExactlyOnceLane, Callable[[Any], Reply], Calla
 
 def _open_records(plan: Plan, stack: ExitStack) -> _Opened:
     machine = MarkPurgeReset(plan.limits, plan.failures, uuid4, lambda: 0.5)
-    lane = AtLeastOnceLane(machine, 0, Telemetry(0, FOREVER, 0.0), enter_lane(plan, 0))
+    entered, _, table = enter_lane(plan, 0)
+    table.close()
+    lane = AtLeastOnceLane(machine, 0, Telemetry(0, FOREVER, 0.0), entered)
     sender = plan.publisher.create().open(f"{plan.outbox}.0")
     stack.callback(sender.close, 0.0)
 
@@ -201,7 +203,8 @@ def _open_records(plan: Plan, stack: ExitStack) -> _Opened:
 
 def _open_batches(plan: Plan, stack: ExitStack) -> _Opened:
     sender: Any
-    opened, sender = open_lane(plan, 0)
+    opened, sender, table = open_lane(plan, 0)
+    table.close()
     stack.callback(sender.close)
     machine = SelectPublishPurge(plan.limits, plan.failures, lambda: 0.5)
     lane = ExactlyOnceLane(machine, 0, Telemetry(0, FOREVER, 0.0), opened, FOREVER)
@@ -209,4 +212,4 @@ def _open_batches(plan: Plan, stack: ExitStack) -> _Opened:
     def publish(request: Publish) -> Answer:
         return Answer(request, failures=sender.publish(request.records, request.checkpoint))
 
-    return lane, publish, sender._producer._client.poll
+    return lane, publish, sender._sender._producer._client.poll

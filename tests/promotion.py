@@ -49,7 +49,7 @@ class Count:
         database: The database.
         delivery: The mode of delivery.
         how: ``crash``: the primary is killed, and its leader reconnects to the promoted replica.
-            ``runbook``: as ``crash``, and the ids and the token are raised first, as docs/operations.md says.
+            ``runbook``: as ``crash``, and the ids and the token are raised first, as docs/backup.md says.
             ``partition``: the leader stays connected to the former primary, which lives, while another one
             leads at the replica.
         lag: Seconds for which the replica had received nothing.

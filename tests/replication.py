@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import psycopg
+from outbox_api import Dialect, Record, Seam, Stasher, find
 from outbox_cluster import ClusterAffinity, ClusterOptions
-from outbox_sdk import Dialect, Record, Seam, Stasher, find
 from outbox_servers.services import MariaDbServer, PostgresServer
 
 from .harvesters import until

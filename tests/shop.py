@@ -22,8 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     NewTopic,
     ResourceType,
 )
+from outbox_api import Record
 from outbox_audit import SEQUENCE_HEADER, Audit, Result, read_topic
-from outbox_sdk import Record
 from outbox_servers.services import Kafka
 
 from .databases import Database, Postgres
@@ -156,19 +156,20 @@ class Shop:
         self.database.sell(connection, sales, made)
 
     def sell_one(self) -> float:
-        """Sells to a customer without a writer, waits for an empty outbox, and returns the start time."""
+        """Sells to a customer without a writer, waits until that is harvested, and returns the start time."""
         began = time.time()
         with closing(self.database.connect()) as connection:
             self.sell(connection, "passer-by", 1, "sale 1")
             connection.commit()
-        self.wait_until_harvested(60)
+        self.wait_until_harvested(60, "passer-by")
         return began
 
-    def wait_until_harvested(self, timeout: float) -> float:
-        """Waits until the outbox is empty; returns how many seconds that took."""
+    def wait_until_harvested(self, timeout: float, customer: str | None = None) -> float:
+        """Waits until the outbox has no record, or none of a customer; returns how many seconds that took."""
         started = time.monotonic()
         with closing(self.database.connect()) as connection:
-            select = "SELECT * FROM outbox ORDER BY id LIMIT 3"
+            of_customer = "" if customer is None else f"WHERE kafka_key = '{customer}'"
+            select = f"SELECT * FROM outbox {of_customer} ORDER BY id LIMIT 3"
             while rows := self.database.execute(connection, select).fetchall():
                 connection.rollback()  # the next query sees what is committed then
                 assert time.monotonic() < started + timeout, f"not harvested within {timeout:g} s: {rows}"

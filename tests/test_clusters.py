@@ -127,7 +127,7 @@ def test_without_affinity_each_record_is_delivered_in_every_cluster(open_cluster
     assert clusters.counts() == {origin: dict.fromkeys((1, 2, 3), RECORDS) for origin in (1, 2, 3)}
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at-least-once", marks=slow), "exactly-once"])
 def test_the_next_cluster_takes_over_alone(open_clusters: Open, delivery: str, measure: Measure) -> None:
     clusters = open_clusters()
     clusters.harvest(delivery=delivery)

@@ -8,7 +8,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from outbox_sdk.registry import DISTRIBUTIONS, installation
+
+from deploy.site.__main__ import main as build_site
+
+from .test_distributions import projects
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -17,6 +20,13 @@ PAGES = sorted(
     for page in ROOT.glob(pattern)
     if not page.relative_to(ROOT).parts[0].startswith(".")
 )
+
+
+ROUNDABOUT = re.compile(
+    r"\b(amid|anew|happenings|(?:is|are|was|were) told|is to be had|lest|of its own accord|whoever)\b",
+    re.IGNORECASE,
+)
+"""What has a plainer word."""
 
 
 def prose(page: Path) -> str:
@@ -45,22 +55,40 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_that_is_named_exists(page: Path) -> None:
     named = re.findall(
-        r"`((?:core|sdk|plugins|testkit|servers|demo|tests|docs|bench|examples)/[\w./-]+)", prose(page)
+        r"`((?:core|api|plugins|testkit|servers|demo|tests|docs|bench|examples)/[\w./-]+)", prose(page)
     )
     # my_db is the dialect that a reader is about to write.
     missing = [path for path in named if "my_db" not in path and not (ROOT / path).exists()]
     assert missing == []
 
 
-def test_the_readme_links_every_page() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"](docs/{page.name}" not in readme] == []
+def test_the_readme_and_the_site_have_every_page() -> None:
+    readme, site = ((ROOT / name).read_text("utf-8") for name in ("README.md", "deploy/site/zensical.toml"))
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"](docs/{page.name}" in readme
+        assert f'"docs/{page.name}"' in site
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    assert build_site(tmp_path) == 0
+    assert (tmp_path / "site" / "llms.txt").exists()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_says_it_the_hard_way(page: Path) -> None:
+    assert ROUNDABOUT.findall(prose(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_column_of_a_table_has_a_name(page: Path) -> None:
+    headers = re.findall(r"^(\|.*\|)\n\|[-:|]+\|$", page.read_text("utf-8"), re.MULTILINE)
+    assert [header for header in headers if re.search(r"\| +\|", header)] == []
 
 
 def test_the_index_lists_every_decision_with_its_title() -> None:
     folder = ROOT / "docs" / "adr"
     index = (folder / "README.md").read_text("utf-8")
-    rows = re.findall(r"^\| \[(\d+)\]\(([^)]+)\) \| (.+) \|$", index, re.MULTILINE)
+    rows = re.findall(r"^\| \[(\d+)\]\(([^)]+)\) \| ([^|]+) \| [^|]+ \|$", index, re.MULTILINE)
     pages = sorted(page for page in folder.glob("*.md") if page.name != "README.md")
     titles = [page.read_text("utf-8").splitlines()[0] for page in pages]
     assert [(name, f"# {number}. {title}") for number, name, title in rows] == [
@@ -70,50 +98,17 @@ def test_the_index_lists_every_decision_with_its_title() -> None:
 
 PIP = re.compile(r"pip install ((?:(?!   *#|`|\n| {4}).)+)")
 """A command, without the comment behind it."""
-DEFAULTS = ("sdk", "core", "plugins/kafka", "plugins/neli_kafka", "plugins/kafka_client")
-
-
-def distribution(folder: Path) -> tuple[str, frozenset[str]]:
-    """Returns the name of a distribution of ours, and of those that it needs, with its extra for tests."""
-    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
-    needed = [*project["dependencies"], *project.get("optional-dependencies", {}).get("test", ())]
-    names = (re.split(r"[^\w-]", each)[0] for each in needed)
-    return project["name"], frozenset(name for name in names if name.startswith("outbox-"))
-
-
-def wanting(command: str, page: Path, present: set[str]) -> set[str]:
-    """Returns which distributions of ours a command would look for on an index; adds what it installs."""
-    found: set[str] = set()
-    for word in shlex.split(command):
-        if word.startswith("-"):
-            continue
-        path = re.sub(r"\[.*", "", word)
-        if not path.startswith("."):
-            found |= {word} if word.startswith("outbox") else set()
-            continue
-        bases = (base / path for base in (ROOT, page.parent))
-        folders = [base for base in bases if base.resolve() != ROOT and (base / "pyproject.toml").is_file()]
-        if path == "." and not folders:  # a plugin that a reader has made with the scaffold
-            found |= {"outbox-sdk", "outbox-testkit"}
-            continue
-        assert folders, f"{word} is no distribution"
-        name, needed = distribution(folders[0])
-        present.add(name)
-        found |= needed
-    return found - present
+EXTRAS = {project["name"]: {*project.get("optional-dependencies", {})} for project in projects()}
+PUBLIC = {each["name"] for each in tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))["package"]}
+"""What the lock file knows, and what only a reader needs."""
+PUBLIC |= {"pip", "venv-pack"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_command_looks_for_our_distributions_on_an_index(page: Path) -> None:
-    """Nothing of ours is published, and somebody else's distribution may have such a name."""
-    present: set[str] = set()
+def test_a_command_installs_distributions_that_exist(page: Path) -> None:
     for command in PIP.findall(page.read_text("utf-8")):
-        if "dist/outbox" not in command and "adr" not in page.parts:
-            assert wanting(command, page, present) == set(), command
-
-
-@pytest.mark.parametrize("driver", sorted(DISTRIBUTIONS))
-def test_no_cure_looks_for_our_distributions_on_an_index(driver: str) -> None:
-    present = {distribution(ROOT / folder)[0] for folder in DEFAULTS}
-    (command,) = PIP.findall(installation(driver))
-    assert wanting(command, ROOT / "README.md", present) == set()
+        for name, extra in re.findall(
+            r"(?<!\S)([a-z][\w-]*)(?:\[(\w+)])?(?=[\s<>=]|$)", " ".join(shlex.split(command))
+        ):
+            assert name in EXTRAS or (name in PUBLIC and not name.startswith("outbox")), command
+            assert not extra or extra in EXTRAS.get(name, {extra}), command

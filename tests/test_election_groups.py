@@ -17,6 +17,8 @@ from .shop import Shop
 from .test_sqlite_end_to_end import Trial
 from .test_takeover import ACQUIRED, PATIENT
 
+pytestmark = pytest.mark.slow("electors")
+
 GROUP = "election: group '"
 
 
@@ -114,7 +116,6 @@ def test_check_names_the_group_that_a_start_joins(tmp_path: Path, kafka_bootstra
         harvester.close()
 
 
-@pytest.mark.slow("electors")
 def test_two_groups_for_one_outbox_are_told_and_take_the_fence_from_each_other_more_and_more_rarely(
     shop: Shop, fleet: Fleet
 ) -> None:

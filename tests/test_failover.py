@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from outbox_api import DriverError, Level
 from outbox_postgres import PostgresDialect, PostgresOptions, data_source
-from outbox_sdk import DriverError, Level
 from psycopg.conninfo import conninfo_to_dict
 
 from . import standbys

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import psycopg
 import pytest
+from outbox_api import Dialect
 from outbox_audit import Audit
-from outbox_sdk import Dialect
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .faults import judge

@@ -1,4 +1,4 @@
-"""The statements of docs/operations.md that delete old entries of the journal delete those alone."""
+"""The statements of docs/capacity.md that delete old entries of the journal delete those alone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import sqlglot
-from outbox_sdk import Action, Seam, find
+from outbox_api import Action, Seam, find
 
-PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "capacity.md").read_text("utf-8")
 STATEMENTS = dict(re.findall(r"^\| ([\w ,]+) \| `(DELETE FROM outbox_journal .*);` \|$", PAGE, re.MULTILINE))
 SOURCES = {
     "postgres": ("postgres_dsn", "PostgreSQL"),

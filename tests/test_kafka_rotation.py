@@ -22,10 +22,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from outbox_api import MarkedRecord
+from outbox_api.election import elapsed
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_neli_kafka import NeliElector, NeliOptions
-from outbox_sdk import MarkedRecord
-from outbox_sdk.election import elapsed
 from outbox_servers.certificates import Authority
 from outbox_servers.services.secured_kafka import SecuredKafka, TlsListener
 from outbox_testkit.conformance.recording import RecordingCandidate

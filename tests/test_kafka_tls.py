@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from outbox_api import DriverError, Level, MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_neli_kafka import NeliElector, NeliOptions
-from outbox_sdk import DriverError, Level, MarkedRecord
 from outbox_servers.certificates import Authority
 from outbox_servers.services.secured_kafka import SecuredKafka, TlsListener
 from outbox_testkit.conformance.recording import RecordingCandidate
 
 from .harvesters import until
+
+pytestmark = pytest.mark.slow("kafka")
 
 FAULTS = [
     ("elsewhere", "is for another host name: use a name that it contains in bootstrap.servers"),

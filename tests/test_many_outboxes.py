@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from outbox_api import Record, Stasher
 from outbox_core.config import configure
 from outbox_core.snapshot import silence
-from outbox_sdk import Record, Stasher
 from outbox_servers.services import Kafka
 
 from .harvesters import Harvester, until
@@ -184,6 +184,7 @@ def outboxes(
         process.close()
 
 
+@pytest.mark.slow("outboxes")
 def test_leaders_spread_over_processes_and_are_taken_over(outboxes: Outboxes) -> None:
     outboxes.create()
     outboxes.start("one")

@@ -8,10 +8,10 @@ from functools import partial
 from typing import get_args
 
 import pytest
+from outbox_api import Found
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Advance, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
-from outbox_sdk import Found
 
 from .model.ablations import ABLATIONS, BOUNDED, GAPS, SCOPES, ablate
 from .model.checker import explore

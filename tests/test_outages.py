@@ -69,7 +69,9 @@ def harvester(servers: Servers, shop: Shop, fleet: Fleet, engine: str, delivery:
     return harvester
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "delivery", [pytest.param("at-least-once", marks=pytest.mark.slow("protocol")), "exactly-once"]
+)
 @pytest.mark.parametrize(
     "engine", ["inline", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow("spark")])]
 )

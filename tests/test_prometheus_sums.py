@@ -85,7 +85,11 @@ class Watch:
 
 
 @pytest.mark.parametrize(
-    "engine", ["inline", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow("spark")])]
+    "engine",
+    [
+        pytest.param("inline", marks=pytest.mark.slow("operating")),
+        pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow("spark")]),
+    ],
 )
 def test_sums_agree_with_the_audit_through_a_killed_leader_and_a_handover(
     shop: Shop, fleet: Fleet, measure: Measure, engine: str

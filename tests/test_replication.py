@@ -8,8 +8,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from outbox_api import Record
 from outbox_demo.replication import PUBLISH, SETTINGS, SUBSCRIBE
-from outbox_sdk import Record
 from outbox_servers.services.postgres_binaries import major_version
 
 from .harvesters import until

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from outbox_api import Batch, MarkedRecord
+from outbox_api.election.leadership import Leadership, LeadershipEvent
 from outbox_core.delivery.checkpoint import encode
-from outbox_sdk import Batch, MarkedRecord
-from outbox_sdk.election.leadership import Leadership, LeadershipEvent
 
 from .simulation.audit import Audit
 from .simulation.checkpoints import check_attempted, check_published
 from .simulation.database import Database
 from .simulation.log import Log, Publication
-from .simulation.mutants import BROKEN_SERVERS, BY_NAME, MUTANTS, SELDOM
+from .simulation.mutants import BROKEN_SERVERS, BY_NAME, MUTANTS, SELDOM, TRANSFORMED, listing
 from .simulation.runs import Event, hunts, many, report, run
 from .simulation.scenario import Mode
 from .simulation.scheduler import Scheduler
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(600)
 """It computes for as long as the machine takes."""
 
 JOBS = 2
-HISTORIES = 8
+HISTORIES = 3
 """Of each mode."""
 ROOT = Path(__file__).parent.parent
 
@@ -52,13 +52,31 @@ def test_fresh_histories_break_no_invariant():
     assert not failed, report(failed[0])
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("transformed", TRANSFORMED, ids=lambda each: each.name)
+def test_fresh_histories_with_transforms_break_no_invariant(transformed):
+    first = secrets.randbelow(1 << 40)
+    print(f"seeds from {first}")  # noqa: T201 - shown when it fails
+    for seed in range(first, first + HISTORIES):
+        history = run(seed, transformed)
+        assert not history.invariant, report(history, transformed)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not Mode.SPARK])
 def test_histories_do_what_their_mode_is_about(mode):
     counts = sum((run(seed, mode=mode).counts for seed in range(4, 8)), start=Counter())
     assert bool(counts["transactions committed"]) == (mode is not Mode.AT_LEAST_ONCE)
     assert mode is Mode.SWITCHING or bool(counts["remarks"]) == (mode is Mode.AT_LEAST_ONCE)
     assert bool(counts["recovered"]) == (mode is not Mode.AT_LEAST_ONCE)
     assert bool(counts["transactions torn"]) == (mode is not Mode.AT_LEAST_ONCE)
+
+
+def test_histories_of_spark_do_what_they_are_about():
+    histories = [run(seed, mode=Mode.SPARK) for seed in range(4, 24)]
+    counts = sum((history.counts + history.faults for history in histories), start=Counter())
+    endings = ("fenced", "an older copy", "another query", "rows are missing", "available")
+    assert [each for each in endings if not any(each in told for told in counts)] == []
+    assert counts["batches that were repeated"]
+    assert counts["harvesters"]
 
 
 @pytest.mark.slow("protocol")
@@ -73,6 +91,11 @@ def test_the_product_needs_what_servers_keep():
     assert not [found for found in hunts(names, JOBS) if not found.caught]
 
 
+def test_the_documents_list_every_mutant():
+    """If not: ``python -m tests.simulation --list > docs/simulation.csv``."""
+    assert (ROOT / "docs" / "simulation.csv").read_text("utf-8") == listing()
+
+
 def test_a_failure_tells_its_seed_and_what_led_to_it():
     mutant = BY_NAME["early-release"]
     history = next(each for each in (run(seed, mutant) for seed in range(50)) if each.invariant == "I3")
@@ -82,7 +105,7 @@ def test_a_failure_tells_its_seed_and_what_led_to_it():
     assert ": sends " in text, "what the lane did with the key"
 
 
-@pytest.mark.parametrize("mode", [Mode.AT_LEAST_ONCE, Mode.SWITCHING])
+@pytest.mark.parametrize("mode", [Mode.AT_LEAST_ONCE, Mode.SWITCHING, Mode.SPARK])
 def test_the_same_seed_makes_the_same_history_in_any_process(mode):
     seed = 7
     trace: deque[Event] = deque()

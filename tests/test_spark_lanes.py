@@ -252,16 +252,15 @@ def test_a_port_that_workers_cannot_reach_is_told_before_the_start(fleet: Fleet)
     apart = {"spark.driver.host": "127.0.0.2", "spark.driver.bindAddress": "127.0.0.1"}
     unreachable = fleet.start("unreachable", engine={"driver": "spark", "settings": apart})
     assert unreachable.wait(START) == 1
-    assert "cannot reach the leader at 127.0.0.2:" in unreachable.lines()[-1].text
+    assert "cannot reach the leader at 127.0.0.2:" in unreachable.tail()
 
 
 @pytest.mark.slow("spark")
 def test_too_few_slots_are_told_before_the_start(fleet: Fleet) -> None:
     few = fleet.start("few", engine={"driver": "spark", "master": "local[1]", "laneGroups": 3})
     assert few.wait(START) == 1
-    last = few.lines()[-1].text
-    assert "3 lane groups need as many task slots, and local[1] offers 1" in last
-    assert "engine.laneGroups" in last
+    assert "3 lane groups need as many task slots, and local[1] offers 1" in few.tail()
+    assert "engine.laneGroups" in few.tail()
 
 
 @pytest.mark.slow("spark")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outbox_sdk import Record, Stasher
+from outbox_api import Record, Stasher
 
 from .harvesters import Harvester, outbox, until
 
@@ -86,28 +86,29 @@ class Trial:
         until(lambda: self.counts()[1] >= wanted, f"{more} records are delivered", 60)
 
 
+@pytest.mark.slow("sqlite")
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
-def test_a_compacted_copy_may_take_the_place_of_the_file(
+def test_a_compacted_copy_may_take_the_place_of_the_file_while_nobody_has_it_open(
     tmp_path: Path, kafka_bootstrap: str, topic: str, delivery: str
 ) -> None:
     trial = Trial(tmp_path, kafka_bootstrap, topic, delivery=delivery)
     trial.tell("init", "--topic", topic, "--partitions", "4")
-    with contextlib.closing(Harvester("only", trial.settings)) as harvester:
-        with trial.writing():
-            trial.wait_for(300)
-        until(lambda: len(set(trial.counts())) == 1, "the outbox is empty", 60)
-        with sqlite3.connect(trial.database) as connection:
-            connection.execute("VACUUM INTO ?", (str(tmp_path / "copy"),))
-        (tmp_path / "copy").replace(trial.database)
-        with trial.writing():
-            trial.wait_for(300)
-        until(lambda: len(set(trial.counts())) == 1, "the outbox is empty", 60)
-        harvester.leave()
+    for name in ("before", "after"):
+        with contextlib.closing(Harvester(name, trial.settings)) as harvester:
+            with trial.writing():
+                trial.wait_for(300)
+            until(lambda: len(set(trial.counts())) == 1, "the outbox is empty", 60)
+            harvester.leave()
+        with contextlib.closing(sqlite3.connect(trial.database)) as connection:
+            connection.execute("VACUUM INTO ?", (str(tmp_path / name),))
+        (tmp_path / name).replace(trial.database)
     (audit,) = trial.tell("audit", "--ledger", str(trial.ledger), "--exactly-once")["audits"]
     assert audit["sent"] == trial.counts()[0] > 600
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "delivery", [pytest.param("at-least-once", marks=pytest.mark.slow("sqlite")), "exactly-once"]
+)
 def test_nothing_is_lost_or_out_of_order_when_a_harvester_is_killed(
     tmp_path: Path, kafka_bootstrap: str, topic: str, delivery: str
 ) -> None:

@@ -44,6 +44,7 @@ def join(fleet: Fleet, name: str, delivery: str, table: str = "outbox") -> Harve
     return harvester
 
 
+@pytest.mark.slow("electors")
 def test_a_killed_leader_is_replaced_and_one_that_stops_hands_over(
     shop: Shop, fleet: Fleet, measure: Measure
 ) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from outbox_api import Batch
 from outbox_core.delivery.checkpoint import encode
 from outbox_kafka.trace import HEADER, Trace
-from outbox_sdk import Batch
 
 from .harvesters import Fleet, until
 from .shop import OpenShop, Shop

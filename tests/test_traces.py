@@ -23,11 +23,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from outbox_api import Record, Stasher
 from outbox_core.config import configure
 from outbox_core.delivery import exactly_once
 from outbox_core.harvest import Harvest
 from outbox_core.tracing.contexts import LINKS
-from outbox_sdk import Record, Stasher
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.orm import Session
 

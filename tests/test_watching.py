@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from outbox_api import SCHEMA, DriverError, Record, Stasher
 from outbox_postgres import PostgresDialect, PostgresOptions
-from outbox_sdk import SCHEMA, DriverError, Record, Stasher
 from outbox_servers.services import PostgresServer
 
 from .standbys import postgres_standby, wait_for_standby

@@ -1,11 +1,11 @@
 """Compares a ledger with topics."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outbox_sdk import OutboxError
+from outbox_api import OutboxError
 
 from outbox_audit.audit import Audit
 from outbox_audit.ledger import read_entries
@@ -32,7 +32,7 @@ class Comparison:
 
 
 def compare(
-    ledger: Path,
+    ledger: Path | str,
     topics: Sequence[str],
     kafka: Mapping[str, Any],
     header: str = SEQUENCE_HEADER,
@@ -59,16 +59,7 @@ def compare(
     """
     counter = _ProgressCounter(progress)
     audits = _read_ledger(ledger, counter)
-    wanted = tuple(dict.fromkeys(topics))
-    if audits.keys() <= {None}:
-        if not wanted:
-            raise OutboxError(f"ledger {ledger} names no topic: name the topics to read")
-        plan = [(wanted, audits.get(None) or Audit())]
-    else:
-        wanted = wanted or tuple(sorted(topic for topic in audits if topic is not None))
-        if absent := [topic for topic in wanted if topic not in audits]:
-            raise OutboxError(f"ledger {ledger} has no record of topic '{absent[0]}'")
-        plan = [((topic,), audits[topic]) for topic in wanted]
+    plan = [(each, audits.get(name) or Audit()) for each, name in plan_audits(ledger, audits, topics)]
     for each, audit in plan:
         for topic in each:
             for message in read_topic(kafka, topic, header, isolation=isolation):
@@ -78,18 +69,42 @@ def compare(
     return [Comparison(each, audit.result()) for each, audit in plan]
 
 
-def _read_ledger(ledger: Path, counter: "_ProgressCounter") -> dict[str | None, Audit]:
-    """Returns an audit for each topic that the ledger names, or one for ``None`` if it names none."""
+def plan_audits(
+    ledger: Path | str, named: Collection[str | None], topics: Sequence[str]
+) -> list[tuple[tuple[str, ...], str | None]]:
+    """Returns which topics are audited together, and by which name the ledger calls them.
+
+    Args:
+        ledger: The ledger, for errors.
+        named: The topics that the ledger names; ``None`` for records whose topic it does not name.
+        topics: The topics that are wanted; empty for those that the ledger names.
+
+    Raises:
+        OutboxError: No topic is named, one in some lines only, or the ledger has no record of one.
+    """
+    wanted = tuple(dict.fromkeys(topics))
+    if set(named) <= {None}:
+        if not wanted:
+            raise OutboxError(f"ledger {ledger} names no topic: name the topics to read")
+        return [(wanted, None)]
+    if None in named:
+        raise OutboxError(f"ledger {ledger} names a topic in some of its lines and none in others")
+    wanted = wanted or tuple(sorted(topic for topic in named if topic is not None))
+    if absent := [topic for topic in wanted if topic not in named]:
+        raise OutboxError(f"ledger {ledger} has no record of topic '{absent[0]}'")
+    return [((topic,), topic) for topic in wanted]
+
+
+def _read_ledger(ledger: Path | str, counter: "_ProgressCounter") -> dict[str | None, Audit]:
+    """Returns an audit for each topic that the ledger names, or one for ``None`` of records without."""
     audits: dict[str | None, Audit] = {}
-    for entry in read_entries(ledger):
+    for entry in read_entries(Path(ledger)):
         audit = audits.setdefault(entry.topic, Audit())
         try:
             audit.committed(entry.key, entry.sequence)
         except ValueError as error:
             raise OutboxError(f"ledger {ledger}: {error}") from error
         counter.add_one()
-    if len(audits) > 1 and None in audits:
-        raise OutboxError(f"ledger {ledger} names a topic in some of its lines and none in others")
     return audits
 
 

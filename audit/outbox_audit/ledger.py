@@ -8,7 +8,7 @@ from threading import Lock
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from outbox_sdk import OutboxError
+from outbox_api import OutboxError
 
 
 class Entry(NamedTuple):
@@ -90,7 +90,7 @@ def read_entries(path: Path) -> Iterator[Entry]:
     with file:
         for number, line in enumerate(file, 1):
             try:
-                yield _entry(json.loads(line))
+                yield parse_entry(json.loads(line))
             except (ValueError, TypeError) as error:
                 raise OutboxError(
                     f'{path}:{number}: expected a line like ["key", 7] or ["key", 7, "topic"]'
@@ -101,7 +101,12 @@ def _fields(entry: Entry) -> list[str | int | None]:
     return [*entry] if entry.topic is not None else [entry.key, entry.sequence]
 
 
-def _entry(written: object) -> Entry:
+def parse_entry(written: object) -> Entry:
+    """Returns what a line of a ledger says.
+
+    Raises:
+        ValueError: It is not such a line.
+    """
     match written:
         case [str(key), int(sequence), *rest] if type(sequence) is int:
             match rest:

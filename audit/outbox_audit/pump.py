@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from outbox_api import DriverError, Record, Stasher
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox
@@ -16,7 +17,6 @@ from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration, parse_duration
-from outbox_sdk import DriverError, Record, Stasher
 
 from outbox_audit import SEQUENCE_HEADER, Ledger, read_entries
 

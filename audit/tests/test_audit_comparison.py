@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from outbox_api import OutboxError
 from outbox_audit import Comparison, Entry, Isolation, Ledger, Result, compare, read_entries
-from outbox_sdk import OutboxError
 
 Message = tuple[str, str, int]
 """Topic, key and number."""

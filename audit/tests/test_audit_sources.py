@@ -11,8 +11,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AdminClient,
     NewTopic,
 )
+from outbox_api import DriverError, OutboxError
 from outbox_audit import Audit, Isolation, Ledger, read_ledger, read_topic
-from outbox_sdk import DriverError, OutboxError
 
 
 def test_a_ledger_returns_what_was_written(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import psycopg
-from outbox_sdk import ColumnIs, Poison
+from outbox_api import ColumnIs, Poison
 
 from bench.compare.backlog import Shape, fill
 from bench.compare.bench import Bench

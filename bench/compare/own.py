@@ -10,9 +10,9 @@ import time
 from collections.abc import Sequence
 from uuid import uuid4
 
+from outbox_api import Batch, ColumnIs, OutboxTable
 from outbox_core.config.settings import Limits
 from outbox_postgres import PostgresDialect, PostgresOptions
-from outbox_sdk import Batch, ColumnIs, OutboxTable
 
 LIMITS = Limits()
 MAX_BYTES = LIMITS.max_lane_bytes // 2

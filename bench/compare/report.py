@@ -1,9 +1,10 @@
-"""Markdown tables of results, and the page that has them."""
+"""Tables of results: a few figures in Markdown, for a page; all of them as CSV, beside it."""
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bench.compare.results import Measurement, Results, Summary, summaries
@@ -24,39 +25,21 @@ FIRST = {
 }
 """Table → the figure that comes first, with its extremes."""
 
-COST = (
-    "cpu µs",
-    "cpu database µs",
-    "cpu broker µs",
-    "cpu subject µs",
-    "wal B",
-    "syncs /1000",
-    "statements /1000",
-)
-LOAD = ("cpu %", "cpu database %", "cpu broker %", "cpu subject %", "statements /s")
 OTHERS: Mapping[str, Sequence[str]] = {
-    "drain": ("cold /s", *COST, "memory MiB"),
-    "lanes": ("cold /s", *COST, "memory MiB"),
-    "latency": ("p99 ms", "p99.9 ms", "max ms", "missing", "repeats", "out of order", *LOAD),
-    "recovery": ("start s", "backlog /s", "cpu s", "missing", "repeats"),
-    "backlog": ("/s", "cpu database µs", "wal B", "statements /1000"),
+    "drain": ("cold /s", "cpu µs", "cpu database µs", "wal B", "memory MiB"),
+    "lanes": ("cpu µs", "memory MiB"),
+    "latency": ("p99 ms", "max ms", "cpu %", "missing", "repeats", "out of order"),
+    "recovery": ("start s", "backlog /s", "cpu s"),
+    "backlog": ("/s", "cpu database µs"),
     "claims": ("affinity", "parked", "dead rows", "snapshot"),
-    "parked": ("statements ms /1000", *COST),
-    "snapshot": ("/s at the start", "/s at the end", *(f"p50 ms, quarter {n}" for n in (1, 2, 3, 4))),
-    "idle": (
-        "cpu database %",
-        "cpu broker %",
-        "python %",
-        "java %",
-        "other %",
-        "statements /s",
-        "memory MiB",
-    ),
+    "parked": ("statements ms /1000", "cpu database µs"),
+    "snapshot": ("/s at the start", "/s at the end", "p50 ms, quarter 1", "p50 ms, quarter 4"),
+    "idle": ("cpu database %", "cpu broker %", "statements /s", "memory MiB"),
     "start": ("ready s",),
-    "memory": ("application MiB", "records"),
-    "writers": ("p50 ms", "p99 ms", *LOAD),
+    "memory": (),
+    "writers": ("p50 ms", "p99 ms", "cpu %"),
 }
-"""Table → the figures that follow: medians."""
+"""Table → the figures that follow on the page: medians."""
 
 RATED_AGAINST = ("debezium", "nobody")
 """The first of these that was measured is what the first figure is divided by."""
@@ -71,7 +54,8 @@ def report(files: Sequence[Path], into: Path | None) -> str:
         files: The files.
         into: A Markdown page. What stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->`` is
             replaced by the table of that name, and by its plot if there is one in the folder that is named
-            like the page; ``conditions`` are the machine and the versions.
+            like the page; ``conditions`` are the machine and the versions. Into that folder go all figures
+            and what distinguishes the runs, as CSV.
     """
     results = Results.read(*files)
     parts = {"conditions": conditions(results)}
@@ -83,6 +67,10 @@ def report(files: Sequence[Path], into: Path | None) -> str:
             image = f"\n\n![{name}]({plot.as_posix()})" if (into.parent / plot).exists() else ""
             page = replaced(page, name, text + image)
         into.write_text(page)
+        folder = into.with_suffix("")
+        folder.mkdir(exist_ok=True)
+        _write(folder / "figures.csv", figures(results))
+        _write(folder / "runs.csv", runs(results))
     return "\n\n".join(f"## {name}\n\n{text}" for name, text in parts.items())
 
 
@@ -93,19 +81,56 @@ def replaced(page: str, name: str, text: str) -> str:
 
 
 def conditions(results: Results) -> str:
-    """Returns a list of the runs: when, with which command, on what."""
-    lines = []
+    """Returns what all runs had in common."""
+    runs = _runs(results)
+    common = ", ".join(f"{name} {value}" for name, value in _common(runs.values()).items())
+    return f"{len(runs)} runs, {min(runs)} to {max(runs)}: {common}."
+
+
+def runs(results: Results) -> list[list[str]]:
+    """Returns a head, and each run's date and what it did not have in common with all others."""
+    runs = _runs(results)
+    names = dict.fromkeys(name for found in runs.values() for name in found)
+    others = [name for name in names if name not in _common(runs.values())]
+    rows = [[date, *(found.get(name, "") for name in others)] for date, found in runs.items()]
+    return [["date", *others], *rows]
+
+
+def figures(results: Results) -> list[tuple[object, ...]]:
+    """Returns a head, and a row for each figure of each candidate in each case."""
+    rows: list[tuple[object, ...]] = [
+        ("table", "case", "candidate", "figure", "median", "lowest", "highest", "rounds")
+    ]
+    for name in FIRST:
+        taken = results.of(name)
+        for figure in dict.fromkeys(figure for each in taken for figure in each.values):
+            for (case, candidate), found in summaries(taken, figure).items():
+                numbers = (f"{value:.6g}" for value in (found.median, found.low, found.high))
+                rows.append((name, case, candidate, figure, *numbers, found.rounds))
+    return rows
+
+
+def _write(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def _runs(results: Results) -> dict[str, dict[str, str]]:
+    runs = {}
     for date, found in results.conditions.items():
-        shown = {
-            name: value for name, value in found.items() if name not in {"command", "versions"} and value
-        }
-        versions: dict[str, str] = {}
+        runs[date] = {name: str(value) for name, value in found.items() if name != "versions" and value}
         for name, version in found.get("versions", {}).items():
             family = name.partition("/")[0]
-            versions["outbox" if family.endswith("-once") else family] = version
-        told = ", ".join(f"{name} {value}" for name, value in (*shown.items(), *versions.items()))
-        lines.append(f"- {date}: `{found['command']}`. {told}.")
-    return "\n".join(lines)
+            runs[date]["outbox" if family.endswith("-once") else family] = version
+    return runs
+
+
+def _common(runs: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    values: dict[str, set[str]] = {}
+    for found in runs:
+        for name, value in found.items():
+            values.setdefault(name, set()).add(value)
+    return {name: min(found) for name, found in values.items() if len(found) == 1}
 
 
 def table(name: str, measurements: Sequence[Measurement]) -> str:

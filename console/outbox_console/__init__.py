@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from outbox_api import ConfigError, Finding
 from outbox_core.config import Settings
 from outbox_core.config.http import HttpSettings
 from outbox_core.monitoring.figures import Figures, RunningOutboxes
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_sdk import ConfigError, Finding
 
 __all__ = ["HTTP"]
 

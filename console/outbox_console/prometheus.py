@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from outbox_core.monitoring.figures import Figures
+from outbox_core.monitoring.figures import HasFigures
 from outbox_core.monitoring.provider import LIMITS, WithHistograms, open_provider
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -21,7 +21,7 @@ class Prometheus:
         process: The name of this process.
     """
 
-    def __init__(self, figures: Figures, process: str) -> None:
+    def __init__(self, figures: HasFigures, process: str) -> None:
         self._registry = CollectorRegistry()
         reader = _Reader(scope_info_enabled=False, registry=self._registry, cardinality_limits=LIMITS)
         self._provider = open_provider(figures, reader, process, patience=0.0)

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
+from outbox_api.parking import LONGEST_KEY, DeadLetterStatus
 from outbox_core.operations import LONGEST_REASON, Target, Verb
-from outbox_sdk.parking import LONGEST_KEY, DeadLetterStatus
 from pydantic import BaseModel, ConfigDict, Field
 
 MOST_IDS = 1000

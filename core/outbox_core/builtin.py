@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 
-from outbox_sdk.affinity import Affinity, ColumnIs
-from outbox_sdk.election import LeaseElector, LeaseTimes
-from outbox_sdk.elector import Candidate, Elector
-from outbox_sdk.engine import Engine, Needs, Task
-from outbox_sdk.errors import ConfigError
-from outbox_sdk.finding import Finding, Level
-from outbox_sdk.hooks import GIVEN, Driver, hookimpl
-from outbox_sdk.lease import Lease
+from outbox_api.affinity import Affinity, ColumnIs
+from outbox_api.election import LeaseElector, LeaseTimes
+from outbox_api.elector import Candidate, Elector
+from outbox_api.engine import Engine, Needs, Task
+from outbox_api.errors import ConfigError
+from outbox_api.finding import Finding, Level
+from outbox_api.hooks import GIVEN, Driver, hookimpl
+from outbox_api.lease import Lease
 
 _JOIN_SECONDS = 60.0
 
@@ -95,7 +95,7 @@ class StaticElector:
 
 
 class InlineWorkers:
-    """This process, whose threads lanes run in; see :class:`outbox_sdk.Workers`."""
+    """This process, whose threads lanes run in; see :class:`outbox_api.Workers`."""
 
     where = "threads of this process"
     address = None
@@ -119,7 +119,7 @@ class InlineWorkers:
 
 
 class InlineEngine:
-    """Runs tasks in this process; see :class:`outbox_sdk.Engine`."""
+    """Runs tasks in this process; see :class:`outbox_api.Engine`."""
 
     def __init__(self, _: object) -> None:
         pass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from outbox_sdk import LaneStatus, Origin, OutboxView, Takeover
+from outbox_api import LaneStatus, Origin, OutboxView, Takeover
 
 RECENT_SECONDS = 300.0
 """Records that were taken over within this time make a takeover a present one."""

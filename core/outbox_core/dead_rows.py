@@ -1,6 +1,6 @@
 """What is said of dead rows and of the snapshot that keeps them, and when it is old."""
 
-from outbox_sdk.outbox_view import OldSnapshot, Upkeep
+from outbox_api.outbox_view import OldSnapshot, Upkeep
 
 from outbox_core.config.duration import format_duration
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 from threading import Condition, Lock
 from typing import Any, assert_never
 
-from outbox_sdk import ConfigError, Level
-from outbox_sdk.context_thread import ContextThread
+from outbox_api import ConfigError, Level
+from outbox_api.context_thread import ContextThread
 
-from outbox_core.config.election import election_of, with_group
+from outbox_core.config.election import election_of, needs_group, with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
 from outbox_core.engines.runner import LaneRunner, SharedEngine
 from outbox_core.events import Emitter, Event, EventHandler, LeaderAcquired
@@ -125,20 +125,24 @@ class Harvest:
         """
         self._emitter.handler = handler
 
-    def start(self) -> None:
+    def start(self, *, known: bool = False) -> None:
         """Makes sure of database and broker, warms the engine and joins the election.
+
+        Args:
+            known: Whether another harvest of this outbox has made sure of them before.
 
         Raises:
             OutboxError: Something needed cannot be reached or used; the message says what and the cure.
         """
         with self._named():
+            if not known or needs_group(self._election):
+                self._reach_servers()
+            if not known and self._settings.delivery is Delivery.EXACTLY_ONCE:
+                self._refuse_unsafe()
             self._start()
 
     def _start(self) -> None:
-        self._reach_servers()
         self._elector = self._election.create()
-        if self._settings.delivery is Delivery.EXACTLY_ONCE:
-            self._refuse_unsafe()
         try:
             self._warm()
             self._thread.start()
@@ -209,7 +213,7 @@ class Harvest:
     # --- what the elector reports (its thread) ------------------------------------------------------
 
     def acquired(self) -> None:
-        """Handles that this process was elected; see :class:`outbox_sdk.Candidate`."""
+        """Handles that this process was elected; see :class:`outbox_api.Candidate`."""
         self._candidacy.acquired()
 
     def revoked(self) -> None:

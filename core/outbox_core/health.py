@@ -8,11 +8,11 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
 
-from outbox_sdk import DriverError
-from outbox_sdk.dialect import Dialect
-from outbox_sdk.fence import LaneStatus
-from outbox_sdk.outbox_view import Backlog, Upkeep
-from outbox_sdk.parking import Parked
+from outbox_api import DriverError
+from outbox_api.dialect import Dialect
+from outbox_api.fence import LaneStatus
+from outbox_api.outbox_view import Backlog, Upkeep
+from outbox_api.parking import Parked
 
 from outbox_core.clusters import ClusterState, Role
 from outbox_core.config import HarvestSettings

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-FIELDS = ("harvester", "outbox", "lane", "token", "event", "error", "error_type")
+from outbox_api.errors import OutboxError
+
+FIELDS = ("harvester", "outbox", "lane", "token", "event", "error", "error_type", "error_code")
 """The attributes of log records that say what a line is about; fields of JSON lines, in this order."""
 
 _NOTHING = ("", None)
@@ -70,4 +72,7 @@ def _error_of(record: logging.LogRecord) -> Mapping[str, str]:
     error = record.exc_info[1] if record.exc_info else None
     arguments = record.args if isinstance(record.args, tuple) else ()
     error = error or next((each for each in arguments if isinstance(each, BaseException)), None)
-    return {} if error is None else {"error": str(error), "error_type": type(error).__name__}
+    if error is None:
+        return {}
+    code = error.code if isinstance(error, OutboxError) else ""
+    return {"error": str(error), "error_type": type(error).__name__, "error_code": code}

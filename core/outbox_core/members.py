@@ -10,10 +10,10 @@ from threading import Event as Flag
 from time import monotonic
 from uuid import uuid4
 
-from outbox_sdk import DriverError, OutboxError
-from outbox_sdk.context_thread import ContextThread
-from outbox_sdk.lease import Members
-from outbox_sdk.outbox_view import OutboxView
+from outbox_api import DriverError, OutboxError
+from outbox_api.context_thread import ContextThread
+from outbox_api.lease import Members
+from outbox_api.outbox_view import OutboxView
 
 from outbox_core.config.outboxes import by_database
 from outbox_core.config.settings import HarvestSettings, Settings

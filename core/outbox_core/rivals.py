@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from outbox_sdk import Dialect, DriverError, LaneStatus
+from outbox_api import Dialect, DriverError, LaneStatus
 
 from outbox_core.config.settings import Choice
 from outbox_core.snapshot import OPERATOR, present_lanes
@@ -12,16 +12,21 @@ from outbox_core.snapshot import OPERATOR, present_lanes
 CURE = "give all harvesters of an outbox the same elector and leaderGroupID"
 
 
+def leading_lanes(dialect: Choice[Dialect]) -> list[LaneStatus]:
+    """Returns the lanes under the present token; none if the database does not tell. Never raises."""
+    try:
+        with closing(dialect.create().watch()) as view:
+            return present_lanes(view.lane_statuses())
+    except DriverError:
+        return []
+
+
 def leading_lane(dialect: Choice[Dialect]) -> LaneStatus | None:
     """Returns a lane of the process that raised the fence last.
 
     ``None`` if an operator did, or nobody yet, or the database does not tell. Never raises.
     """
-    try:
-        with closing(dialect.create().watch()) as view:
-            lanes = present_lanes(view.lane_statuses())
-    except DriverError:
-        return None
+    lanes = leading_lanes(dialect)
     return None if not lanes or lanes[0].holder.startswith(OPERATOR) else lanes[0]
 
 

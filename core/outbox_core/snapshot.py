@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from outbox_sdk.errors import DriverError
-from outbox_sdk.fence import LaneStatus
-from outbox_sdk.outbox_view import Backlog, OutboxView, Upkeep
-from outbox_sdk.parking import Parked
+from outbox_api.errors import DriverError
+from outbox_api.fence import LaneStatus
+from outbox_api.outbox_view import Backlog, OutboxView, Upkeep
+from outbox_api.parking import Parked
 
 from outbox_core.clusters import ClusterState, cluster_states, clusters_as_data
 from outbox_core.config import HarvestSettings

@@ -9,8 +9,7 @@ from io import StringIO
 from typing import Any
 from uuid import UUID, uuid4
 
-from outbox_core.config.settings import Choice
-from outbox_sdk import (
+from outbox_api import (
     Backlog,
     ColumnIs,
     DeadLetter,
@@ -28,8 +27,9 @@ from outbox_sdk import (
     TransactionalLane,
     Upkeep,
 )
-from outbox_sdk.journal import Action, Entry
-from outbox_sdk.parking import listed
+from outbox_api.journal import Action, Entry
+from outbox_api.parking import listed
+from outbox_core.config.settings import Choice
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EMPTY = Backlog(0, exact=True, oldest=None)

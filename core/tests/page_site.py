@@ -11,6 +11,9 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 import pytest
+from outbox_api.errors import OutboxError
+from outbox_api.journal import Action, Entry
+from outbox_api.parking import DeadLetter, DeadLetterStatus
 from outbox_console.app import application
 from outbox_console.prometheus import Prometheus
 from outbox_console.server import HttpServer
@@ -21,9 +24,6 @@ from outbox_core.monitoring.figures import Figures, RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.operations import Changed, Operator, Raised, TakeoverChanged, Verb
 from outbox_core.snapshot import Snapshot
-from outbox_sdk.errors import OutboxError
-from outbox_sdk.journal import Action, Entry
-from outbox_sdk.parking import DeadLetter, DeadLetterStatus
 
 from .http_client import Answered, Site
 from .http_server import ALICE, VIEWER, Harvest

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
+from outbox_api import Changed, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
-from outbox_sdk import Changed, Failure, MarkedRecord
 
 LIMITS = Limits(max_in_flight_records=4, send_buffer=4, mark_query_records=5)
 FAILURES = Failures(first_backoff=0.1, longest_backoff=0.5, park_after=3)

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from outbox_api import DriverError, Finding, Level
 from outbox_core.cli.check import _checks, _elector_with_group, connection_checks
 from outbox_core.config import parse
-from outbox_sdk import DriverError, Finding, Level
 
 
 class Broker:
@@ -118,3 +118,10 @@ def test_transactions_matter_to_exactly_once_only(delivery: str, transactional: 
 def test_the_publisher_is_told_which_topics_records_may_name():
     settings = parse("harvest: {topics: [sales, stock-*]}", "f.yaml", {}).harvest
     assert settings.publisher.options.topics == ("sales", "stock-*")
+
+
+def test_the_chain_of_transforms_is_told():
+    chain = "transform: [identity, {driver: headers, remove: [a]}]"
+    [found] = _checks(parse(f"harvest: {{dataSource: x, {chain}}}", "f", {}).harvest)["transforms"]()
+    assert (found.level, found.message) == (Level.OK, "records pass identity, then headers")
+    assert "transforms" not in _checks(parse("harvest: {dataSource: x}", "f", {}).harvest)

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from outbox_api import Fence, LaneStatus, TransactionalLane
 from outbox_core.cli import main
 from outbox_core.cli.invocation import Invocation
 from outbox_core.config import parse
-from outbox_sdk import Fence, LaneStatus, TransactionalLane
 
 from .fakes import FakeJournal, FakeTable, Terminal
 

@@ -11,12 +11,7 @@ from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 
 import pytest
-from outbox_core.cli import main
-from outbox_core.cli.confirmation import operator
-from outbox_core.cli.invocation import Invocation
-from outbox_core.config import parse
-from outbox_core.operations import Verb
-from outbox_sdk import (
+from outbox_api import (
     AccessDenied,
     Action,
     DeadLetter,
@@ -25,6 +20,11 @@ from outbox_sdk import (
     Seam,
     TransactionalLane,
 )
+from outbox_core.cli import main
+from outbox_core.cli.confirmation import operator
+from outbox_core.cli.invocation import Invocation
+from outbox_core.config import parse
+from outbox_core.operations import Verb
 
 from .fakes import NOW, FakeClusters, FakeDialect, FakeJournal, FakeLetters, FakeTable, Terminal, made
 

@@ -5,14 +5,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from outbox_api import OutboxError
 from outbox_audit import Ledger
 from outbox_core.cli.command import ExitCode
-from outbox_sdk import OutboxError
 
 from .cli_runner import OUTBOX, configure, outbox, told
 
 FULL = Path("/dev/full")
-ERROR = "error: cannot write to stdout: No space left on device\n"
+ERROR = "error: cannot write to stdout: No space left on device\n    see: outbox explain OUTBOX-FAILED\n"
 
 
 @pytest.fixture

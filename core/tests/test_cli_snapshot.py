@@ -5,11 +5,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from outbox_api import Backlog, Fence, LaneStatus, OutboxTable, Parked
 from outbox_core.cli.snapshot import as_text
 from outbox_core.cli.watching import in_brief, overview
 from outbox_core.config import parse
 from outbox_core.snapshot import Snapshot, as_data
-from outbox_sdk import Backlog, Fence, LaneStatus, OutboxTable, Parked
 from rich.console import Console
 
 from .fakes import FakeTable

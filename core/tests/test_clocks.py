@@ -9,11 +9,11 @@ from itertools import chain, repeat
 from typing import Any
 
 import pytest
+from outbox_api import DriverError, Finding, Level, Seam
 from outbox_core.cli.check import _checks
 from outbox_core.cli.clocks import ROUNDS, clock_checks, measure
 from outbox_core.config import HarvestSettings, parse
 from outbox_core.config.settings import Choice
-from outbox_sdk import DriverError, Finding, Level, Seam
 
 from .fakes import NOW, FakeClusters, FakeTable, made
 

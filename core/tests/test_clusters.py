@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from outbox_api import Fence, LaneStatus, OriginBacklog, Seam
 from outbox_core.cli.health import _as_data as health_as_data
 from outbox_core.cli.health import _as_text as health_as_text
 from outbox_core.cli.snapshot import as_text
@@ -16,7 +17,6 @@ from outbox_core.clusters import RECENT_SECONDS
 from outbox_core.config import HarvestSettings, parse
 from outbox_core.health import Code, Health, examine
 from outbox_core.snapshot import Snapshot, as_data
-from outbox_sdk import Fence, LaneStatus, OriginBacklog, Seam
 from rich.console import Console
 
 from .fakes import FakeClusters, FakeDialect, FakePlugin, FakeTable, made

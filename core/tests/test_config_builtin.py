@@ -3,8 +3,8 @@
 import math
 import threading
 
+from outbox_api import Level
 from outbox_core.config import parse
-from outbox_sdk import Level
 
 
 class Witness:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from outbox_api import Level
+from outbox_api.registry import Seam
 from outbox_core.config import Choice, parse
 from outbox_core.config.consistency import check_settings
-from outbox_sdk import Level
-from outbox_sdk.registry import Seam
 
 SIX = "producerKafkaConfig: {delivery.timeout.ms: 6000}"
 

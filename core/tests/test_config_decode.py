@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from annotated_types import Gt
+from outbox_api import Duration, PluginError
+from outbox_api.hooks import GIVEN
 from outbox_core.config.decode import camel, decode
 from outbox_core.config.document import Section, read
 from outbox_core.config.environment import Environment
 from outbox_core.config.problems import Problems, nearest_key
-from outbox_sdk import Duration, PluginError
-from outbox_sdk.hooks import GIVEN
 
 
 class Colour(StrEnum):

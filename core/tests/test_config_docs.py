@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
+from outbox_api import FileText, Intake, Seam, Unit, find
+from outbox_api.registry import Installed, installed
 from outbox_core.config import Failures, Limits, LoggingSettings, parse
 from outbox_core.config.decode import Raw, camel, is_given
 from outbox_core.config.duration import format_duration
 from outbox_core.config.harvest import DEFAULT_DRIVERS, HarvestKeys
 from outbox_core.config.http import HttpSettings, ProxySettings
-from outbox_sdk import FileText, Intake, Seam, Unit, find
-from outbox_sdk.registry import Installed, installed
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "configuration.md"
@@ -104,10 +104,11 @@ def everything() -> dict[str, tuple[str, str | None]]:
         **expected(ProxySettings, "http.proxy"),
         **expected(Intake, "harvest.dialect.intake"),
     }
-    for seam in Seam:
+    for seam in DEFAULT_DRIVERS:
         keys[f"harvest.{seam}"] = ("driver", f"`{DEFAULT_DRIVERS[seam]}`")
         options = expected(find(seam, DEFAULT_DRIVERS[seam]).options, f"harvest.{seam}")
         keys |= {key: row for key, row in options.items() if key.rpartition(".")[2] not in map(camel, SHARED)}
+    keys["harvest.transform"] = ("list", None)
     return keys
 
 
@@ -129,7 +130,8 @@ def test_every_option_of_a_driver_is_in_the_readme_of_its_plugin(driver: Install
     options = {camel(field.name) for field in fields(find(seam, driver.name).options)}
     projects = (ROOT / "plugins").glob("*/pyproject.toml")
     pages = [project.with_name("README.md") for project in projects if _name(project) == driver.distribution]
-    pages += [ROOT / "docs" / "electors.md"] if driver.distribution == "outbox-core" else []
+    if driver.distribution == "outbox-core":
+        pages += [ROOT / "docs" / "electors.md", ROOT / "docs" / "transforms.md"]
     text = "".join(page.read_text("utf-8") for page in pages)
     cells = re.findall(r"^\| (`[^|]+`) \|", text, re.MULTILINE)
     given = {camel(field.name) for field in fields(find(seam, driver.name).options) if is_given(field)}

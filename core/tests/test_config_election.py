@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from outbox_api import Seam
 from outbox_core.config import Choice, parse
 from outbox_core.config.election import default_leader_group, default_leader_topic, with_group
-from outbox_sdk import Seam
 
 from .fakes import FakeTable
 

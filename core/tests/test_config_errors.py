@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from outbox_api import ConfigError, PluginError
 from outbox_core.config import load, parse
-from outbox_sdk import ConfigError, PluginError
 
 ALL_WRONG = """\
 harvest:
@@ -61,7 +61,7 @@ the configuration has 21 problems:
   f.yaml:21: harvest.dialect.prepare: expected true or false, found 'maybe'
   f.yaml:22: harvest.zebra: unknown key; valid keys here: affinity, baseKafkaConfig, dataSource, delivery, \
 dialect, elector, engine, failures, leaderGroupID, leaderTopic, limits, \
-name, outboxTable, password, producerKafkaConfig, publisher, topics
+name, outboxTable, password, producerKafkaConfig, publisher, topics, transform
   f.yaml:23: loging: unknown key; did you mean 'logging'?
   f.yaml:26: logging.level: expected 'trace', 'debug', 'info', 'warn' or 'error', found 'Loud'
   f.yaml:27: logging.level: written twice; first in line 26"""
@@ -160,13 +160,13 @@ def test_an_absent_plugin(text: str):
 def test_an_absent_plugin_has_no_other_imported():
     program = (
         "import sys\n"
-        "from outbox_sdk.registry import Seam, find\n"
+        "from outbox_api.registry import Seam, find\n"
         "try:\n    find(Seam.ELECTOR, 'xyzzy')\n"
         "except Exception as error:\n    print('zookeeper' in str(error))\n"
         "print(sorted(name for name in sys.modules if name.startswith('outbox_') and '.' not in name))"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert told.stdout == "True\n['outbox_sdk']\n"
+    assert told.stdout == "True\n['outbox_api']\n"
 
 
 def test_secrets_are_not_told():

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from outbox_api import ConfigError, FileText, present_text
 from outbox_core.config import configure, load, parse
 from outbox_core.config.decode import decode
 from outbox_core.config.document import Section, read
 from outbox_core.config.environment import Environment
 from outbox_core.config.problems import Problems
-from outbox_sdk import ConfigError, FileText, present_text
 
 SECRET = "p@ss 'w\\ord"
 

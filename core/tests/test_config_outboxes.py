@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from outbox_api import ConfigError
 from outbox_core.config import Delivery, Settings, parse
-from outbox_sdk import ConfigError
 
 COMMON = """
 harvest:

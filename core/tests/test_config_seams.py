@@ -4,14 +4,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from outbox_api import ConfigError, PluginError
 from outbox_core.config import parse
-from outbox_sdk import ConfigError, PluginError
 
 PLUGIN = """
 from dataclasses import dataclass, field
 from typing import Any
-from outbox_sdk import Affinity, Dialect, Driver, Duration, Elector, Origin, Publisher, hookimpl
-from outbox_sdk.hooks import GIVEN
+from outbox_api import Affinity, Dialect, Driver, Duration, Elector, Origin, Publisher, hookimpl
+from outbox_api.hooks import GIVEN
 
 @dataclass(frozen=True)
 class AcmeOptions:

@@ -17,6 +17,7 @@ from typing import get_args
 from uuid import UUID
 
 import pytest
+from outbox_api import AccessDenied, CheckpointLost, DriverError
 from outbox_core.delivery.stages import BatchStage
 from outbox_core.events import AttemptSettled, BatchMoved, LaneEvent, LeaderRefreshed, TakeoverBegan
 from outbox_core.leadership import protocol
@@ -25,7 +26,6 @@ from outbox_core.leadership.protocol import LogLine, Orders, Refusal, Report
 from outbox_core.leadership.tcp import ControlClient, ControlServer
 from outbox_core.leadership.wire import NotAuthentic, Wire
 from outbox_core.metrics import LaneMetrics
-from outbox_sdk import AccessDenied, DriverError
 
 SECRET = b"of both"
 EVENTS = (
@@ -205,9 +205,10 @@ def test_a_log_line_that_is_no_unicode_ends_no_lane() -> None:
 
 
 def test_a_refusal_is_the_same_error_at_the_other_end() -> None:
-    for error in (DriverError("away", retryable=True), AccessDenied("no DELETE")):
+    for error in (DriverError("away", retryable=True), AccessDenied("no DELETE"), CheckpointLost("gone")):
         made = Refusal.of(error).error
-        assert (type(made), str(made), made.retryable) == (type(error), str(error), error.retryable)
+        assert isinstance(error, type(made))
+        assert (str(made), made.retryable, made.code) == (str(error), error.retryable, error.code)
 
 
 def test_a_malformed_message_is_refused_and_not_shown() -> None:

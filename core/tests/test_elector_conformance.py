@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
+from outbox_api import Lease, Seam, find
 from outbox_core.builtin import LeaseOptions, NoOptions
-from outbox_sdk import Lease, Seam, find
 from outbox_servers.services import MariaDbServer, PostgresServer
 from outbox_testkit.conformance import ElectorConformance, ElectorUnderTest, ServiceUnderTest
 from outbox_testkit.conformance.failover import FailoverConformance

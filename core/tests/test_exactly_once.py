@@ -7,12 +7,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import pytest
+from outbox_api import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Advance, Park, Publish, ReportFailures
 from outbox_core.delivery.exactly_once import LOCKED_SECONDS, LONG_SECONDS, SelectPublishPurge
 from outbox_core.delivery.stages import BatchStage
-from outbox_sdk import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
 
 LIMITS = Limits(max_batch_records=4)
 FOREVER = float("inf")

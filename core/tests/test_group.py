@@ -6,12 +6,12 @@ import math
 import time
 
 import pytest
+from outbox_api import AccessDenied, DriverError, Seam
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.lanes import loop
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.threads import LaneThreads
 from outbox_core.leadership.protocol import Orders
-from outbox_sdk import AccessDenied, DriverError, Seam
 
 from .fakes import FakeDialect, FakePlugin, made
 

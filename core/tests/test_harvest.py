@@ -9,6 +9,7 @@ from functools import partial
 from threading import Event, Lock, Thread
 
 import pytest
+from outbox_api import AccessDenied, DriverError, EngineLost, Fence, LaneStatus, OutboxError, Seam
 from outbox_core.config.settings import Failures, HarvestSettings, Limits
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
@@ -16,7 +17,6 @@ from outbox_core.leadership.protocol import Refusal, Report
 from outbox_core.leadership.requests import Timeouts
 from outbox_core.log_context import HarvesterFilter
 from outbox_core.metrics import LaneMetrics
-from outbox_sdk import AccessDenied, DriverError, EngineLost, Fence, LaneStatus, OutboxError, Seam
 
 from .fakes import FakeDialect, FakePlugin, FakeTable, made
 

@@ -8,9 +8,9 @@ from threading import Event
 from typing import Any
 
 import pytest
+from outbox_api import AccessDenied, Backlog, DriverError, Fence, LaneStatus, OldSnapshot, Parked, Upkeep
 from outbox_core.config import HarvestSettings, parse
 from outbox_core.health import Code, Health, Thresholds, examine
-from outbox_sdk import AccessDenied, Backlog, DriverError, Fence, LaneStatus, OldSnapshot, Parked, Upkeep
 
 NOW = datetime.now(UTC)
 FEW = Backlog(3, exact=True, oldest=1.0)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from outbox_api import Backlog, Fence, LaneStatus, OldSnapshot, Parked, Takeover, Upkeep
 from outbox_core.clusters import ClusterState, Role
 from outbox_core.history import History, HistoryEvent, Point
 from outbox_core.snapshot import Snapshot
-from outbox_sdk import Backlog, Fence, LaneStatus, OldSnapshot, Parked, Takeover, Upkeep
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from outbox_api import Backlog, ConfigError, DriverError, OutboxError, Parked, Upkeep
 from outbox_console import app as app_module
 from outbox_console import server as server_module
 from outbox_console.app import application
@@ -23,7 +24,6 @@ from outbox_core.leadership.leader import Totals
 from outbox_core.monitoring.figures import Figures, RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.snapshot import Snapshot, as_data
-from outbox_sdk import Backlog, ConfigError, DriverError, OutboxError, Parked, Upkeep
 
 from .cli_runner import until
 from .http_client import TOKEN, Site

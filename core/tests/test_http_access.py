@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from outbox_api import ConfigError
+from outbox_api.finding import Level
 from outbox_console import clients as clients_module
 from outbox_console.access import Role
 from outbox_console.listening import check_http
 from outbox_core.cli.run import monitored
-from outbox_sdk import ConfigError
-from outbox_sdk.finding import Level
 from starlette.routing import Route
 
 from .cli_runner import told as told_by

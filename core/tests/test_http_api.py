@@ -15,12 +15,12 @@ from openapi_spec_validator import validate
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from outbox_api import DeadLetterStatus
 from outbox_console import work as work_module
 from outbox_console.requests import RefusedError
 from outbox_console.schemas import VERBS
 from outbox_core import operations
 from outbox_core.config import Settings
-from outbox_sdk import DeadLetterStatus
 from outbox_testkit.proxy import Proxy
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from starlette.routing import Route

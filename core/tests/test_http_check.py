@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from outbox_api import ConfigError
+from outbox_api.finding import Level
 from outbox_console.listening import check_http
 from outbox_core.cli import check
 from outbox_core.cli.run import monitored
 from outbox_core.config.http import HttpSettings
-from outbox_sdk import ConfigError
-from outbox_sdk.finding import Level
 
 from .cli_runner import outbox
 from .http_server import ALICE, ORIGIN, VIEWER, serving, settings_of
@@ -55,7 +55,7 @@ def test_a_missing_console_is_told_as_the_start_tells_it(monkeypatch: pytest.Mon
         pass
     assert found.level is Level.ERROR
     assert f"{found.message}: {found.cure}" == str(error.value)
-    assert "pip install ./console" in found.cure
+    assert "pip install outbox-console" in found.cure
 
 
 def test_the_command_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

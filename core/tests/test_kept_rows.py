@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from outbox_api import Advanced, Batch, MarkedRecord
 from outbox_core.lanes.kept_rows import KeptRows
-from outbox_sdk import Advanced, Batch, MarkedRecord
 
 
 def record(number: int) -> MarkedRecord:

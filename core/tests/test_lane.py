@@ -6,6 +6,19 @@ from threading import Event, Timer
 from uuid import uuid4
 
 import pytest
+from outbox_api import (
+    AccessDenied,
+    Advanced,
+    Changed,
+    ColumnIs,
+    Deliveries,
+    DriverError,
+    Failure,
+    Fence,
+    MarkedRecord,
+    Origin,
+    Parked,
+)
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
 from outbox_core.delivery.commands import (
@@ -27,19 +40,6 @@ from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS, Telemetry
 from outbox_core.lanes.turn import QUIET_SECONDS, TakeoverLog, clusters_of
 from outbox_core.lanes.workers import CLOSE_SECONDS, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import LaneControl
-from outbox_sdk import (
-    AccessDenied,
-    Advanced,
-    Changed,
-    ColumnIs,
-    Deliveries,
-    DriverError,
-    Failure,
-    Fence,
-    MarkedRecord,
-    Origin,
-    Parked,
-)
 
 FOREVER = float("inf")
 LATER = MIN_HEARTBEAT_SECONDS

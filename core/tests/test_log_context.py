@@ -6,8 +6,8 @@ import logging
 from threading import Thread
 
 import pytest
+from outbox_api.context_thread import ContextThread
 from outbox_core.log_context import HarvesterFilter, log_as
-from outbox_sdk.context_thread import ContextThread
 
 
 @pytest.fixture

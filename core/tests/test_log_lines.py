@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from outbox_api import AccessDenied, DriverError
 from outbox_core.cli.logs import JsonLines, Redacting, configure_logging, redact, time_of
 from outbox_core.cli.run import log_event
 from outbox_core.config import LogFormat, LogLevel
@@ -19,9 +20,8 @@ from outbox_core.engines.tasks import Messages
 from outbox_core.events import LeaderAcquired, LeaderRefreshed
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import Report, decode, encode
-from outbox_core.log_context import log_about, log_as
+from outbox_core.log_context import HarvesterFilter, log_about, log_as
 from outbox_core.printable import printable
-from outbox_sdk import DriverError
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_json_line_has_stable_fields(lines):
     log.info("outside")
     first, second = lines()
     assert list(first) == ["time", "level", "logger", "message", "harvester", "outbox", "lane", "token",
-                           "error", "error_type"]  # fmt: skip
+                           "error", "error_type", "error_code"]  # fmt: skip
     assert first.pop("time").endswith("Z")
     assert first == {
         "level": "WARNING",
@@ -60,6 +60,7 @@ def test_a_json_line_has_stable_fields(lines):
         "token": 7,
         "error": "refused",
         "error_type": "DriverError",
+        "error_code": "OUTBOX-UNREACHABLE",
     }
     assert list(second) == ["time", "level", "logger", "message", "harvester"]
 
@@ -72,6 +73,7 @@ def test_a_traceback_is_one_field_without_secrets(lines):
     (line,) = lines()
     assert "Traceback" in line["traceback"]
     assert line["error_type"] == "ValueError"
+    assert "error_code" not in line
     assert "hunter2" not in json.dumps(line)
     assert "\n" in line["traceback"]
 
@@ -120,6 +122,14 @@ def test_lines_say_how_many_like_them_were_left_out(lines):
     record = logging.LogRecord("a", logging.INFO, "", 0, "refused", (), None)
     record.left_out = 2500
     assert handler.format(record) == "refused (2,500 more such lines were left out)"
+
+
+def test_a_line_of_text_ends_with_the_code_of_its_error():
+    record = logging.LogRecord(
+        "a", logging.WARNING, "", 0, "no mark: %s", (AccessDenied("password=x"),), None
+    )
+    HarvesterFilter().filter(record)
+    assert Redacting("%(message)s").format(record) == "no mark: password=*** [OUTBOX-DENIED]"
 
 
 def test_lines_of_a_worker_reach_the_leaders_log_with_what_they_are_about(lines):

@@ -3,6 +3,7 @@
 import random
 from uuid import uuid4
 
+from outbox_api import Deliveries, DriverError, Failure, MarkedRecord
 from outbox_core.delivery.commands import Answer, Publish, Purge
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.leader import Leadership, Totals
@@ -17,7 +18,6 @@ from outbox_core.measurements import (
     count_topics,
 )
 from outbox_core.metrics import LaneMetrics
-from outbox_sdk import Deliveries, DriverError, Failure, MarkedRecord
 
 
 def measured(purged: int, step: str = "mark") -> Measurements:

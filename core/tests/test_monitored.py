@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from outbox_api import ConfigError
 from outbox_core.cli.run import monitored
 from outbox_core.config import Settings, parse
 from outbox_core.leadership.leader import Leadership, Totals
@@ -17,7 +18,6 @@ from outbox_core.leadership.protocol import Report
 from outbox_core.measurements import Measurements
 from outbox_core.metrics import LaneMetrics
 from outbox_core.monitoring.figures import RunningOutbox
-from outbox_sdk import ConfigError
 
 from .test_http import Harvest
 

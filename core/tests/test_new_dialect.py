@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from outbox_api import Dialect, Seam, find
+from outbox_api.registry import installed
 from outbox_core.scaffold import objection
-from outbox_sdk import Dialect, Seam, find
-from outbox_sdk.registry import installed
 from outbox_sqlite import SqliteDialect, SqliteIdiom, SqliteOptions
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box
 
 from .new_drivers import assert_good_style, install, new_driver
+
+pytestmark = pytest.mark.slow("scaffold")
 
 
 @pytest.fixture
@@ -110,8 +112,8 @@ def test_once_installed_it_is_found_by_its_name(written: Path) -> None:
         ("", "small letters"),
         ("sqlite", "is there already, in outbox-sqlite"),
         ("static", "is there already, in outbox-core"),
-        ("absent", "pip install ./plugins/absent"),
-        ("sdk", "outbox_sdk is installed already"),
+        ("absent", "pip install outbox-absent"),
+        ("api", "outbox_api is installed already"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_refused(

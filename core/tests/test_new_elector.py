@@ -19,5 +19,6 @@ def test_it_keeps_the_contract_as_it_is_written(tmp_path: Path) -> None:
     assert "4 passed" in done.stdout
 
 
+@pytest.mark.slow("scaffold")
 def test_what_is_written_is_typed_and_in_good_style(tmp_path: Path) -> None:
     assert_good_style(install(tmp_path, "new-elector", "my_lock"), "outbox_my_lock")

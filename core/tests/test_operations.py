@@ -7,10 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from outbox_core import operations
-from outbox_core.config import HarvestSettings, KeyNames, parse
-from outbox_core.operations import Operator, Verb
-from outbox_sdk import (
+from outbox_api import (
     AccessDenied,
     Action,
     ConfigError,
@@ -24,6 +21,9 @@ from outbox_sdk import (
     Seam,
     TransactionalLane,
 )
+from outbox_core import operations
+from outbox_core.config import HarvestSettings, KeyNames, parse
+from outbox_core.operations import Operator, Verb
 
 from .fakes import NOW, FakeClusters, FakeDialect, FakeJournal, FakeLetters, FakePlugin, FakeTable, made
 

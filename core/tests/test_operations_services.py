@@ -14,10 +14,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from outbox_core import operations
-from outbox_core.config import HarvestSettings, load
-from outbox_core.operations import Operator
-from outbox_sdk import (
+from outbox_api import (
     DeadLetterStatus,
     DriverError,
     LeadershipLost,
@@ -27,6 +24,9 @@ from outbox_sdk import (
     Stasher,
     TransactionalLane,
 )
+from outbox_core import operations
+from outbox_core.config import HarvestSettings, load
+from outbox_core.operations import Operator
 from psycopg.conninfo import make_conninfo
 
 from .cli_runner import OUTBOX, changed, harvester, outbox, told, until

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from outbox_api import ConfigError
+from outbox_api.ownership import other_writer, other_writer_above
 from outbox_core.config import load
-from outbox_sdk import ConfigError
-from outbox_sdk.ownership import other_writer, other_writer_above
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from outbox_api import DriverError, Parked
+from outbox_api.parking import DeadLetterStatus
 from outbox_console.page import dead_letters as page_letters
 from outbox_console.page import live
 from outbox_core.clusters import ClusterState, Role
 from outbox_core.config import Settings
 from outbox_core.health import Code
 from outbox_core.history import History
-from outbox_sdk import DriverError, Parked
-from outbox_sdk.parking import DeadLetterStatus
 
 from .cli_runner import until
 from .http_client import Answered

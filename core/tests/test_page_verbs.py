@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from outbox_api import DriverError
+from outbox_api.parking import DeadLetterStatus
 from outbox_core.clusters import ClusterState, Role
 from outbox_core.operations import Verb
-from outbox_sdk import DriverError
-from outbox_sdk.parking import DeadLetterStatus
 
 from .cli_runner import until
 from .http_client import Answered

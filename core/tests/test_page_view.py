@@ -4,6 +4,7 @@ import re
 from datetime import timedelta
 
 import pytest
+from outbox_api import Parked
 from outbox_console.view.dead_letters import MOST_SHOWN, letter, noted, value
 from outbox_console.view.graphs import HEIGHT, WIDTH, Sample, graph
 from outbox_console.view.history import graphs, known_since, recent
@@ -13,7 +14,6 @@ from outbox_core.health import Code
 from outbox_core.history import HistoryEvent, HistoryEventCode, Point
 from outbox_core.operations import Verb
 from outbox_core.status import LastStatus, State, overall, status_of, verdict, worst_first
-from outbox_sdk import Parked
 
 from .page_states import HOSTILE, NOW, entry, lane, snapshot
 from .page_states import letter as dead_letter

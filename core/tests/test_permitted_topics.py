@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from outbox_api import ConfigError, MarkedRecord, PermittedTopics, Record
 from outbox_core.config import parse
 from outbox_core.config.election import own_topics
-from outbox_core.lanes.plan import PermittedTopics, Plan
-from outbox_sdk import ConfigError, MarkedRecord
+from outbox_core.lanes.plan import Plan
 
 
 def record(number: int, topic: str, fault: str | None = None) -> MarkedRecord:
@@ -82,3 +82,14 @@ def test_no_outbox_publishes_to_topics_that_another_one_of_the_file_uses() -> No
         assert not topics.refusal("orders")
         for own in ("elected-a", "done-a", "done-b", "done-c"):
             assert "that outbox itself uses" in topics.refusal(own), outbox.title
+
+
+def test_a_stasher_has_the_bounds_of_the_configuration() -> None:
+    text = "harvest: {topics: [orders], producerKafkaConfig: {message.max.bytes: 5000}, leaderTopic: lead}"
+    bounds = parse(text, "f.yaml", {}).harvest.bounds
+    assert bounds.max_bytes == 5000
+    assert "harvest.topics" in bounds.refusal(Record("sales", "k"))
+    assert "outbox itself uses" in bounds.refusal(Record("lead", "k"))
+    assert not bounds.refusal(Record("orders", "k", "v" * 4000))
+    assert "MSG_SIZE_TOO_LARGE" in bounds.refusal(Record("orders", "k", "v" * 5000))
+    assert parse("harvest: {}", "f.yaml", {}).harvest.bounds.max_bytes == 1_000_000

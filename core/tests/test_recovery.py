@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from outbox_core.config.settings import Delivery, Failures, Limits, Undecided
-from outbox_core.delivery.checkpoint import decode, encode
-from outbox_core.delivery.recovery import Doubt, Entered, Opened
-from outbox_core.events import AttemptSettled
-from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.recovery import Begun, begin_leadership, enter_lane, open_lane
-from outbox_sdk import (
+from outbox_api import (
     Advanced,
     Attempt,
     Batch,
@@ -26,9 +21,18 @@ from outbox_sdk import (
     MarkedRecord,
     Origin,
     Parked,
+    Seam,
     Takeover,
     TransactionalLane,
+    Transform,
 )
+from outbox_core.config.settings import Choice, Delivery, Failures, Limits, Undecided
+from outbox_core.delivery.checkpoint import decode, encode
+from outbox_core.delivery.recovery import Doubt, Entered, Opened
+from outbox_core.events import AttemptSettled
+from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.recovery import Begun, begin_leadership, enter_lane, open_lane
+from outbox_core.transforms.shipped import HeadersOptions
 
 from .fakes import NOW
 
@@ -84,7 +88,7 @@ class World:
 
     def settings(self, lanes, delivery=Delivery.EXACTLY_ONCE):
         made, limits = SimpleNamespace(create=lambda: self), Limits(send_concurrency=lanes)
-        chosen = {"dialect": made, "publisher": made, "affinity": made}
+        chosen = {"dialect": made, "publisher": made, "affinity": made, "transforms": (), "topics": ("*",)}
         return SimpleNamespace(
             name="one", outbox="box", **chosen, limits=limits, delivery=delivery, failures=self.failures()
         )
@@ -99,7 +103,10 @@ class World:
         self.asked.append("takeovers")
         return [Takeover(2, "moving", NOW)]
 
-    def connect(self):
+    def identity(self):
+        raise AssertionError("no transform needs it")
+
+    def connect(self, eligible=()):
         self.connections += 1
         return self
 
@@ -170,7 +177,7 @@ class Sender:
         return None if text is None else Attempt(text, "trace")
 
     def find(self, records, trace):
-        assert (records, trace) == (ROWS, "trace")
+        assert (records, trace) in ((ROWS, "trace"), ((), "trace"))
         self.world.asked.append("find")
         return self.world.found
 
@@ -189,9 +196,9 @@ class Sender:
 
 def test_a_lane_of_at_least_once_delivery_opens_no_sender():
     world = World()
-    assert enter_lane(world.plan(), 0) == Entered(FENCE, NOBODY_PARKED)
+    assert enter_lane(world.plan(), 0)[0] == Entered(FENCE, NOBODY_PARKED)
     assert world.asked == ["enter 0", "parked"]
-    assert (world.open, world.connections) == (0, 0)
+    assert (world.open, world.connections) == (0, 1)
 
 
 def test_whatever_was_opened_is_closed_after_an_error():
@@ -206,7 +213,7 @@ def test_whatever_was_opened_is_closed_after_an_error():
 
 def test_a_lane_that_never_ran_writes_a_checkpoint_before_the_fence_notes_that_there_is_one():
     world = World()
-    opened, _ = open_lane(world.plan(), 0)
+    opened, *_ = open_lane(world.plan(), 0)
     own = name(0)
     assert world.asked == [
         *("enter 0", "notes", f"open {own}", f"checkpoint at {HERE}"),
@@ -215,13 +222,32 @@ def test_a_lane_that_never_ran_writes_a_checkpoint_before_the_fence_notes_that_t
     assert world.notes == noted(0)
     assert opened == Opened(FENCE, own, NOBODY_PARKED, recovered=0)
     assert world.checkpoints == {(own, HERE): NOTHING}
-    assert (world.open, world.connections) == (1, 0)
+    assert (world.open, world.connections) == (1, 1)
+
+
+def test_the_fence_notes_the_transforms_before_anything_is_published_by_them():
+    world = World(checkpoints={(name(0), HERE): ATTEMPTED}, notes=noted(0))
+    world.found = Found((), committed=True)
+    chain: tuple[Choice[Transform], ...] = (
+        Choice(Seam.TRANSFORM, "headers", HeadersOptions(set={"a": "b"})),
+    )
+    opened, sender, _ = open_lane(replace(world.plan(), transforms=chain), 0)
+    place = world.notes[0].location
+    assert place == sender.location != HERE
+    assert opened.doubt == Doubt(3, 0, 3, "its transforms were others than now", 3)
+    assert world.asked == [
+        *("enter 0", "notes", f"open {name(0)}", f"checkpoint at {HERE}", "rows", "find"),
+        *("purge 0", f"publish {name(0)}", "note 0", "parked"),
+    ]
+    assert open_lane(world.plan(), 0)[1].location == HERE
+    assert world.notes == noted(0)
+    assert f"checkpoint at {place}" not in world.asked
 
 
 def test_what_is_in_the_log_is_purged_before_the_checkpoint_forgets_it():
     own = name(0)
     world = World(checkpoints={(own, HERE): TEXT}, notes=noted(0))
-    opened, _ = open_lane(world.plan(), 0)
+    opened, *_ = open_lane(world.plan(), 0)
     assert world.asked[2:-1] == [f"open {own}", f"checkpoint at {HERE}", "purge 0", f"publish {own}"]
     assert opened == Opened(FENCE, own, NOBODY_PARKED, recovered=3, purged=[BATCH])
     assert world.checkpoints == {(own, HERE): NOTHING}
@@ -231,7 +257,7 @@ def test_locked_rows_stay_in_the_checkpoint_of_a_lane_that_begins():
     own = name(0)
     world = World(checkpoints={(own, HERE): TEXT}, notes=noted(0))
     world.locked = [Batch(((11, 11),), "now")]
-    opened, _ = open_lane(world.plan(), 0)
+    opened, *_ = open_lane(world.plan(), 0)
     assert world.checkpoints == {(own, HERE): encode(world.locked)}
     assert (opened.recovered, opened.locked) == (3, world.locked)
 
@@ -251,7 +277,7 @@ def test_locked_rows_stay_in_the_checkpoint_of_a_lane_that_begins():
 def test_of_the_last_attempt_that_is_purged_which_the_log_has(found, undecided, purged):
     world = World(checkpoints={(name(0), HERE): ATTEMPTED}, notes=noted(0))
     world.found, world.undecided = found, undecided
-    opened, _ = open_lane(world.plan(), 0)
+    opened, *_ = open_lane(world.plan(), 0)
     assert world.asked[-5:-1] == ["rows", "find", "purge 0", f"publish {name(0)}"]
     assert world.purged == ([BATCH, Batch.of(purged, "later")] if purged else [BATCH])
     counts = len(found.published), len(found.undecided)
@@ -262,7 +288,7 @@ def test_of_the_last_attempt_that_is_purged_which_the_log_has(found, undecided, 
 def test_an_attempt_without_rows_is_not_looked_for():
     world = World(checkpoints={(name(0), HERE): ATTEMPTED}, notes=noted(0))
     world.attempted = []
-    opened, _ = open_lane(world.plan(), 0)
+    opened, *_ = open_lane(world.plan(), 0)
     assert world.asked[-4:-1] == ["rows", "purge 0", f"publish {name(0)}"]
     assert (world.purged, opened.doubt) == ([BATCH], None)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from outbox_api import Failure, MarkedRecord
 from outbox_core.config.settings import Failures
 from outbox_core.delivery.retries import JITTER, Attempts, RetryPolicy
-from outbox_sdk import Failure, MarkedRecord
 
 RECORD = MarkedRecord(7, "orders", "key", "value", ())
 

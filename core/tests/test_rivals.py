@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from outbox_api import DriverError, Fence, LaneStatus, Seam
 from outbox_core.rivals import leading_lane, rival
-from outbox_sdk import DriverError, Fence, LaneStatus, Seam
 
 from .fakes import FakeDialect, FakeTable, made
 

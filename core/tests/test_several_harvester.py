@@ -11,12 +11,12 @@ from time import monotonic, sleep
 from typing import ClassVar
 
 import pytest
+from outbox_api import DriverError
 from outbox_core import members as members_module
 from outbox_core.config import HarvestSettings, Settings, configure
 from outbox_core.members import group_of
 from outbox_core.multi_outbox import harvester as module
 from outbox_core.multi_outbox.harvester import Harvester
-from outbox_sdk import DriverError
 
 PATIENCE = 60.0
 
@@ -28,7 +28,7 @@ class FakeThread:
 
     def __init__(self, settings: HarvestSettings, *_: object) -> None:
         self.settings = settings
-        self.joined = self.leads = self.stopped = False
+        self.joined = self.leads = self.may_rest = self.rests = self.stopped = False
         self.made.append(self)
 
     def stop(self) -> None:

@@ -3,6 +3,7 @@
 from typing import cast
 
 import pytest
+from outbox_api import Dialect, DriverError, Fence, OutboxTable, Parked, PermittedTopics
 from outbox_core.config import parse
 from outbox_core.delivery.commands import Heartbeat
 from outbox_core.lanes.kept_rows import (
@@ -11,9 +12,7 @@ from outbox_core.lanes.kept_rows import (
     INTERVAL_SECONDS,
     SkippedDeadLetters,
 )
-from outbox_core.lanes.plan import PermittedTopics
 from outbox_core.lanes.workers import Database
-from outbox_sdk import Dialect, DriverError, Fence, OutboxTable, Parked
 
 KEPT = 720 * 3600.0
 

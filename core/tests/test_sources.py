@@ -4,6 +4,7 @@ import itertools
 from uuid import UUID
 
 import pytest
+from outbox_api import Advanced, Changed, ColumnIs, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.batch_size import IDLE_SECONDS, TRICKLE_SECONDS, BatchSize
@@ -12,7 +13,6 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.delivery.sources import AGE_SHARE, EMPTY_SECONDS, LOOK_SHARE, Sources, ages
-from outbox_sdk import Advanced, Changed, ColumnIs, Failure, MarkedRecord
 
 OLD = 600.0
 FULL = {"full": True, "empty": False}

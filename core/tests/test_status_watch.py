@@ -17,6 +17,7 @@ import pyte
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from outbox_api import Backlog, ConfigError, DriverError, Parked
 from outbox_core.cli import watching
 from outbox_core.cli.graphs import NARROWEST_WINDOW, drawn, graphs
 from outbox_core.cli.screen import Screen
@@ -25,7 +26,6 @@ from outbox_core.cli.watching import in_brief
 from outbox_core.config import HarvestSettings
 from outbox_core.history import Point
 from outbox_core.snapshot import Snapshot
-from outbox_sdk import Backlog, ConfigError, DriverError, Parked
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text

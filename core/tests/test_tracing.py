@@ -10,11 +10,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+from outbox_api import Attempt, Deliveries, DriverError, Failure, Found, MarkedRecord
 from outbox_core.tracing.contexts import LINKS, sampled_context, traced_sends
 from outbox_core.tracing.provider import wanted_exporters
 from outbox_core.tracing.senders import TracedSender, TracedTransactionalSender
 from outbox_core.tracing.spans import DeliverySpans
-from outbox_sdk import Attempt, Deliveries, DriverError, Failure, Found, MarkedRecord
 
 
 def parent(number: int, flags: str = "01") -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
+from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
 from outbox_core.lanes.group import Exchange, LaneGroup, RunLane
 from outbox_core.lanes.loop import Restarts
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import Orders
 from outbox_core.steps import Sleep
-from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
 
 RECORD = MarkedRecord(1, "topic", "k", "value")
 PASSING, POISON = Failure(RECORD, "timed out", True), Failure(RECORD, "too large", False)

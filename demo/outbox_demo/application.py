@@ -8,9 +8,9 @@ from time import monotonic
 from typing import Any
 
 import psycopg
+from outbox_api import OutboxError, Record
+from outbox_api.stasher import Stasher
 from outbox_audit import SEQUENCE_HEADER, Ledger
-from outbox_sdk import OutboxError, Record
-from outbox_sdk.stasher import Stasher
 
 from outbox_demo.options import TABLE, TOPIC
 from outbox_demo.writer import Writer, Written

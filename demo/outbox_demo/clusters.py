@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+from outbox_api import OutboxError
 from outbox_core.cli.terminal import output
-from outbox_sdk import OutboxError
 from rich.table import Table
 
 from outbox_demo.site import CLUSTERS, DELAY, Site

@@ -12,8 +12,8 @@ from typing import Self
 import yaml
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from outbox_api import OutboxTable
 from outbox_core.config import load
-from outbox_sdk import OutboxTable
 from outbox_servers.services import KafkaBroker, PostgresServer
 
 from outbox_demo.display import Display

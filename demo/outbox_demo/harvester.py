@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from outbox_sdk import OutboxError
+from outbox_api import OutboxError
 from outbox_servers.services.process import ServerProcess, descendants
 
 

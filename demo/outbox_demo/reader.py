@@ -5,7 +5,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 
 from confluent_kafka import Consumer, KafkaException, Message
-from outbox_sdk import OutboxError
+from outbox_api import OutboxError
 
 from outbox_demo.options import TOPIC
 

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from time import monotonic
 from typing import TypeVar
 
+from outbox_api import OutboxError
 from outbox_audit import Audit, Ledger, Result, read_ledger, read_topic
-from outbox_sdk import OutboxError
 
 from outbox_demo.application import Application
 from outbox_demo.display import Display

@@ -7,9 +7,9 @@ from string import Template
 
 import psycopg
 import yaml
+from outbox_api import OutboxError, Record, Stasher
 from outbox_audit import SEQUENCE_HEADER, read_topic
 from outbox_core.config import load
-from outbox_sdk import OutboxError, Record, Stasher
 from outbox_servers.services import KafkaBroker, PostgresServer
 
 from outbox_demo.harvester import Harvester

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from outbox_api import OutboxError
 from outbox_audit import Ledger, Result, read_ledger
 from outbox_core.cli import main
 from outbox_core.config import configure, load
@@ -25,7 +26,6 @@ from outbox_demo.display import open_display, print_outcome
 from outbox_demo.harvester import Harvester
 from outbox_demo.outcome import Outcome, Takeover
 from outbox_demo.snapshot import Role, Snapshot
-from outbox_sdk import OutboxError
 from rich.console import Console
 
 FAULTLESS = Result(sent=10, delivered=10, foreign=0, overtaken=0, reappeared=0, repeated=1)
@@ -122,6 +122,7 @@ def test_it_ends_with_a_good_result_and_leaves_nothing(folder: Path) -> None:
     assert remains(folder, seconds=0) == []
 
 
+@pytest.mark.slow("demo")
 def test_planted_defects_make_the_result_bad(folder: Path) -> None:
     """One record is taken out of the outbox that nobody has read, and one put in that nobody committed."""
     with demonstration(folder, "--engine", "inline", "--seconds", "8") as process:
@@ -228,7 +229,7 @@ def test_without_the_extra_the_command_to_install_it_is_told(missing: str, messa
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 78
     assert message in done.stderr
-    assert "pip install ./servers ./audit ./plugins/postgres ./demo" in done.stderr
+    assert "pip install outbox-demo" in done.stderr
 
 
 def test_a_harvester_that_ends_by_itself_shows_its_log(tmp_path: Path) -> None:

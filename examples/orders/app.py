@@ -2,7 +2,7 @@
 
     python examples/orders/app.py "host=localhost dbname=postgres user=postgres" --orders 10
 
-Needs `pip install ./sdk ./plugins/postgres sqlalchemy` (in a clone); it knows nothing of Kafka or Spark.
+Needs `pip install outbox-postgres sqlalchemy`; it knows nothing of Kafka or Spark.
 """
 
 import argparse
@@ -11,8 +11,8 @@ import random
 from decimal import Decimal
 
 import psycopg
-from outbox_sdk import Record
-from outbox_sdk.stasher import Stasher
+from outbox_api import Record
+from outbox_api.stasher import Stasher
 from sqlalchemy import Engine, Numeric, String, create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outbox_servers.services.apicurio import APICURIO
 from outbox_servers.services.jar_checksums import CHECKSUMS, checksums, write_checksums
 from outbox_servers.services.java import find_java
 from outbox_servers.services.kafka_home import KAFKA_VERSION, kafka_artifacts
@@ -36,13 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("artifacts", nargs="*", type=_coordinate, metavar="GROUP:ARTIFACT:VERSION")
     parser.add_argument("--file", type=Path, default=CHECKSUMS, help="where to write (%(default)s)")
     options = parser.parse_args(arguments)
-    own = (kafka_artifacts(KAFKA_VERSION), zookeeper_artifacts(ZOOKEEPER_VERSION))
+    own = (kafka_artifacts(KAFKA_VERSION), zookeeper_artifacts(ZOOKEEPER_VERSION), (APICURIO,))
     try:
         # Each by itself: of what several need, each may need another version.
         for artifacts in [options.artifacts] if options.artifacts else own:
             with tempfile.TemporaryDirectory(prefix="outbox-lock-") as work:
                 folder = Path(work) / "jars"
-                download_jars(artifacts, folder, find_java(), _log)
+                download_jars(artifacts, folder, find_java(), _log, archive=APICURIO in artifacts)
                 write_checksums(checksums(folder), options.file)
     except ServiceError as error:
         _log(str(error))

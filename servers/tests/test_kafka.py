@@ -10,6 +10,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from outbox_servers.services import KafkaBroker, ServiceError, find_java
 from outbox_servers.services.kafka_home import installed_home, kafka_home
 
+pytestmark = pytest.mark.slow("servers")
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[KafkaBroker]:

@@ -20,6 +20,8 @@ from outbox_servers.services.jar_checksums import CHECKSUMS, checksums, read_che
 from outbox_servers.services.kafka_home import kafka_home
 from outbox_servers.services.maven import fetch_jars
 
+pytestmark = pytest.mark.slow("servers")
+
 _POM = """<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId>
 <artifactId>{name}</artifactId><version>1.0</version><dependencies>{needs}</dependencies></project>"""
 _NEED = """<dependency><groupId>org.example</groupId><artifactId>{name}</artifactId><version>1.0</version>

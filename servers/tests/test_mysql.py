@@ -12,6 +12,8 @@ import pytest
 from outbox_servers.services import MariaDbServer, MySqlServer, ServiceError, connect_mysql
 from outbox_servers.services.mysql_binaries import MARIADB, MYSQL, embedded_installation, local_installation
 
+pytestmark = pytest.mark.slow("servers")
+
 Server = MySqlServer | MariaDbServer
 
 

@@ -22,6 +22,8 @@ from outbox_servers.services.postgres_binaries import (
 )
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+pytestmark = pytest.mark.slow("servers")
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from outbox_sdk.affinity import ColumnIs
-from outbox_sdk.intake import Intake
-from outbox_sdk.portable import PortableIntake, Session, TableName
-from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds, without_runs
-from outbox_sdk.portable.journal import JournalStatements
-from outbox_sdk.portable.lease import LeaseStatements
-from outbox_sdk.portable.outboxes import MemberStatements, find_outboxes
-from outbox_sdk.portable.sources import (
+from outbox_api.affinity import ColumnIs
+from outbox_api.intake import Intake
+from outbox_api.portable import PortableIntake, Session, TableName
+from outbox_api.portable.by_ids import ChangeByIds, SelectByIds, without_runs
+from outbox_api.portable.journal import JournalStatements
+from outbox_api.portable.lease import LeaseStatements
+from outbox_api.portable.outboxes import MemberStatements, find_outboxes
+from outbox_api.portable.sources import (
     DEAD_LETTER_COLUMNS,
     FENCE_COLUMNS,
     JOURNAL_COLUMNS,
@@ -27,8 +27,8 @@ from outbox_sdk.portable.sources import (
     OUTBOX_COLUMNS,
     sources,
 )
-from outbox_sdk.portable.statements import UNCLAIMED, Statements
-from outbox_sdk.portable.view import OriginStatements
+from outbox_api.portable.statements import UNCLAIMED, Statements
+from outbox_api.portable.view import OriginStatements
 
 
 class ScriptedConnection:

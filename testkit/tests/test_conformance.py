@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from outbox_sdk import (
+from outbox_api import (
     UNBOUNDED,
     Advanced,
     Batch,
@@ -31,6 +31,8 @@ from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
 from outbox_testkit.conformance.clustered import created, origin
 from outbox_testkit.conformance.clusters import MODES
 from outbox_testkit.conformance.under_test import ALL, Box
+
+pytestmark = pytest.mark.slow("sqlite")
 
 
 class Broken:

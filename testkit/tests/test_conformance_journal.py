@@ -10,8 +10,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from outbox_sdk import Action, DriverError, Entry
-from outbox_sdk.portable.journal import JournalStatements, PortableJournal
+from outbox_api import Action, DriverError, Entry
+from outbox_api.portable.journal import JournalStatements, PortableJournal
 from outbox_sqlite import SqliteDialect
 from outbox_testkit.conformance.journal import JournalConformance
 from outbox_testkit.conformance.schemas import Noted
@@ -140,7 +140,7 @@ def test_a_journal_fails_that_is_broken(
 def test_a_journal_fails_that_takes_texts_as_they_are(
     box: Box, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox_sdk.portable.journal.fitting", lambda text, *_: text)
+    monkeypatch.setattr("outbox_api.portable.journal.fitting", lambda text, *_: text)
     with pytest.raises((*FAILURES, UnicodeEncodeError)):
         SUITE.test_texts_that_do_not_fit_are_made_to(box, stack, "🌍" * 40_000)
     with pytest.raises((*FAILURES, UnicodeEncodeError)):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outbox_sdk import DriverError
+from outbox_api import DriverError
 from outbox_sqlite import SqliteDialect
 from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
 from outbox_testkit.conformance.schemas import Noted
@@ -74,7 +74,7 @@ def test_a_dialect_fails_that_only_says_that_it_migrates(bare: Box, monkeypatch:
 
 
 def test_a_dialect_fails_that_heeds_no_version(bare: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox_sdk.portable.creation.refusal", lambda _: None)
+    monkeypatch.setattr("outbox_api.portable.creation.refusal", lambda _: None)
     with pytest.raises(FAILURES):
         DialectConformance().test_tables_that_need_a_later_outbox_are_refused_by_all_that_connects(
             Noted(bare)

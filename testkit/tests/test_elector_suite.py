@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pytest
-from outbox_sdk import Candidate, Elector
-from outbox_sdk.election import LeaseElector, LeaseTimes
+from outbox_api import Candidate, Elector
+from outbox_api.election import LeaseElector, LeaseTimes
 from outbox_testkit.conformance import ElectorConformance, ElectorUnderTest, handover
 
 TIMES = LeaseTimes(session_timeout=1.0, min_poll_interval=0.02)

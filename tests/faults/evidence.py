@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outbox_api import OutboxError
 from outbox_audit import Audit, Isolation, read_topic
-from outbox_sdk import OutboxError
 
 from .fault import EXACTLY_ONCE
 from .judge import Round

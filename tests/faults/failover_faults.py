@@ -26,7 +26,6 @@ IDLE_ENDS_SECONDS = 5.0
 class HalfOpen(Fault):
     name = "half-open"
     title = "a firewall forgets the database's connections: nothing passes, they stay open, and new ones work"
-    bound = "none; the harvester waits for `statementTimeout` and 5 s"
     needs = frozenset({Power.SERVER})
 
     def strike(self, site: Site) -> Strike:
@@ -67,7 +66,6 @@ class IdleEnds(Fault):
 class ReadOnlyPrimary(Fault):
     name = "read-only"
     title = "the server becomes read-only under its connections (default_transaction_read_only; read_only)"
-    bound = "how long it lasts"
     needs = frozenset({Power.READ_ONLY})
 
     def strike(self, site: Site) -> Strike:
@@ -84,7 +82,6 @@ class Switchover(Fault):
         "a replica that has everything takes over; the former primary is read-only and keeps its "
         "connections, and the name leads to the other one"
     )
-    bound = "how long no primary takes writes"
     needs = frozenset({Power.SUCCESSION})
     crash = False
 
@@ -105,7 +102,6 @@ class Failover(Switchover):
 class UsedSessions(Fault):
     name = "pooler"
     title = "PgBouncer in session mode comes between; connections are cut three times, and it is killed once"
-    bound = "how long it is away"
     needs = frozenset({Power.RULES})
 
     def strike(self, site: Site) -> Strike:

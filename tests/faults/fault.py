@@ -38,7 +38,6 @@ class Fault(ABC):
     Attributes:
         name: Its name on the command line.
         title: What it does, in a few words.
-        bound: What its lower bound is, in a few words.
         engines: The engines to which it applies.
         deliveries: The modes of delivery to which it applies.
         needs: What the database's host must be able to do.
@@ -48,7 +47,6 @@ class Fault(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    bound: ClassVar[str] = "none"
     engines: ClassVar[Collection[str]] = ENGINES
     deliveries: ClassVar[Collection[str]] = DELIVERIES
     needs: ClassVar[frozenset[Power]] = frozenset()

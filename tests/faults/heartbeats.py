@@ -8,7 +8,7 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Any, Self
 
-from outbox_sdk import Dialect, DriverError
+from outbox_api import Dialect, DriverError
 
 from ..databases import Lookout  # noqa: TID252 - pytest gives tests no absolute name
 

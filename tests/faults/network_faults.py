@@ -93,7 +93,6 @@ class LoseCommits(CutCommits):
 class SilentCommits(CutCommits):
     name = "silent-commits"
     title = "the broker commits, and then sends nothing to any client for two sessions; connections stay open"
-    bound = "how long it is silent"
     trap = Trap.MUTE
 
     def strike(self, site: Site) -> Strike:
@@ -109,7 +108,6 @@ class SilentCommits(CutCommits):
 class KillCommitting(CutCommits):
     name = "kill-committing"
     title = "SIGKILL of the leader and all its processes after the broker has committed, before its reply"
-    bound = "session time-out"
     trap = Trap.MUTE
 
     def strike(self, site: Site) -> Strike:
@@ -126,8 +124,6 @@ class KillCommitting(CutCommits):
 
 
 class Slow(Fault):
-    bound = "twice the delay"
-
     def proxy(self, site: Site) -> Proxy:
         raise NotImplementedError
 
@@ -159,7 +155,6 @@ class SlowBroker(Slow):
 
 
 class Silent(Fault):
-    bound = "how long it is silent"
     sessions = 0.5
 
     def proxy(self, site: Site) -> Proxy:

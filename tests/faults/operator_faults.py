@@ -11,7 +11,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ConfigEntry,
     ConfigResource,
 )
-from outbox_sdk.parking import DeadLetter, DeadLetters
+from outbox_api.parking import DeadLetter, DeadLetters
 
 from ..harvesters import Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
@@ -30,7 +30,6 @@ class PoisonedTakeover(Fault):
     title = (
         "a record too large for the topic, and SIGKILL of the leader; the key is parked, and retried later"
     )
-    bound = "session time-out"
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -126,7 +125,6 @@ class ChangeLanes(Fault):
 class KillForOtherLanes(ChangeLanes):
     name = "kill-for-lanes"
     title = "standbys are restarted with another number of lanes (1 to 4), and the leader gets SIGKILL"
-    bound = "session time-out"
     graceful = False
 
     def _number(self, site: Site) -> int:

@@ -43,7 +43,6 @@ class PostgresFault(Fault):
 class FillDisk(PostgresFault):
     name = "disk-full"
     title = "no room for the outbox's table (SQLSTATE 53100)"
-    bound = "how long it is full"
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -74,7 +73,6 @@ class FillDisk(PostgresFault):
 class ExpiredPassword(PostgresFault):
     name = "expired-password"
     title = "the harvester's password expires or changes, and its connections are ended"
-    bound = "how long it lasts"
 
     changes: ClassVar[tuple[str, ...]] = ("expired", "changed")
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable
 
 import psutil
+from outbox_api import DriverError
 from outbox_core.leadership.leader import SILENT_SECONDS
-from outbox_sdk import DriverError
 
 from ..harvesters import Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
@@ -26,7 +26,6 @@ TAKEOVER_SECONDS = 60.0
 class KillLeader(Fault):
     name = "kill-leader"
     title = "SIGKILL of the leader's process"
-    bound = "session time-out"
 
     def strike(self, site: Site) -> Strike:
         letter, leader = site.chief()
@@ -57,9 +56,6 @@ class LeaveInTurn(Fault):
 class FreezeLeader(Fault):
     name = "freeze-leader"
     title = "SIGSTOP of the leader and all its processes for three sessions, then SIGCONT"
-    bound = (
-        "session time-out; the time of the freeze, if it holds a transaction that the database does not end"
-    )
 
     def strike(self, site: Site) -> Strike:
         _, leader = site.chief()
@@ -117,7 +113,6 @@ class KillWorker(Fault):
 class FreezeWorker(Fault):
     name = "freeze-worker"
     title = "SIGSTOP of one of the leader's Python workers for three sessions, then SIGCONT"
-    bound = "ten seconds of silence, after which the leader hands over; the longer stalls below are older"
     engines = ("spark",)
     needs = frozenset({Power.SERVER})
 

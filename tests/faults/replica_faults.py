@@ -29,13 +29,11 @@ KILL_SECONDS = (0.4, 0.6)
 """The time from then to the coordinator's end, in which it may decide to commit."""
 HELD_SECONDS = 30.0
 """Within this time a transaction is committed."""
-SESSION_ENDS = "none; what the broker leads waits for the end of its session, 9 s"
 
 
 class ReplicaFault(Fault):
     """A fault of some of three brokers; it begins when all copies are in sync."""
 
-    bound = SESSION_ENDS
     setup: ClassVar[Setup] = THREE
 
     def strike(self, site: Site) -> Strike:
@@ -152,7 +150,6 @@ class LagCopies(KillCoordinator):
 class RollBrokers(ReplicaFault):
     name = "brokers-rolled"
     title = "SIGTERM of each of three brokers in turn; it is started, and in sync, before the next"
-    bound = "none"
 
     def hurt(self, site: Site) -> Sequence[KafkaBroker]:
         for broker in site.brokers.each:

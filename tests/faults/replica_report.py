@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from statistics import median
 from typing import Any
 
 from .fault import EXACTLY_ONCE
@@ -12,14 +11,6 @@ from .replica_faults import REPLICA_FAULTS
 from .site import Site
 from .table import head, kills
 
-_COUNTS = {
-    "kills": "kills",
-    "records": "records",
-    "lost": "lost",
-    "overtaken": "out of order",
-    "foreign": "foreign",
-    "repeated": "repeats",
-}
 _TRANSACTIONS = {"torn": "torn", "doubted": "in doubt", "doubted_found": "found in the log"}
 """Counts of exactly-once delivery alone."""
 
@@ -56,26 +47,16 @@ def replicas(
         found: Database, delivery, engine, and the results of its kinds.
         wrong: What :func:`findings` has returned.
     """
-    everything = list(found)
+    places = [kinds for _, delivery, _, kinds in found if delivery == EXACTLY_ONCE]
     rows = []
-    for fault in REPLICA_FAULTS:
-        for title, delivery, engine, kinds in everything:
-            if kind := kinds.get(fault.name):
-                cells = [f"`{fault.name}`", title, f"`{delivery}`", f"`{engine}`", *_numbers(kind, delivery)]
-                rows.append(f"| {' | '.join(cells)} |\n")
-    names = (*_COUNTS.values(), *_TRANSACTIONS.values())
-    columns = ("fault", "database", "delivery", "engine", "rounds", "median stall", "longest stall", *names)
+    for name in (fault.name for fault in REPLICA_FAULTS):
+        if of := [kinds[name] for kinds in places if name in kinds]:
+            cells = [f"{sum(kind[count] for kind in of):,}" for count in ("rounds", "kills", *_TRANSACTIONS)]
+            rows.append(f"| {' | '.join([f'`{name}`', *cells])} |\n")
     items = [
         f"* `{each['fault']}`, `{each['delivery']}`, seed {each['seed']}: {each['wrong']}. "
         f"{each['evidence']}.\n"
         for each in wrong
     ]
-    return head((*columns, "went wrong"), 4) + "".join(rows) + ("\n" if items else "") + "".join(items)
-
-
-def _numbers(kind: Mapping[str, Any], delivery: str) -> list[str]:
-    stalls = [stall for stall, _ in kind["stalls"]]
-    times = [f"{seconds:.1f} s" for seconds in (median(stalls), max(stalls))] if stalls else ["-", "-"]
-    counts = [f"{kind.get(name, 0):,}" for name in _COUNTS]
-    more = [f"{kind.get(name, 0):,}" if delivery == EXACTLY_ONCE else "-" for name in _TRANSACTIONS]
-    return [str(kind["rounds"]), *times, *counts, *more, str(kind["wrong"])]
+    columns = ("fault, exactly-once", "rounds", "kills", *_TRANSACTIONS.values())
+    return "\n".join("".join(part) for part in ([head(columns, 1), *rows] if rows else [], items) if part)

@@ -18,7 +18,6 @@ from filelock import FileLock
 from outbox_servers.services import find_java
 from outbox_servers.services.kafka_home import kafka_home
 
-from .failover_faults import FAILOVER_FAULTS
 from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, EXACTLY_ONCE
 from .hosts import HOSTS
 from .judge import Round
@@ -31,50 +30,20 @@ BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 KINDS_BEGIN, KINDS_END = "<!-- kinds: begin -->", "<!-- kinds: end -->"
 DATABASES_BEGIN, DATABASES_END = "<!-- databases: begin -->", "<!-- databases: end -->"
 OUTAGES_BEGIN, OUTAGES_END = "<!-- outages: begin -->", "<!-- outages: end -->"
-COUNTS: Mapping[str, Mapping[str, str]] = {
-    AT_LEAST_ONCE: {
-        "records": "records",
-        "lost": "lost",
-        "overtaken": "out of order",
-        "foreign": "foreign",
-        "reappeared": "stale copies",
-        "repeated": "repeats",
-    },
-    EXACTLY_ONCE: {
-        "records": "records",
-        "lost": "lost",
-        "overtaken": "out of order",
-        "foreign": "foreign",
-        "repeated": "duplicates",
-        "recoveries": "recovery purges",
-        "recovered": "records purged so",
-        "aborted": "aborted batches",
-        "hidden": "aborted records",
-    },
-}
-"""The counts that are summed up over rounds, and their headings."""
-_SUMS = {
-    "records": "records",
-    "lost": "lost",
-    "overtaken": "out of order",
-    "foreign": "foreign",
-    "repeated": "repeats",
-}
-"""The same for the table of databases."""
-FAILOVER_BEGIN, FAILOVER_END = "<!-- failover: begin -->", "<!-- failover: end -->"
-REPLICAS_BEGIN, REPLICAS_END = "<!-- replicas: begin -->", "<!-- replicas: end -->"
-_TIMES = ("median stall", "longest stall", "its lower bound", "median takeover", "longest takeover")
-_OUTAGE_COLUMNS = (
-    *(
-        "engine",
-        "away",
-        "for",
-        "CPU meanwhile",
-        "CPU before, in as long",
-        "memory before",
-        "at most",
-        "after",
+COUNTS: Mapping[str, Sequence[str]] = {
+    AT_LEAST_ONCE: ("records", "lost", "overtaken", "foreign", "reappeared", "repeated"),
+    EXACTLY_ONCE: (
+        *("records", "lost", "overtaken", "foreign", "repeated"),
+        *("recoveries", "recovered", "aborted", "hidden"),
     ),
+}
+"""The counts that are summed up over rounds."""
+_ERRORS = {"lost": "lost", "overtaken": "out of order", "foreign": "foreign"}
+"""Counts that must be 0, and their headings."""
+REPLICAS_BEGIN, REPLICAS_END = "<!-- replicas: begin -->", "<!-- replicas: end -->"
+_TIMES = ("median stall", "longest stall", "its lower bound", "engine")
+_OUTAGE_COLUMNS = (
+    *("engine", "away", "CPU before, in as long", "CPU meanwhile", "memory before", "at most"),
     *("back to an empty outbox", "lost", "out of order"),
 )
 
@@ -146,7 +115,6 @@ class Report:
         self._data.write_text(_as_json(data) + "\n")
         text = _between(self._path.read_text(), KINDS_BEGIN, KINDS_END, _kinds())
         text = _between(text, DATABASES_BEGIN, DATABASES_END, _databases(data))
-        text = _between(text, FAILOVER_BEGIN, FAILOVER_END, _failovers(data))
         parts = replicas(_found(data), data["findings"])
         text = _between(text, REPLICAS_BEGIN, REPLICAS_END, parts)
         text = _between(text, BEGIN, END, _faults(data))
@@ -198,17 +166,20 @@ def _between(text: str, begin: str, end: str, new: str) -> str:
 
 
 def _kinds() -> str:
-    def only(some: Collection[str], everywhere: Collection[str]) -> Collection[str]:
-        return some if len(some) < len(everywhere) else ()
+    def only(some: Collection[str], everywhere: Collection[str]) -> list[str]:
+        missing = [each for each in everywhere if each not in some]
+        if len(missing) == 1 < len(some):
+            return [f"not {missing[0]}"]
+        return [f"{' and '.join(some)} only"] if missing else []
 
     rows = []
     titles = [host.title for host in HOSTS.values()]
     for fault in FAULTS:
         where = [*only(fault.engines, ENGINES), *only(fault.deliveries, DELIVERIES)]
         where += only([host.title for host in HOSTS.values() if fault.needs <= host.powers], titles)
-        said = f" ({', '.join(where)} only)" if where else ""
-        rows.append(f"| `{fault.name}` | {fault.title}{said} | {fault.bound} |\n")
-    return head(("fault", "what it does", "lower bound of the stall"), 3) + "".join(rows)
+        said = f" ({'; '.join(where)})" if where else ""
+        rows.append(f"| `{fault.name}` | {fault.title}{said} |\n")
+    return head(("fault", "what it does"), 2) + "".join(rows)
 
 
 def _found(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
@@ -220,67 +191,55 @@ def _found(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str
 
 
 def _databases(data: Mapping[str, Any]) -> str:
+    places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for title, delivery, _, kinds in _found(data):
+        places.setdefault((title, delivery), []).extend(kinds.values())
     rows = []
-    for title, delivery, engine, kinds in _found(data):
-        sums = [sum(kind[name] for kind in kinds.values()) for name in ("rounds", *_SUMS)]
-        longest, fault = max((max(kind["stalls"])[0], name) for name, kind in kinds.items() if kind["stalls"])
-        cells = [title, f"`{delivery}`", f"`{engine}`", *(f"{count:,}" for count in sums)]
-        cells += [f"{longest:.2f} s, `{fault}`", str(sum(kind["wrong"] for kind in kinds.values()))]
+    for (title, delivery), every in places.items():
+        counts = ("rounds", "records", *_ERRORS, "repeated", "wrong")
+        cells = [title, f"`{delivery}`", *(_sum(every, name) for name in counts)]
         rows.append(f"| {' | '.join(cells)} |\n")
-    columns = ("database", "delivery", "engine", "rounds", *_SUMS.values(), "longest stall", "went wrong")
-    return head(columns, 3) + "".join(rows)
-
-
-def _failovers(data: Mapping[str, Any]) -> str:
-    rows = []
-    for fault in FAILOVER_FAULTS:
-        for title, delivery, engine, kinds in _found(data):
-            if engine != "inline" or not (kind := kinds.get(fault.name)) or not kind["stalls"]:
-                continue
-            stalls = [stall for stall, _ in kind["stalls"]]
-            cells = [f"`{fault.name}`", title, f"`{delivery}`", str(kind["rounds"])]
-            cells += [f"{seconds:.1f} s" for seconds in (median(stalls), max(stalls))]
-            cells += [f"{max(floor for _, floor in kind['stalls']):.1f} s"]
-            cells += [f"{kind[name]:,}" for name in (*_SUMS, "wrong")]
-            rows.append(f"| {' | '.join(cells)} |\n")
-    times = ("median until flow", "worst until flow", "longest fault")
-    columns = ("fault", "database", "delivery", "rounds", *times, *_SUMS.values(), "went wrong")
-    return head(columns, 3) + "".join(rows)
+    return head(
+        ("database", "delivery", "rounds", "records", *_ERRORS.values(), "repeats", "went wrong"), 2
+    ) + "".join(rows)
 
 
 def _faults(data: Mapping[str, Any]) -> str:
     known = ", ".join(f"{name} {number}" for name, number in data["versions"].items() if number)
-    parts = [f"Last run {data['date']} with {known}.\n"]
-    for title, delivery, engine, kinds in _found(data):
-        counts = COUNTS[delivery]
-        names = [fault.name for fault in FAULTS if fault.name in kinds]
-        rounds = sum(kinds[name]["rounds"] for name in names)
-        parts.append(f"\n### {title}, `{delivery}` on engine `{engine}`: {rounds:,} rounds\n\n")
-        parts.append(head(("fault", "rounds", *counts.values(), *_TIMES, "went wrong"), 1))
-        parts += [_row(name, kinds[name], counts) for name in names]
-    return "".join(parts)
+    columns = ("fault", "rounds", *_ERRORS.values(), "repeats", "duplicates", *_TIMES, "went wrong")
+    rows = [f"Last run {data['date']} with {known}.\n\n", head(columns, 1)]
+    found = list(_found(data))
+    for fault in FAULTS:
+        places = [(*place, kinds[fault.name]) for *place, kinds in found if fault.name in kinds]
+        if places:
+            every = [kind for *_, kind in places]
+            cells = [f"`{fault.name}`", *(_sum(every, name) for name in ("rounds", *_ERRORS))]
+            cells += [
+                _sum((kind for _, of, _, kind in places if of == each), "repeated") for each in DELIVERIES
+            ]
+            rows.append(f"| {' | '.join([*cells, *_stalls(places), _sum(every, 'wrong')])} |\n")
+    return "".join(rows)
 
 
-def _row(name: str, kind: Mapping[str, Any], counts: Iterable[str]) -> str:
-    longest, floor = max(kind["stalls"], default=(None, None))
-    takeovers = kind.get("takeovers", [])
-    times = [_middle([stall for stall, _ in kind["stalls"]]), longest, floor]
-    times += [_middle(takeovers), max(takeovers, default=None)]
-    cells = [f"{kind['rounds']}", *(f"{kind[count]:,}" for count in counts)]
-    cells += ["-" if seconds is None else f"{seconds:.2f} s" for seconds in times]
-    return f"| `{name}` | {' | '.join(cells)} | {kind['wrong']} |\n"
+def _stalls(places: Iterable[tuple[str, str, str, Mapping[str, Any]]]) -> list[str]:
+    found = [(*stall, f"`{engine}`") for _, _, engine, kind in places for stall in kind["stalls"]]
+    if not found:
+        return ["-"] * len(_TIMES)
+    longest, floor, engine = max(found)
+    middle = median(stall for stall, *_ in found)
+    return [*(f"{seconds:.1f} s" for seconds in (middle, longest, floor)), engine]
 
 
-def _middle(numbers: Sequence[float]) -> float | None:
-    return median(numbers) if numbers else None
+def _sum(kinds: Iterable[Mapping[str, Any]], name: str) -> str:
+    return f"{sum(kind[name] for kind in kinds):,}"
 
 
 def _outages(data: Mapping[str, Any]) -> str:
     rows = []
     for each in data["outages"]:
-        cells = [f"`{each['engine']}`", each["away"], f"{each['seconds']:.0f} s"]
-        cells += [f"{each[name]:.1f} s" for name in ("cpu", "cpu_before")]
-        cells += [f"{each[name]:.0f} MB" for name in ("memory_before", "memory_most", "memory_after")]
+        cells = [f"`{each['engine']}`", each["away"]]
+        cells += [f"{each[name]:.1f} s" for name in ("cpu_before", "cpu")]
+        cells += [f"{each[name]:.0f} MB" for name in ("memory_before", "memory_most")]
         cells += [f"{each['back']:.1f} s", str(each["lost"]), str(each["out_of_order"])]
         rows.append(f"| {' | '.join(cells)} |\n")
     return head(_OUTAGE_COLUMNS, 2) + "".join(rows)

@@ -12,7 +12,6 @@ from .site import Site
 class CrashDatabase(Fault):
     name = "database-crash"
     title = "SIGKILL of the database server, which is restarted and recovers"
-    bound = "how long it is away"
     needs = frozenset({Power.SERVER})
 
     def strike(self, site: Site) -> Strike:
@@ -25,7 +24,6 @@ class CrashDatabase(Fault):
 class RestartDatabase(Fault):
     name = "database-restart"
     title = "the database server is shut down in order, and restarted"
-    bound = "how long it is away"
     needs = frozenset({Power.SERVER})
 
     def strike(self, site: Site) -> Strike:
@@ -37,7 +35,6 @@ class RestartDatabase(Fault):
 class CrashBroker(Fault):
     name = "broker-crash"
     title = "SIGKILL of the broker, which is restarted"
-    bound = "how long it is away"
 
     def strike(self, site: Site) -> Strike:
         at = time.time()

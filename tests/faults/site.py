@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import ConsumerGroupState, KafkaException
-from outbox_sdk import LaneStatus
+from outbox_api import LaneStatus
 from outbox_servers.services import KafkaBroker, KafkaCluster
 
 from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name

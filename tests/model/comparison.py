@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
+from outbox_api import Advanced, Batch, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.checkpoint import decode
 from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
-from outbox_sdk import Advanced, Batch, Failure, MarkedRecord
 
 from .protocol import ExactlyOnce
 from .scope import Scope, Setting

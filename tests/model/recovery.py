@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from outbox_core.config.settings import Delivery
-from outbox_core.delivery.checkpoint import decode, encode
-from outbox_core.delivery.recovery import Doubt, Recovery, Result
-from outbox_sdk import (
+from outbox_api import (
     Advanced,
     Attempt,
     Batch,
@@ -25,6 +22,9 @@ from outbox_sdk import (
     Parked,
     TransactionalLane,
 )
+from outbox_core.config.settings import Delivery
+from outbox_core.delivery.checkpoint import decode, encode
+from outbox_core.delivery.recovery import Doubt, Recovery, Result
 
 from . import world as model
 from .checker import reachable

@@ -26,11 +26,11 @@ LOST = "lost"
 """The answer that the database's fence is no longer the caller's; others are as the broker's."""
 
 Right = tuple[int, int, int, int]
-"""Lane, lanes, token, attempt; as ``outbox_sdk.Fence``."""
+"""Lane, lanes, token, attempt; as ``outbox_api.Fence``."""
 
 
 class Advanced(NamedTuple):
-    """What an advance answers; as ``outbox_sdk.Advanced``."""
+    """What an advance answers; as ``outbox_api.Advanced``."""
 
     selected: Selected | None
     locked: Batches

@@ -18,7 +18,7 @@ Rows = tuple[int, ...]
 
 
 class Batch(NamedTuple):
-    """As ``outbox_sdk.Batch``, or rows that carry a name: those of at-least-once delivery.
+    """As ``outbox_api.Batch``, or rows that carry a name: those of at-least-once delivery.
 
     Attributes:
         ids: The rows' ids, in ascending order.

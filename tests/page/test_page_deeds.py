@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from .scene import LARGE, NOWHERE, OPERATORS, Scene
 from .visitors import Visitors
+
+pytestmark = pytest.mark.slow("operating")
 
 PATH = "/ops/outbox"
 """Below this path is all that these tests ask for; other files have it at the root."""

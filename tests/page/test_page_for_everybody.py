@@ -9,6 +9,8 @@ from playwright.sync_api import Page, expect
 from .scene import NOWHERE, OPERATORS, Scene
 from .visitors import Visitors
 
+pytestmark = pytest.mark.slow("operating")
+
 PHONE = {"width": 360, "height": 740}
 MOST_TABS = 60
 """Presses of the tabulator key within which everything is reached."""
@@ -137,13 +139,7 @@ def luminance(page: Page, name: str) -> float:
     return sum(map(float, parts[:3])) / 3 / 255
 
 
-@pytest.mark.parametrize(
-    ("scheme", "darker"),
-    [
-        ("light", "color"),
-        pytest.param("dark", "backgroundColor", marks=pytest.mark.slow("operating")),
-    ],
-)
+@pytest.mark.parametrize(("scheme", "darker"), [("light", "color"), ("dark", "backgroundColor")])
 def test_nobody_is_kept_out_in_light_or_in_the_dark(
     scene: Scene, visitors: Visitors, parked: str, scheme: str, darker: str
 ) -> None:

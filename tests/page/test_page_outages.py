@@ -12,6 +12,8 @@ from playwright.sync_api import Route, expect
 from .scene import NOWHERE, OPERATORS, VIEWER, Scene, opened
 from .visitors import Visitors
 
+pytestmark = pytest.mark.slow("operating")
+
 BEHIND = "fetch('/static/icon.svg').then(() => null)"
 """A request that is answered when those that the page made before have been noticed."""
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from .clusters import main as simulate_clusters
 from .faults import EVERY_FAULT
-from .mutants import BROKEN_SERVERS, BY_NAME, MUTANTS, Mutant
+from .mutants import BROKEN_SERVERS, BY_NAME, MUTANTS, Mutant, listing
 from .runs import Tally, hunts, lines, many, report, run
 from .scenario import Mode
 
@@ -35,8 +35,9 @@ def main() -> int:
     options = _options()
     kinds = options.only or None
     mutant = BY_NAME.get(options.mutant)
-    if options.trace:
-        for line in lines(options.seed or 0, mutant, kinds, options.mode or Mode.AT_LEAST_ONCE):
+    if options.list or options.trace:
+        history = lines(options.seed or 0, mutant, kinds, options.mode or Mode.AT_LEAST_ONCE)
+        for line in listing().splitlines() if options.list else history:
             print(line)
         return 0
     if options.mutant in MANY:
@@ -147,6 +148,7 @@ def _options() -> argparse.Namespace:
         help="hunt a deliberate bug, all of them, or all that simulated servers may do wrong: "
         + ", ".join(BY_NAME),
     )
+    parser.add_argument("--list", action="store_true", help="print all deliberate bugs as CSV")
     parser.add_argument("--only", type=_kinds, help="kinds of faults, with commas between them")
     parser.add_argument("--trace", action="store_true", help="print all that happens under --seed")
     return parser.parse_args()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from outbox_sdk import UNBOUNDED, Batch
+from outbox_api import UNBOUNDED, Batch
 
 from .base_statements import AroundLocked, Choosing, Common, Marked, names
 from .database import LOST, Change

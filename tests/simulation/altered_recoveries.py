@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from outbox_api import Advanced, Batch, Fence
 from outbox_core.delivery.recovery import Opened, Recovered, Recovery, Servers
-from outbox_sdk import Advanced, Batch, Fence
 
 
 class Altered:

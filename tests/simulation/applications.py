@@ -77,6 +77,9 @@ class Stash(Transaction):
             self.database.add(Row(number, entry))
             entry.since = self._world.scheduler.now
             self._world.audit.committed(entry, moment)
+            if self._world.parts.is_dropped(entry.serial):
+                entry.copies = 1  # as many as it ever has
+                self._world.audit.skipped(entry.serial)
             self._world.tell(None, entry.key, "record %d is committed, with the id %d", entry.serial, number)
         if self._redrives is not None:
             self.database.skipped.pop(self._redrives, None)

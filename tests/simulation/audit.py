@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from outbox_sdk import MarkedRecord
+from outbox_api import MarkedRecord
 
 from .trail import FAULTY, FIRST_CROWDED, Entry, Furthest, Session, Violation, serial_of
 
@@ -44,6 +44,7 @@ class Audit:
     Attributes:
         entries: Serial → record, for all that were ever inserted.
         undelivered: Key → committed records that no reader has seen and nobody deleted, by serial.
+        parked_keys: Keys that were ever parked.
         transacted: The serials of records that transactions have committed.
         counts: What happened, for the report.
         flow_seconds: How long a record may take from its commit until it is seen, unless its key is hot or
@@ -53,6 +54,7 @@ class Audit:
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.undelivered: defaultdict[str, dict[int, Entry]] = defaultdict(dict)
+        self.parked_keys: set[str] = set()
         self.transacted: set[int] = set()
         self.counts: Counter[str] = Counter()
         self.flow_seconds = float("inf")
@@ -259,6 +261,7 @@ class Audit:
         """*parked*: no key is parked for a record while one that comes before it is not delivered."""
         self.counts["keys parked"] += 1
         head = self.entries[number]
+        self.parked_keys.add(head.key)
         for other in self.undelivered[head.key].values():
             if not other.copies and other.precedes(head):
                 text = (

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from outbox_api import UNBOUNDED, Batch, Fence, MarkedRecord
 from outbox_postgres.settled import FIRST
-from outbox_sdk import UNBOUNDED, Batch, Fence, MarkedRecord
 
 from .database import LOST, Database, Transaction
 from .tables import Lock, Row

@@ -6,6 +6,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from outbox_api import DriverError
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Answer, Publish, Request
 from outbox_core.delivery.recovery import Opened
@@ -13,7 +14,6 @@ from outbox_core.delivery.size import size_of
 from outbox_core.delivery.stages import BatchStage
 from outbox_core.lanes.lane import ExactlyOnceLane
 from outbox_core.lanes.turn import batch_executors
-from outbox_sdk import DriverError
 
 from .lane_run import DatabaseExecutor, LaneRun
 from .recovery import Servers

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from outbox_api import Advanced, Batch, Failure
 from outbox_core.delivery import exactly_once
 from outbox_core.delivery.checkpoint import encode
 from outbox_core.delivery.commands import Advance, Answer, EndTransactions, Publish, Request
@@ -18,7 +19,6 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.lanes.lane import ExactlyOnceLane
 from outbox_core.lanes.turn import Reply
 from outbox_core.leadership.protocol import LaneControl
-from outbox_sdk import Advanced, Batch, Failure
 
 from .mutant import Mutant, breaks_batches, breaks_switching, under
 from .scenario import Mode

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
-from outbox_sdk import Batch, Fence
+from outbox_api import Batch, Fence
 
 from .advance import Advance
 from .database import Change, Database

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from outbox_sdk import Found, MarkedRecord
+from outbox_api import Found, MarkedRecord
 
 from .log import CHECKPOINTS, Content, Publication
 from .mutant import Mutant, breaks_batches, under

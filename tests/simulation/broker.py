@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from outbox_sdk import MAX_CHECKPOINT, Failure, MarkedRecord
+from outbox_api import MAX_CHECKPOINT, Failure, MarkedRecord
 
 from .audit import Audit
 from .log import Log, Publication
@@ -142,8 +142,9 @@ class Broker:
         """Returns whether a transaction is torn whose commit is asked for now."""
         return bool(self.torn) and self.chance.random() < self.torn
 
-    def partition_of(self, key: str) -> int:
-        return hash_of(key) % self.partitions
+    def partition_of(self, key: str, beside: int = 0) -> int:
+        """Returns a key's partition, or the one so many beside it: a part's is of another topic."""
+        return (hash_of(key) + beside) % self.partitions
 
     def completion(self) -> float:
         """Returns how long a transaction takes to end, from when that is decided."""
@@ -250,9 +251,12 @@ class Producer(Session):
             return
         partition, stale = broker.partition_of(packet.record.key), packet.losses != self.losses
         stream.appended[partition] = packet.number
-        broker.log.append(partition, self, packet.record.id, stale=stale)
+        self._append(partition, packet.record, stale=stale)
         if not packet.mute:
             host.after(broker.chance.random() * 0.003, self._acknowledge, packet)
+
+    def _append(self, partition: int, record: MarkedRecord, *, stale: bool) -> None:
+        self._broker.log.append(partition, self, record.id, stale=stale)
 
     def _resume(self, packet: Packet) -> None:
         if self._closed_at == float("inf"):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from outbox_api import Batch
 from outbox_core.delivery.checkpoint import Checkpoint, decode, encode
-from outbox_sdk import Batch
 
 from .mutant import Mutant, breaks_batches, under
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outbox_core.delivery.checkpoint import decode
+from outbox_core.transforms.torn import TornRows
 
 from .audit import Audit
 from .base_statements import names
@@ -20,15 +21,18 @@ def check_published(database: Database, audit: Audit, publication: Publication) 
     """
     if _is_unread(database, publication):
         return
-    session, published = publication.session, decode(publication.checkpoint).published
+    session, torn = publication.session, TornRows()
+    published = decode(torn.read(publication.checkpoint)).published
     for number in audit.transacted & database.serials.keys():
         row = database.serials[number]
         mine = row.bucket % session.lanes == session.lane
-        if mine and not names(published, row) and not audit.entries[number].forgiven:
+        partly = any(torn.among([row.id]))
+        if mine and not partly and not names(published, row) and not audit.entries[number].forgiven:
             _violate(publication, row, "does not name a record that is in the log")
     for number in {number for batch in published for number in batch.ids()} & database.rows.keys():
         row = database.rows[number]
-        if names(published, row) and row.serial not in audit.transacted:
+        skipped = audit.entries[row.serial].skipped
+        if names(published, row) and row.serial not in audit.transacted and not skipped:
             _violate(publication, row, "names a record that is not in the log")
 
 
@@ -36,7 +40,7 @@ def check_attempted(database: Database, publication: Publication) -> None:
     """*checkpoint*: it names as attempted all records of a transaction that may be committed from now on."""
     if _is_unread(database, publication):
         return
-    attempted = decode(publication.checkpoint).attempted
+    attempted = decode(TornRows().read(publication.checkpoint)).attempted
     for number in publication.numbers:
         row = database.serials.get(number)
         if row is not None and not (attempted and names([attempted], row)):

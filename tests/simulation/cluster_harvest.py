@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from outbox_api import Advanced, Batch, Changed, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.commands import Advance, Mark, Publish, Purge, Refresh, Send
 from outbox_core.delivery.sources import ages
-from outbox_sdk import Advanced, Batch, Changed, MarkedRecord
 
 from .cluster_replica import Replica, Row
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from outbox_api import ColumnIs
 from outbox_cluster import ClusterAffinity
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.sources import Sources
-from outbox_sdk import ColumnIs
 
 from .cluster_replica import BASE, Change, Row, since
 from .cluster_scenario import KINDS, Parts, eligible

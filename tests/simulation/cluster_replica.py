@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from outbox_sdk import ColumnIs
+from outbox_api import ColumnIs
 
 if TYPE_CHECKING:
     from .cluster_world import ClusterWorld
@@ -45,7 +45,7 @@ Change = Row | int
 def prefix(rows: list[Row], condition: ColumnIs, clock: float) -> Iterator[Row]:
     """Yields the rows that meet a condition, in the order of ids, up to the first that is too young.
 
-    So every dialect takes them (:class:`outbox_sdk.ColumnIs`).
+    So every dialect takes them (:class:`outbox_api.ColumnIs`).
     """
     for row in rows:
         if row.origin != condition.value:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from outbox_api import ColumnIs
 from outbox_cluster import ClusterAffinity, ClusterOptions
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
-from outbox_sdk import ColumnIs
 
 from .cluster_replica import Change, Choose, prefix
 

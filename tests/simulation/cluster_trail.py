@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from outbox_sdk import MarkedRecord
+from outbox_api import MarkedRecord
 
 from .cluster_replica import Row
 from .trail import Violation

@@ -3,22 +3,72 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from outbox_api import Advanced, Batch, Changed, Fence, MarkedRecord
 from outbox_core.delivery.commands import Advance, Mark, Park, Purge, Reset
 from outbox_core.lanes.kept_rows import KeptRows
 from outbox_postgres.settled import FIRST
-from outbox_sdk import Advanced, Batch, Changed, Fence, MarkedRecord
 
 from . import statements
-from .base_statements import AroundLocked, Marked, names, record_of
+from .base_statements import AroundLocked, Common, Marked, names, record_of
 from .database import FAILED, LOST, Transaction
 from .trail import serial_of
 
 if TYPE_CHECKING:
     from .lane_run import LaneRun
+    from .world import World
 
 Work = Mark | Purge | Reset | Park | Advance
+
+
+class Horizon:
+    """What a connection remembers of what it has found: where to look on, and which rows are locked.
+
+    Attributes:
+        settled: Where to look on.
+        releases: What it has seen of them last.
+    """
+
+    def __init__(self, world: World, clock: Callable[[], float]) -> None:
+        self.settled = world.parts.settled(clock)
+        self.releases = -1
+        self._world = world
+        self._locked: frozenset[int] = frozenset()
+
+    def advance(self, common: Common, command: Advance) -> Transaction:
+        """Returns the statement of an advance."""
+        finished, pending, limit = command.finished, command.pending, command.limit
+        start = self.settled.begin(common[2], (*finished, *pending)) if limit else FIRST
+        if self._world.database.anew:
+            start = FIRST  # the horizon rests on ids that ascend; such a database has none
+        return self._world.parts.advance(
+            common,
+            finished,
+            limit,
+            pending=pending,
+            start=start,
+            releases=self.releases,
+            max_bytes=command.max_bytes,
+            locked=self._locked,
+        )
+
+    def take_note(self, command: Mark | Advance, reply: Marked) -> None:
+        """Takes the reply to a mark or an advance."""
+        self._locked = frozenset(number for batch in reply.locked for number in batch.ids())
+        if isinstance(command, Advance) and not command.limit:
+            self.settled.finished(command.finished)
+            return
+        if reply.releases is not None:
+            self.releases = reply.releases
+            self.settled.released()
+        records = reply.records
+        behind: tuple[Any, ...] = ()
+        if isinstance(command, Advance):
+            selected = Batch.of([record.id for record in records], reply.newest)
+            behind = (*command.pending, *([selected] if records else []))
+        self.settled.marked(reply.found, (records[0].id, records[-1].id) if records else None, behind)
 
 
 class Connection:
@@ -36,9 +86,7 @@ class Connection:
         self._connect()
 
     def _connect(self) -> None:
-        self._settled = self._lane.world.parts.settled(self._lane.host.clock)
-        self._releases = -1
-        self._locked: frozenset[int] = frozenset()
+        self._horizon = Horizon(self._lane.world, self._lane.host.clock)
         self._wary = False
         self._boot: int | None = None  # connects with the first command
 
@@ -51,8 +99,8 @@ class Connection:
         self._command = command = self._work.popleft()
         if self._boot is None:
             self._boot = self._lane.world.database.boot
-        if _marks(command) and self._settled.due():
-            listing = statements.Listing(self._lane.world.database, self._settled.floor())
+        if _marks(command) and self._horizon.settled.due():
+            listing = statements.Listing(self._lane.world.database, self._horizon.settled.floor())
             self._lane.world.wire.call(self._lane.host, listing, self._listed, self._boot)
         else:
             self._execute(command)
@@ -62,7 +110,7 @@ class Connection:
             self._answered(FAILED)
         elif not self._lane.ended and self._command is not None:
             newest, holders = result
-            self._settled.listed(newest, holders, prepared=False)
+            self._horizon.settled.listed(newest, holders, prepared=False)
             self._execute(self._command)
 
     def _execute(self, command: Work) -> None:
@@ -79,29 +127,17 @@ class Connection:
         match command:
             case Mark(leader_id, limit, max_bytes, excluded):
                 keys = frozenset(excluded)
-                start = self._settled.begin((fence.lane, fence.lanes, leader_id), (), keys)
-                return parts.mark(common, limit, start, self._releases, keys, max_bytes)
-            case Advance(finished, pending, limit, max_bytes):
-                start = self._settled.begin(fence, (*finished, *pending)) if limit else FIRST
-                if world.database.anew:
-                    start = FIRST  # the horizon rests on ids that ascend; such a database has none
-                return parts.advance(
-                    common,
-                    finished,
-                    limit,
-                    pending=pending,
-                    start=start,
-                    releases=self._releases,
-                    max_bytes=max_bytes,
-                    locked=self._locked,
-                )
+                start = self._horizon.settled.begin((fence.lane, fence.lanes, leader_id), (), keys)
+                return parts.mark(common, limit, start, self._horizon.releases, keys, max_bytes)
+            case Advance():
+                return self._horizon.advance(common, command)
             case Purge(_, ids):
                 return self._around_locked(parts.purge(common, ids))
             case Park(_, poisons, ids):
-                self._settled.released()
+                self._horizon.settled.released()
                 return self._around_locked(parts.park(common, [poison.id for poison in poisons], ids))
             case Reset(_, ids):
-                self._settled.released()
+                self._horizon.settled.released()
                 return self._around_locked(parts.reset(common, ids))
 
     def _around_locked(self, statement: AroundLocked) -> AroundLocked:
@@ -145,19 +181,7 @@ class Connection:
                 if after.fault != before.fault:
                     self._lane.world.audit.thought_kept(self._lane.producer, serial_of(after))
             reply.records = checked
-        self._locked = frozenset(number for batch in reply.locked for number in batch.ids())
-        if isinstance(command, Advance) and not command.limit:
-            self._settled.finished(command.finished)
-            return
-        if reply.releases is not None:
-            self._releases = reply.releases
-            self._settled.released()
-        records = reply.records
-        behind: tuple[Any, ...] = ()
-        if isinstance(command, Advance):
-            selected = Batch.of([record.id for record in records], reply.newest)
-            behind = (*command.pending, *([selected] if records else []))
-        self._settled.marked(reply.found, (records[0].id, records[-1].id) if records else None, behind)
+        self._horizon.take_note(command, reply)
 
 
 def _marks(command: Work) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from outbox_api import Failure
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Request, Send
 from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.lanes.lane import AtLeastOnceLane
 from outbox_core.leadership.protocol import LaneControl
-from outbox_sdk import Failure
 
 from .flow_mutants import SMALL, records
 from .mutant import Mutant

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from outbox_sdk.election.leadership import Leadership, LeadershipEvent
+from outbox_api.election.leadership import Leadership, LeadershipEvent
 
 if TYPE_CHECKING:
     from .process import Process

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from outbox_sdk import DriverError
+from outbox_api import DriverError
 
 from .broker import ENDING_SECONDS
 from .scenario import Mode
+from .spark_faults import SPARK_FAULTS
 
 if TYPE_CHECKING:
     from .group import Group
@@ -27,12 +28,12 @@ def crash(world: World) -> None:
 
 def pause(world: World) -> None:
     """Stops a process or a worker (SIGSTOP); its clock and what it has sent go on."""
-    _freeze(world, _host(world), counted=True)
+    freeze(world, _host(world), counted=True)
 
 
 def suspend(world: World) -> None:
     """The same with a monotonic clock that stands still meanwhile."""
-    _freeze(world, _host(world), counted=False)
+    freeze(world, _host(world), counted=False)
 
 
 def freeze_copy(world: World) -> None:
@@ -174,7 +175,7 @@ def recovery_steps(world: World, host: Host) -> None:
             if groups:
                 _replace(world, groups[0])
             else:
-                _freeze(world, host, counted=True)
+                freeze(world, host, counted=True)
 
 
 def forget_checkpoint(world: World) -> None:
@@ -219,12 +220,16 @@ TRANSACTION_FAULTS: dict[str, Fault] = {
 }
 """The same, for histories in which somebody publishes in transactions."""
 
-EVERY_FAULT = {**FAULTS, **TRANSACTION_FAULTS}
+DATABASE_FAULTS = ("database crashes", "slow database", "lossy network", "late network")
+
+EVERY_FAULT = {**FAULTS, **TRANSACTION_FAULTS, **SPARK_FAULTS}
 
 
 def kinds_of(mode: Mode) -> tuple[str, ...]:
     """Returns the faults that concern a mode."""
-    return tuple(FAULTS if mode is Mode.AT_LEAST_ONCE else EVERY_FAULT)
+    if mode is Mode.SPARK:
+        return (*DATABASE_FAULTS, *SPARK_FAULTS)
+    return (*FAULTS, *(() if mode is Mode.AT_LEAST_ONCE else TRANSACTION_FAULTS))
 
 
 def _host(world: World) -> Host:
@@ -242,11 +247,11 @@ def _on_workers(world: World) -> list[Group]:
 
 def _replace(world: World, group: Group) -> None:
     """Freezes an incarnation of a lane group; its leader starts another soon."""
-    _freeze(world, group.host, counted=True)
+    freeze(world, group.host, counted=True)
     world.scheduler.after(world.chance.random() * 0.2, setattr, group, "replaced", True)  # by its engine
 
 
-def _freeze(world: World, host: Host, *, counted: bool) -> None:
+def freeze(world: World, host: Host, *, counted: bool) -> None:
     if host.alive and not host.paused:
         host.pause()
         world.frozen.append(host)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_sdk import Fence, Parked, TransactionalLane
+from outbox_api import Fence, Parked, TransactionalLane
 
 from .base_statements import Common, Fenced
 from .database import LOST, Database, Transaction

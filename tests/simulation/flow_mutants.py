@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from outbox_api import Failure, MarkedRecord
 from outbox_core.config.settings import Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import (
@@ -26,7 +27,6 @@ from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.lanes.lane import AtLeastOnceLane
 from outbox_core.lanes.turn import Executors, Lane, Reply, SendGate, take_turn
 from outbox_core.leadership.protocol import LaneControl
-from outbox_sdk import Failure, MarkedRecord
 
 from .mutant import BUSY, Mutant, breaks_batches, mutant, under
 from .scenario import CROWDED, SIZED, Mode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outbox_api import DriverError, LeadershipLost
 from outbox_core.config.settings import Delivery
 from outbox_core.lanes.group import (
     AwaitLanes,
@@ -19,7 +20,6 @@ from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Report
 from outbox_core.leadership.tcp import ANSWER_SECONDS
 from outbox_core.steps import Sleep
-from outbox_sdk import DriverError, LeadershipLost
 
 from .batch_lane import BatchLane
 from .lane_run import LaneRun

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from outbox_api import Advanced, Batch, Changed, DriverError, Fence, LeadershipLost
 from outbox_core.delivery.commands import (
     Advance,
     Answer,
@@ -26,7 +27,6 @@ from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.lanes.kept_rows import KeptRows
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.turn import Executors, Reply
-from outbox_sdk import Advanced, Batch, Changed, DriverError, Fence, LeadershipLost
 
 from . import fencing
 from .connection import Connection, Work

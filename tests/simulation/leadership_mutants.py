@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from outbox_api import DriverError
+from outbox_api.election import LeaseWatch
 from outbox_core.lanes.group import LaneGroup, LaneSteps
 from outbox_core.lanes.loop import Restarts
 from outbox_core.leadership.candidacy import Candidacy
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.requests import BecomeLeader, CloseEngine, LeaveElection, Steps
-from outbox_sdk import DriverError
-from outbox_sdk.election import LeaseWatch
 
 from .mutant import Mutant, mutant
 from .scenario import Mode

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from outbox_sdk.portable import PortableOptions, Session
-from outbox_sdk.portable.lease import LeaseStatements, PortableLease
-from outbox_sdk.portable.statements import Statements
+from outbox_api.portable import PortableOptions, Session
+from outbox_api.portable.lease import LeaseStatements, PortableLease
+from outbox_api.portable.statements import Statements
 from outbox_sqlite.idiom import SqliteIdiom
 
 from .election import SESSION_SECONDS, Coordinator, GroupMember
@@ -22,7 +22,7 @@ _STATEMENTS = LeaseStatements(_SQL)
 
 
 class Leases(Coordinator):
-    """The row that says who leads; see ``outbox_sdk.portable.lease``.
+    """The row that says who leads; see ``outbox_api.portable.lease``.
 
     For a moment it names two leaders if the clock goes forward. It does not lie.
     """

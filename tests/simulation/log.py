@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
-from outbox_sdk import MarkedRecord
+from outbox_api import MarkedRecord
 
 from .audit import Audit
 from .trail import Session, serial_of
@@ -37,7 +37,8 @@ class Publication:
         session: Whose it is.
         epoch: The epoch of the producer that began it.
         stage: Where it has come to.
-        parts: Partition → the numbers of the records appended there so far, and what they contain.
+        parts: Partition → the numbers of the records appended there so far, and what they contain; 0 for what
+            is no copy of a record by itself.
         fates: Partition → whether it has committed its part of the transaction; without those that have not
             ended it.
         sender: The name of its sender.
@@ -71,7 +72,7 @@ class Publication:
     @property
     def numbers(self) -> Sequence[int]:
         """The records appended so far."""
-        return [number for part in self.parts.values() for number, _ in part]
+        return [number for part in self.parts.values() for number, _ in part if number]
 
 
 class Log:
@@ -103,9 +104,9 @@ class Log:
     def append_to(self, publication: Publication, partition: int, records: Sequence[MarkedRecord]) -> None:
         """Appends records as part of a transaction."""
         part = publication.parts.setdefault(partition, [])
-        part += [(serial_of(each), content_of(each)) for each in records]
-        session = publication.session
-        self._unread[partition].extend((session, serial_of(each), False, publication) for each in records)
+        part += [(number_of(each), content_of(each)) for each in records]
+        session, numbers = publication.session, filter(None, map(number_of, records))
+        self._unread[partition].extend((session, number, False, publication) for number in numbers)
 
     def decide(self, publication: Publication, *, commits: bool) -> None:
         """Takes that it is certain whether a transaction commits, as a whole."""
@@ -125,7 +126,8 @@ class Log:
         """Takes that one partition ends its part of a transaction, whatever the others do."""
         if commits:
             for number, _ in publication.parts.get(partition, ()):
-                self._audit.committed_copy(publication.session, number)
+                if number:
+                    self._audit.committed_copy(publication.session, number)
         self._end(publication, partition, commits)
 
     def committed(self, trace: str | None) -> Counter[Content]:
@@ -153,6 +155,11 @@ class Log:
             unread.popleft()
             if committed:
                 self._audit.seen(session, number, stale=stale, now=self._clock())
+
+
+def number_of(record: MarkedRecord) -> int:
+    """Returns the number of the record of which this is a copy; 0 for a part of one, see ``transformed``."""
+    return serial_of(record) if record.partition is None else 0
 
 
 def content_of(record: MarkedRecord) -> Content:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from outbox_api import MAX_CHECKPOINT
 from outbox_core.config.settings import Limits
-from outbox_sdk import MAX_CHECKPOINT
 
 from .scenario import Mode, Parts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from outbox_sdk import Fence
+from outbox_api import Fence
 
 from .applications import Stash
 from .database import FAILED, LOST, Database, Transaction

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from outbox_api import DriverError
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.recovery import Recovery, TakenOver
 from outbox_core.leadership.leader import Leadership
@@ -27,7 +28,6 @@ from outbox_core.leadership.requests import (
     Wait,
     WarmEngine,
 )
-from outbox_sdk import DriverError
 
 from .election import Election, Member
 from .engine import Engine

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from outbox_api import Deliveries, Failure, MarkedRecord, OutboxError
 from outbox_core.config.settings import Limits
 from outbox_core.delivery.commands import Answer, Refresh, Request, Send
 from outbox_core.delivery.recovery import Entered
 from outbox_core.lanes.lane import AtLeastOnceLane
 from outbox_core.lanes.turn import record_executors
-from outbox_sdk import Deliveries, Failure, MarkedRecord, OutboxError
 
 from .broker import Producer
 from .lane_run import DatabaseExecutor, LaneRun

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from outbox_api import Changed, DriverError, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Mark as MarkCommand
@@ -14,7 +15,6 @@ from outbox_core.delivery.commands import Purge as PurgeCommand
 from outbox_core.delivery.commands import Request
 from outbox_core.delivery.commands import Reset as ResetCommand
 from outbox_core.lanes.lane import AtLeastOnceLane
-from outbox_sdk import Changed, DriverError, Failure, MarkedRecord
 
 from .mutant import Mutant, mutant
 from .scenario import Mode

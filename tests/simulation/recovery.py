@@ -11,9 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenlet import getcurrent, greenlet
-from outbox_core.delivery.checkpoint import decode
-from outbox_postgres.settled import FIRST
-from outbox_sdk import (
+from outbox_api import (
     Advanced,
     Attempt,
     Batch,
@@ -27,6 +25,8 @@ from outbox_sdk import (
     Parked,
     TransactionalLane,
 )
+from outbox_core.delivery.checkpoint import decode
+from outbox_postgres.settled import FIRST
 
 from . import fencing
 from .database import FAILED, LOST, Transaction

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from .faults import kinds_of
 from .mutants import BY_NAME, Mutant
 from .scenario import Mode
+from .spark_world import SparkWorld
 from .trail import Violation
 from .world import World
 
@@ -68,14 +69,16 @@ def run(
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps harvesters from logging what befalls them: here that is a great deal, and nobody reads it."""
-    log = logging.getLogger("outbox_core")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
+    """Keeps the product from logging what befalls it: here that is a great deal, and nobody reads it."""
+    logs = [logging.getLogger(name) for name in ("outbox_core", "outbox.spark")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 def _history(
@@ -84,7 +87,8 @@ def _history(
     mode = mutant.mode if mutant else mode
     kinds = kinds or (mutant and mutant.kinds) or kinds_of(mode)
     fixed = mutant.fixed if mutant else {}
-    world = World(seed, mutant.parts if mutant else None, kinds, mode, trace=trace, fixed=fixed)
+    kind = SparkWorld if mode is Mode.SPARK else World
+    world = kind(seed, mutant.parts if mutant else None, kinds, mode, trace=trace, fixed=fixed)
     began, invariant, message = time.process_time(), "", ""
     key = lane = None
     try:

@@ -9,6 +9,8 @@ from math import ceil
 from random import Random
 from typing import Any
 
+from outbox_api import MAX_CHECKPOINT
+from outbox_api.election import LeaseWatch
 from outbox_core.config.settings import Delivery, Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
@@ -19,8 +21,6 @@ from outbox_core.lanes.loop import Restarts
 from outbox_core.lanes.turn import SendGate, take_turn
 from outbox_core.leadership.candidacy import Candidacy
 from outbox_postgres.settled import Settled
-from outbox_sdk import MAX_CHECKPOINT
-from outbox_sdk.election import LeaseWatch
 
 from . import fencing, statements
 from .advance import Advance
@@ -62,16 +62,21 @@ NOT_CROWDED: Mapping[str, Any] = {"hot": 0.0, "front": 0, "flow_seconds": float(
 
 
 class Mode(StrEnum):
-    """What harvesters deliver: the one, the other, or each what it was started with."""
+    """What harvesters deliver: the one, the other, or each what it was started with; or queries of Spark."""
 
     AT_LEAST_ONCE = "at-least-once"
     EXACTLY_ONCE = "exactly-once"
     SWITCHING = "switching"
+    SPARK = "spark"
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
         """What a harvester may be started with."""
-        return tuple(Delivery) if self is Mode.SWITCHING else (Delivery(self.value),)
+        return (Delivery(self.value),) if self.value in {*Delivery} else tuple(Delivery)
+
+
+def _never(_: int) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ class Parts:
     """What a world is made of; a mutant puts something broken in the place of one of them.
 
     Attributes:
+        is_dropped: Of which records, by their serials, nothing is published.
         patches: What else is replaced as long as a history runs: the name, with its module, and the value.
     """
 
@@ -107,6 +113,7 @@ class Parts:
     group: type[LaneGroup] = LaneGroup
     candidacy: type[Candidacy] = Candidacy
     lease_watch: type[LeaseWatch] = LeaseWatch
+    is_dropped: Callable[[int], bool] = _never
     patches: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -231,7 +238,7 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
     drawn = replace(drawn, mode=mode, limits=limits, lane_seconds=chance.choice((2.0, float("inf"))))
     kept = _hands_on_rows(chance)["kept"]
     touched, withdrawn = chance.choice((0.0, 0.1, 0.5)), chance.choice((0.0, 0.0, 0.3))
-    ids_anew = mode is Mode.EXACTLY_ONCE and chance.random() < ANEW_SHARE
+    ids_anew = mode in (Mode.EXACTLY_ONCE, Mode.SPARK) and chance.random() < ANEW_SHARE
     dates = ids_anew or chance.random() < 0.7
     characters = chance.choice((MAX_CHECKPOINT, 200, 90))
     torn = chance.choice((0.0, 0.0, 0.05, 0.2, 0.5))

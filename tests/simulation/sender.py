@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from outbox_sdk import Failure, MarkedRecord
+from outbox_api import Failure, MarkedRecord
 
 from .broker import Broker
 from .log import Publication
@@ -86,7 +86,8 @@ class TransactionalProducer:
         parts: dict[int, list[MarkedRecord]] = {}
         for record in records:
             if record.id not in troubles:
-                parts.setdefault(self._broker.partition_of(record.key), []).append(record)
+                partition = self._broker.partition_of(record.key, record.partition or 0)
+                parts.setdefault(partition, []).append(record)
         filling = _Filling(len(parts) + 1, troubles, lambda: self._end(publication, filling, then))
         alone = self._broker.chance.random() < 0.5
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from outbox_api import Batch
 from outbox_postgres.settled import Settled
-from outbox_sdk import Batch
 
 from .mutant import Mutant, breaks_batches, mutant, under
 from .scenario import Mode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_sdk import UNBOUNDED, Batch, Changed
+from outbox_api import UNBOUNDED, Batch, Changed
 
 from .base_statements import AroundLocked, Choosing, Common, Marked, names, record_of
 from .database import Database, Transaction

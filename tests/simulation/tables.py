@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from outbox_sdk import TransactionalLane
+from outbox_api import TransactionalLane
 
 from .trail import Entry, Session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from outbox_sdk import OutboxError
+from outbox_api import OutboxError
 
 from .scheduler import Host
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from outbox_api import Found, MarkedRecord, OutboxTable, TransactionalLane, TransactionalSender
 from outbox_core.config.settings import Undecided
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Recovery, Servers, _InLog
-from outbox_sdk import Found, MarkedRecord, OutboxTable, TransactionalLane, TransactionalSender
 
 from .altered_recoveries import Altered
 from .mutant import Mutant, breaks_batches, breaks_switching, under

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import cast
 
-from outbox_sdk import MarkedRecord
+from outbox_api import MarkedRecord
 
 FOR_GOOD = 1_000_000
 """Refusals of a record that the broker never takes."""

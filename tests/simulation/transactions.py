@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from outbox_sdk import Attempt, Found, MarkedRecord
+from outbox_api import Attempt, Found, MarkedRecord
 
 from .log import CHECKPOINTS, Content, Publication, Stage, content_of
 from .requests import REQUEST_SECONDS, Reply
@@ -140,7 +140,7 @@ class TransactionalId:
             elif left[content]:
                 left[content] -= 1
                 published.append(record.id)
-        if not undecided:
+        if records and not undecided:
             return Found(published)
         committed = broker.log.transactions[trace].fates.get(CHECKPOINTS, False)
         return Found(published, undecided, committed, "the log does not tell")

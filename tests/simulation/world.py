@@ -105,7 +105,7 @@ class World:
             Violation: An invariant was broken.
         """
         with ExitStack() as stack:
-            for name, value in {**_bounds(self.scenario.characters), **self.parts.patches}.items():
+            for name, value in self.patches().items():
                 stack.enter_context(patch(name, value))
             self._run()
 
@@ -119,6 +119,10 @@ class World:
         self._check_rest()
 
     # --- for the parts ------------------------------------------------------------------------------
+
+    def patches(self) -> Mapping[str, object]:
+        """Returns what of production's modules is replaced as long as the history runs."""
+        return {**_bounds(self.scenario.characters), **self.parts.patches}
 
     def mint(self) -> Any:
         """Returns a leader id; a number, which is quicker than a UUID and as good here."""
@@ -270,4 +274,5 @@ def _bounds(characters: int) -> Mapping[str, int]:
         "outbox_core.delivery.exactly_once.MAX_CHECKPOINT": characters,
         "outbox_core.delivery.exactly_once.MAX_LOCKED": characters // 4,
         "outbox_core.delivery.recovery.MAX_CHECKPOINT": characters,
+        "outbox_core.transforms.torn.MAX_CHECKPOINT": characters,
     }

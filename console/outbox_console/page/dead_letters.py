@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
 from time import monotonic
 
-from outbox_sdk.context_thread import ContextThread
-from outbox_sdk.errors import OutboxError
-from outbox_sdk.journal import Entry
-from outbox_sdk.parking import DeadLetter
+from outbox_api.context_thread import ContextThread
+from outbox_api.errors import OutboxError
+from outbox_api.journal import Entry
+from outbox_api.parking import DeadLetter
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,12 @@ from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
-from outbox_sdk.errors import ConfigError, OutboxError
+from outbox_api.errors import OutboxError, PluginError
 
 from outbox_core.cli.command import MEANINGS, Command, ExitCode, Group, PlainGroup, exit_code, help_text
-from outbox_core.cli.invocation import FileOption, Invocation
+from outbox_core.cli.invocation import FileOption, Invocation, Read
 from outbox_core.cli.terminal import messages, prepared_streams, print_error, print_message
+from outbox_core.config import load
 
 INTRODUCTION = """Moves records from an outbox table to Kafka: nothing lost, order kept per key.
 
@@ -40,6 +41,7 @@ COMMANDS: dict[str, str] = {
     "run": "Harvest until Ctrl-C or SIGTERM.",
     "status": "Show the backlog, who leads, what is parked, and what each lane does.",
     "health": "Check whether the outbox is harvested as it should be.",
+    "explain": "Say what an error, a health problem or an alarm means, and what to do.",
     "parked": "See the keys that are parked because a record cannot be delivered, and free them.",
     "fence": "See who holds the outbox, and take it away from a leader that does harm.",
     "takeover": "Take the records of another cluster over at once, and end it; "
@@ -63,18 +65,21 @@ Each has a module of the same name, is in ``new_driver``, or is one of :data:`PR
 the command is called: a harvester starts sooner without what other commands need.
 """
 
-PROVIDED = {"demo": "./servers ./audit ./plugins/postgres ./demo", "pump": "./audit", "audit": "./audit"}
-"""Commands that other distributions provide, by entry points → what installs them in a clone of outbox."""
+PROVIDED = {"demo": "outbox-demo", "pump": "outbox-audit", "audit": "outbox-audit"}
+"""Commands that other distributions provide, by entry points → which."""
 
 GROUP = "outbox.commands"
 """The group of these entry points."""
+
+DEFECT = "OUTBOX-DEFECT"
+"""The code of what is no :class:`OutboxError`."""
 
 
 def load_command(name: str) -> Command | Group:
     """Imports a command or group of ``COMMANDS``, and returns it.
 
     Raises:
-        ConfigError: Its distribution is not installed, or something that it needs is not.
+        PluginError: Its distribution is not installed, or something that it needs is not.
     """
     command: Command | Group
     if name not in PROVIDED:
@@ -84,14 +89,14 @@ def load_command(name: str) -> Command | Group:
             return DRIVERS[name]
         command = import_module(f"outbox_core.cli.{name}").COMMAND
         return command
-    cure = f"run in a clone of outbox: pip install {PROVIDED[name]}"
+    cure = f"run: pip install {PROVIDED[name]}"
     installed = entry_points(group=GROUP, name=name)
     if not installed:
-        raise ConfigError(f"the command '{name}' is not installed; {cure}")
+        raise PluginError(f"the command '{name}' is not installed; {cure}")
     try:
         command = next(iter(installed)).load()
     except ModuleNotFoundError as error:
-        raise ConfigError(f"the command '{name}' needs {error.name}, which is missing; {cure}") from error
+        raise PluginError(f"the command '{name}' needs {error.name}, which is missing; {cure}") from error
     return command
 
 
@@ -138,23 +143,24 @@ def _every_command(
     invocation.file, invocation.debug = file, debug
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None, read: Read = load) -> None:
     """Runs the program and exits.
 
     Args:
         arguments: The command line after the program's name; ``None`` for this process's own.
+        read: Reads the settings, for a program that has them elsewhere than in a file.
     """
-    invocation = Invocation()
+    invocation = Invocation(read=read)
     try:
         with prepared_streams():
             app(arguments, prog_name="outbox", obj=invocation)
     except OutboxError as error:
-        print_error(str(error))
+        print_error(str(error), error.code)
         if invocation.debug:
             messages().print_exception()
         sys.exit(exit_code(error))
     except Exception as error:  # noqa: BLE001 - a defect; reported below
-        print_error(f"{type(error).__name__}: {error}")
+        print_error(f"{type(error).__name__}: {error}", DEFECT)
         if invocation.debug:
             messages().print_exception()
         else:

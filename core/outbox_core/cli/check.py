@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
-from outbox_sdk.elector import Elector
-from outbox_sdk.errors import ConfigError, DriverError, OutboxError
-from outbox_sdk.finding import Finding, Level
+from outbox_api.elector import Elector
+from outbox_api.errors import ConfigError, DriverError, OutboxError
+from outbox_api.finding import Finding, Level
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +20,7 @@ from outbox_core.cli.clocks import clock_checks
 from outbox_core.cli.command import Command, ExitCode
 from outbox_core.cli.extras import MissingLibrary, check_tokens, find_console
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
+from outbox_core.cli.models import check_models
 from outbox_core.cli.outboxes import Chosen, OutboxOption
 from outbox_core.cli.terminal import messages, output, print_json
 from outbox_core.config import Choice, Delivery, HarvestSettings
@@ -92,7 +93,18 @@ class Row(NamedTuple):
 
 
 def check(
-    context: typer.Context, file: FileOption = None, outbox: OutboxOption = None, json: JsonOption = False
+    context: typer.Context,
+    file: FileOption = None,
+    outbox: OutboxOption = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:METADATA",
+            show_default=False,
+            help="The application's metadata of SQLAlchemy: say where tables and models differ.",
+        ),
+    ] = None,
+    json: JsonOption = False,
 ) -> None:
     """Find problems before you start a harvester.
 
@@ -110,6 +122,8 @@ def check(
     for settings in chosen.outboxes:
         prefix = "" if chosen.single else f"{settings.title}: "
         checks |= {f"{prefix}{part}": each for part, each in _checks(settings).items()}
+        if models:
+            checks[f"{prefix}models"] = partial(check_models, models, settings)
     looked_at = file_settings.http.listen is not None
     checks |= connection_checks(chosen.outboxes, looked_at=looked_at)
     for label, error in chosen.failed:
@@ -146,8 +160,16 @@ def _checks(settings: HarvestSettings) -> dict[str, Check]:
             transactional=settings.delivery is Delivery.EXACTLY_ONCE
         ),
         f"engine {settings.engine.driver}": lambda: settings.engine.create().check(settings.lane_groups),
+        **({"transforms": lambda: _check_transforms(settings)} if settings.transforms else {}),
         **clock_checks(settings),
     }
+
+
+def _check_transforms(settings: HarvestSettings) -> Sequence[Finding]:
+    for each in settings.transforms:
+        each.create()
+    chain = ", then ".join(each.driver for each in settings.transforms)
+    return [Finding(Level.OK, "transforms", f"records pass {chain}")]
 
 
 def _check_http(http: HttpSettings) -> Sequence[Finding]:
@@ -239,6 +261,7 @@ COMMAND = Command(
     check,
     (
         "outbox check -f outbox.yaml",
+        "outbox check --models shop.models:Base.metadata",
         "outbox check -f outbox.yaml --json | jq '.findings[] | select(.level == \"error\")'",
     ),
 )

@@ -7,10 +7,10 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
-from outbox_sdk.affinity import Origin
-from outbox_sdk.errors import OutboxError
-from outbox_sdk.finding import Finding, Level
-from outbox_sdk.outbox_view import OutboxView
+from outbox_api.affinity import Origin
+from outbox_api.errors import OutboxError
+from outbox_api.finding import Finding, Level
+from outbox_api.outbox_view import OutboxView
 
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration

@@ -9,7 +9,7 @@ from inspect import cleandoc
 from typing import Any
 
 import typer
-from outbox_sdk.errors import AccessDenied, ConfigError, DriverError
+from outbox_api.errors import AccessDenied, ConfigError, DriverError
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
@@ -112,7 +112,7 @@ class ExitCode(IntEnum):
 
 
 MEANINGS = {
-    ExitCode.OK: "done; a harvester was told to stop and has handed over",
+    ExitCode.OK: "done; a harvester was stopped and has handed over",
     ExitCode.FAILED: "failed, or something must be cured: no table, or what 'check', 'health', 'audit' found",
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.UNAVAILABLE: "a database, broker or coordinator cannot be reached; later it may work",

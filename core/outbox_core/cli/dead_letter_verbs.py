@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import typer
-from outbox_sdk.errors import OutboxError
-from outbox_sdk.parking import DeadLetter, DeadLetterStatus, listed_key
+from outbox_api.errors import OutboxError
+from outbox_api.parking import DeadLetter, DeadLetterStatus, listed_key
 from rich.console import Group as Parts
 from rich.text import Text
 

@@ -4,12 +4,13 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outbox_sdk.parking import DeadLetter
+from outbox_api.parking import DeadLetter
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outbox_core.cli.terminal import counted
 from outbox_core.config import KeyNames
 from outbox_core.config.duration import format_duration
 from outbox_core.printable import printable
@@ -105,7 +106,7 @@ def as_text(letters: Sequence[DeadLetter], waiting: int) -> RenderableType:
         letters: The letters.
         waiting: The number of rows of the key in the outbox.
     """
-    rows = f"{waiting:,} row{'' if waiting == 1 else 's'} of this key in the outbox"
+    rows = f"{counted(waiting, 'row')} of this key in the outbox"
     return Group(*(_details(letter) for letter in letters), Text(rows, "dim"))
 
 
@@ -115,13 +116,17 @@ def _details(letter: DeadLetter) -> RenderableType:
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
     since = letter.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    attempts = counted(letter.attempts, "attempt")
     rows = [
         ("key", _cut(record.key)),
         ("id", str(record.id)),
         ("topic", printable(record.topic)),
         ("partition", None if record.partition is None else str(record.partition)),
         ("timestamp", None if record.timestamp_ms is None else f"{record.timestamp_ms} ms"),
-        (str(letter.status), f"since {since}, {_age(letter)} ago, after {letter.attempts:,} attempts"),
+        (
+            str(letter.status),
+            f"since {since}, {_age(letter)} ago, after {attempts}",
+        ),
         ("reason", printable(letter.reason)),
         ("fault", None if record.fault in {None, letter.reason} else printable(str(record.fault))),
         *(("header", f"{printable(name)}: {_shortened(value)}") for name, value in record.headers),

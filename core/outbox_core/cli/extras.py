@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from outbox_sdk.errors import ConfigError
-from outbox_sdk.finding import Finding, Level
+from outbox_api.errors import ConfigError, PluginError
+from outbox_api.finding import Finding, Level
 
 from outbox_core.config import Settings
 from outbox_core.config.http import HttpSettings
@@ -18,7 +18,7 @@ from outbox_core.monitoring.polls import StatusPolls
 _LIBRARIES = frozenset({"opentelemetry"})
 
 
-class MissingLibrary(ConfigError):  # noqa: N818 - reads as what happened, like its siblings
+class MissingLibrary(PluginError):  # noqa: N818 - reads as what happened, like its siblings
     """A library is not installed that the configuration or the environment asks for.
 
     Attributes:
@@ -47,8 +47,7 @@ def needs(extra: str, why: str) -> Iterator[None]:
             raise
         raise MissingLibrary(
             f"{why}, but {missing} is not installed",
-            f"install outbox-core with the extra '{extra}': in a clone of outbox, beside what is installed, "
-            f"pip install './core[{extra}]'",
+            f"pip install 'outbox-core[{extra}]'",
         ) from error
 
 
@@ -90,7 +89,7 @@ def find_console() -> Console:
     if not installed:
         raise MissingLibrary(
             "http.listen is set, but outbox-console is not installed",
-            "in a clone of outbox, beside what is installed, pip install ./console",
+            "pip install outbox-console",
         )
     console: Console = next(iter(installed)).load()
     return console

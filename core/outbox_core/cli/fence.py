@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_sdk.fence import LaneStatus, TransactionalLane
+from outbox_api.fence import LaneStatus, TransactionalLane
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
@@ -123,11 +123,12 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
     perhaps for a second time; nothing is lost.
 
     Removes the notes of all lanes, including those of earlier leaders, and raises the token like 'outbox
-    fence bump', so that the leader starts its lanes anew. A lane that has a checkpoint still uses it, unless
+    fence bump', so that the leader restarts its lanes. A lane that has a checkpoint still uses it, unless
     the number of lanes, the delivery or the publisher's settings change at the same time.
 
-    Do not use it for a lane that refuses to start after an upgrade, or after 'outboxTable' was spelled in
-    another way (with its schema, say): restore the former spelling until the lane has started once.
+    It is not needed after an upgrade, or if 'outboxTable' is spelled in another way or 'checkpointTopic' is
+    another one: the fence notes where the former checkpoint is. Nor use it after a move to another Kafka
+    cluster: start a harvester on the former one once more, and stop it with SIGTERM.
     """
     settings = operated_outbox(context, file, outbox)
     done = Forgotten(notes=_Holders.of(settings).noted)
@@ -147,7 +148,7 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
     else:
         output().print(f"treated as unpublished from now on: the rows of {lane_list(done.notes)}")
         raised = f"The token is {done.token} now, raised by {done.holder}."
-        print_message(f"{raised} The leader starts its lanes anew by itself.")
+        print_message(f"{raised} The leader restarts its lanes by itself.")
 
 
 def _noted_as_data(noted: _Notes) -> list[dict[str, Any]]:

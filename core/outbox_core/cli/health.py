@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from outbox_sdk.errors import OutboxError
+from outbox_api.errors import OutboxError
 from rich.text import Text
 
 from outbox_core.cli.command import Command, ExitCode, seconds

@@ -5,7 +5,7 @@ from contextlib import closing, suppress
 from typing import Annotated
 
 import typer
-from outbox_sdk.errors import DriverError
+from outbox_api.errors import DriverError
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only

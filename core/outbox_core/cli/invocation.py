@@ -32,6 +32,10 @@ FileOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, for programs.")]
 
 
+Read = Callable[[Path | None, Mapping[str, str]], Settings]
+"""Reads the settings: from the file that is named, or from elsewhere; dotted keys are used instead."""
+
+
 @dataclass
 class Invocation:
     """One call of the program.
@@ -39,10 +43,12 @@ class Invocation:
     Attributes:
         file: The file that is named before the command.
         debug: Whether errors are printed with tracebacks.
+        read: Reads the settings.
     """
 
     file: Path | None = None
     debug: bool = False
+    read: Read = load
 
     def settings(self, file: Path | None, overrides: Mapping[str, str | None] | None = None) -> Settings:
         """Reads the configuration, and configures logging accordingly.
@@ -52,7 +58,7 @@ class Invocation:
             overrides: Dotted key → value; ``None`` for options that were not given.
         """
         given = {key: value for key, value in (overrides or {}).items() if value is not None}
-        settings = load(file or self.file, given)
+        settings = self.read(file or self.file, given)
         configure_logging(settings.logging.level, form=settings.logging.format)
         return settings
 

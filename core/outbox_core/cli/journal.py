@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_sdk.journal import Entry
+from outbox_api.journal import Entry
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table

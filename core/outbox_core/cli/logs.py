@@ -20,7 +20,8 @@ class JsonLines(logging.Formatter):
     """Writes a record as a JSON object in one line of ASCII, whatever it says.
 
     Always has ``time``, ``level``, ``logger`` and ``message``. Where known, ``harvester``, ``outbox``,
-    ``lane``, ``token``, ``event``, ``error``, ``error_type``, ``left_out`` and ``traceback`` follow.
+    ``lane``, ``token``, ``event``, ``error``, ``error_type``, ``error_code``, ``left_out`` and ``traceback``
+    follow.
 
     Args:
         redact: Removes secrets from a text.
@@ -75,7 +76,7 @@ _CHATTY = ("py4j", "pyspark", "asyncio", "uvicorn")
 
 # Lines quote what others wrote, such as keys of any length: no pattern may take a time that is its square.
 _PAIR = re.compile(
-    r"(?i)((?:password|passwd|pwd|secret|token_value|sasl\.jaas\.config)['\"]?\s*+[=:]\s*+)"
+    r"(?i)((?:password|passphrase|passwd|pwd|secret|token_value|sasl\.jaas\.config)['\"]?\s*+[=:]\s*+)"
     # In quotes, in braces, up to a semicolon, up to the next pair; or a word.
     r"('[^']*'|\"[^\"]*\"|\{[^}]{0,1000}\}|[^;\n]{0,1000}(?=;)"
     r"|[^\n,;&}]{0,1000}?(?=\s{1,100}[\w.]{1,100}=)|[^\s,;&}]+)"
@@ -97,10 +98,11 @@ class Redacting(logging.Formatter):
         return "\n".join([line, *(f"    {printable(each)}" for each in below)])
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as in the base class
-        """Returns the line, and how many like it were left out before it."""
+        """Returns the line, the code of its error, and how many like it were left out before it."""
         left_out = getattr(record, "left_out", 0)
+        code = f" [{code}]" if (code := getattr(record, "error_code", "")) else ""
         more = f" ({left_out:,} more such lines were left out)" if left_out else ""
-        return printable(redact(super().formatMessage(record))) + more
+        return printable(redact(super().formatMessage(record)) + code) + more
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002 - as in the base class
         """Returns the time as ISO 8601 in UTC with milliseconds."""

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_sdk.errors import OutboxError
-from outbox_sdk.schema import SCHEMA
+from outbox_api.errors import OutboxError
+from outbox_api.schema import SCHEMA
 from rich.console import RenderableType
 from rich.text import Text
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
-from outbox_core.cli.terminal import print_script, script
+from outbox_core.cli.terminal import counted, print_script, script
 from outbox_core.config import HarvestSettings
 from outbox_core.printable import printable
 
@@ -40,15 +40,11 @@ class _Migrated(NamedTuple):
         if not self.statements:
             return Text(f"nothing to migrate: the tables of {outbox} have version {SCHEMA}")
         if self.former == SCHEMA:
-            made = _counted(self.statements)
+            made = counted(len(self.statements), "statement")
             return Text(f"made with {made} what {outbox} lacked, whose tables have version {SCHEMA}")
         former = "before versions were noted" if self.former is None else f"of version {self.former}"
-        changes = _counted(self.statements)
+        changes = counted(len(self.statements), "statement")
         return Text(f"migrated {outbox}, whose tables were {former}, to version {SCHEMA} with {changes}")
-
-
-def _counted(statements: Sequence[str]) -> str:
-    return f"{len(statements)} statement{'' if len(statements) == 1 else 's'}"
 
 
 def migrate(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from outbox_sdk.errors import ConfigError, OutboxError
+from outbox_api.errors import ConfigError, OutboxError
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -185,7 +185,7 @@ class Chosen:
         """
         errors = [(title, error) for title, error in found if isinstance(error, OutboxError)]
         for title, error in errors if not json else ():
-            print_error(f"{printable(title)}: {error}")
+            print_error(f"{printable(title)}: {error}", error.code)
         if errors:
             raise typer.Exit(exit_code(errors[0][1]))
 

@@ -5,8 +5,8 @@ from inspect import Signature, signature
 from typing import Annotated
 
 import typer
-from outbox_sdk.errors import OutboxError
-from outbox_sdk.parking import DeadLetter, DeadLetterStatus
+from outbox_api.errors import OutboxError
+from outbox_api.parking import DeadLetter, DeadLetterStatus
 from rich.console import RenderableType
 
 from outbox_core import operations

@@ -12,8 +12,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from outbox_sdk.context_thread import ContextThread
-from outbox_sdk.errors import ConfigError
+from outbox_api.context_thread import ContextThread
+from outbox_api.errors import ConfigError
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.extras import find_console, needs
@@ -29,7 +29,7 @@ from outbox_core.events import (
     TakeoverBegan,
 )
 from outbox_core.monitoring.figures import Figures, RunningOutbox, RunningOutboxes
-from outbox_core.monitoring.polls import StatusPolls
+from outbox_core.monitoring.polls import IdleSince, StatusPolls
 from outbox_core.snapshot import Snapshot, Views
 
 if TYPE_CHECKING:
@@ -42,7 +42,10 @@ _LAST_PUSH_SECONDS = 1.0
 
 @contextmanager
 def monitored(
-    settings: Settings, observe: RunningOutboxes, variables: Mapping[str, str] = os.environ
+    settings: Settings,
+    observe: RunningOutboxes,
+    variables: Mapping[str, str] = os.environ,
+    idle_since: IdleSince = lambda _: None,
 ) -> Iterator[None]:
     """Serves and pushes what settings and environment ask for, which may be nothing, until it is left.
 
@@ -53,7 +56,7 @@ def monitored(
     served, pushed = settings.http.listen is not None, _is_pushed(variables)
     with ExitStack() as stack:
         if served or pushed:
-            polls = StatusPolls(_view)
+            polls = StatusPolls(_view, idle_since)
             figures = Figures(observe, polls)
         if served:
             settings.http.check_files()
@@ -86,6 +89,8 @@ log = logging.getLogger("outbox_core.run")
 GRACE_SECONDS = 4.7
 """Seconds after the first signal until the process ends in any case."""
 
+MANY = 100
+"""As many outboxes as templates may come to have."""
 _POLL_SECONDS = 0.1
 _START_GRACE_SECONDS = 1.0
 
@@ -162,13 +167,17 @@ def _harvest_several(settings: Settings, signals: StopSignals) -> None:
 
     process = settings.process
     if process.engine.driver == "inline":
-        dedicate_process()
+        dedicate_process(len(settings.outboxes) + (MANY if settings.templates else 0))
     names = [outbox.label for outbox in settings.outboxes] + [
         f"{template.label} ({template.pattern})" for template in settings.templates
     ]
     log.info("outbox %s: %s, as %s", version("outbox-core"), ", ".join(names), process.name)
     harvester = Harvester(settings, lambda _, event: log_event(event))
-    with monitored(settings, lambda: [RunningOutbox(each.settings, each) for each in harvester.harvests]):
+
+    def observe() -> list[RunningOutbox]:
+        return [RunningOutbox(each.settings, each) for each in harvester.harvests]
+
+    with monitored(settings, observe, idle_since=harvester.idle_since):
         harvester.start()
         try:
             signals.requested.wait()

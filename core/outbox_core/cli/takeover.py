@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_sdk.affinity import Takeover
+from outbox_api.affinity import Takeover
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
@@ -126,7 +126,7 @@ def _tell(done: TakeoverChanged) -> None:
         said = f"there was no takeover of cluster {done.cluster}"
     output().print(said, soft_wrap=True)
     if done.token is not None:
-        print_message(f"The token is {done.token} now. The leader starts its lanes anew by itself.")
+        print_message(f"The token is {done.token} now. The leader restarts its lanes by itself.")
 
 
 def _list(settings: Settings, outbox: str | None, *, json: bool) -> None:

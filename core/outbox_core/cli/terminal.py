@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from outbox_sdk.errors import OutboxError
+from outbox_api.errors import OutboxError
 
 from outbox_core.printable import printable_json
 
@@ -95,11 +95,12 @@ def print_json(data: Any, *, in_one_line: bool = False) -> None:
     sys.stdout.flush()
 
 
-def print_error(message: str) -> None:
-    """Writes an error message to stderr; lines behind its first are indented."""
+def print_error(message: str, code: str) -> None:
+    """Writes an error message to stderr, and how to learn more; lines behind its first are indented."""
     from rich.text import Text  # noqa: PLC0415 - see output()
 
-    messages().print(Text.assemble(("error: ", "bold red"), _one(message)), soft_wrap=True)
+    more = f"{message}\nsee: outbox explain {code}"
+    messages().print(Text.assemble(("error: ", "bold red"), _one(more)), soft_wrap=True)
 
 
 def print_message(message: str) -> None:
@@ -129,3 +130,8 @@ def terminated(statement: str) -> str:
 def script(statements: Iterable[str]) -> str:
     """Returns SQL statements as a script that a database's own client can run."""
     return "\n\n".join(terminated(statement) for statement in statements)
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns a number with a noun: '1 row', '1,000 rows'."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

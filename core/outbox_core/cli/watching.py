@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 
-from outbox_sdk.errors import DriverError, OutboxError
+from outbox_api.errors import DriverError, OutboxError
 from rich import box
 from rich.console import Group, RenderableType
 from rich.live import Live

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from outbox_sdk.finding import Finding, Level
+from outbox_api.finding import Finding, Level
 
 from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import Delivery, HarvestSettings

@@ -7,9 +7,9 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from outbox_sdk.errors import ConfigError, PluginError
-from outbox_sdk.file_text import FileText, present_text
-from outbox_sdk.hooks import Unit
+from outbox_api.errors import ConfigError, PluginError
+from outbox_api.file_text import FileText, present_text
+from outbox_api.hooks import Unit
 from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -19,7 +19,7 @@ from outbox_core.config.problems import Problems, join
 
 Kind = TypeVar("Kind")
 
-_SECRET = re.compile(r"passw|secret|token|credential|private|source|dsn", re.IGNORECASE)
+_SECRET = re.compile(r"pass[wp]|secret|token|credential|private|source|dsn", re.IGNORECASE)
 _MAX_SHOWN = 40
 _UNSET: Any = object()
 _EXPECTED = {
@@ -114,7 +114,7 @@ def _given(kind: type[Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     if unknown := [name for name in names if name not in defaults]:
         raise PluginError(
             f"{kind.__module__}.{kind.__qualname__} declares the option '{unknown[0]}' as GIVEN, but outbox "
-            "gives no value of that name; see outbox_sdk.Driver"
+            "gives no value of that name; see outbox_api.Driver"
         )
     return {name: defaults[name] for name in names}
 

@@ -6,9 +6,9 @@ import socket
 import time
 from dataclasses import replace
 
-from outbox_sdk.elector import Elector
-from outbox_sdk.outbox_table import OutboxTable
-from outbox_sdk.publisher import Publisher
+from outbox_api.elector import Elector
+from outbox_api.outbox_table import OutboxTable
+from outbox_api.publisher import Publisher
 
 from outbox_core.config.settings import Choice
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from outbox_sdk.dialect import Dialect
-from outbox_sdk.errors import ConfigError, PluginError
-from outbox_sdk.file_text import FileText
-from outbox_sdk.lease import Lease
-from outbox_sdk.registry import Seam, find
+from outbox_api.dialect import Dialect
+from outbox_api.errors import ConfigError, PluginError
+from outbox_api.file_text import FileText
+from outbox_api.lease import Lease
+from outbox_api.registry import Seam, find
 
 from outbox_core.config.decode import Raw, camel, decode
 from outbox_core.config.document import Items, Node, Scalar, Section, is_null
@@ -55,6 +55,7 @@ class HarvestKeys:
     affinity: Raw = None
     publisher: Raw = None
     engine: Raw = None
+    transform: Raw = None
 
     def __post_init__(self) -> None:
         if not self.topics or not all(self.topics):
@@ -75,6 +76,7 @@ def read_harvest(section: Section, path: str, problems: Problems) -> HarvestSett
     drivers = _Drivers(section, path, keys or HarvestKeys(data_source=DEFAULT_DATA_SOURCE), problems)
     for seam in DEFAULT_DRIVERS:
         drivers.chosen[seam] = drivers.choose(seam)
+    transforms = drivers.transforms()
     if keys is None or len(problems.found) > before:
         return None
     return HarvestSettings(
@@ -84,16 +86,17 @@ def read_harvest(section: Section, path: str, problems: Problems) -> HarvestSett
         limits=keys.limits,
         failures=keys.failures,
         topics=keys.topics,
+        transforms=transforms,
         **drivers.chosen,
     )
 
 
 def driver_of(seam: Seam, node: Node | None) -> str | None:
-    """Returns the name of the driver chosen in ``node``; ``None`` if the node is not valid."""
+    """Returns the name of the driver chosen in ``node``; ``None`` if it is not valid, or names none."""
     if isinstance(node, Section):
         node = node.value("driver")
     if is_null(node):
-        return DEFAULT_DRIVERS[seam]
+        return DEFAULT_DRIVERS.get(seam)
     return node.text if isinstance(node, Scalar) else None
 
 
@@ -122,8 +125,21 @@ class _Drivers:
 
     def choose(self, seam: Seam) -> Choice[Any] | None:
         """Chooses the driver of a seam, and decodes its options; returns ``None`` if a problem was added."""
-        node = self.section.value(seam)
-        place, path, name = (node or self.section).place, join(self.path, seam), driver_of(seam, node)
+        return self._choice(seam, self.section.value(seam), join(self.path, seam))
+
+    def transforms(self) -> tuple[Any, ...]:
+        """Chooses the transforms; has a ``None`` for each that cannot be."""
+        node, path = self.section.value(Seam.TRANSFORM), join(self.path, Seam.TRANSFORM)
+        if isinstance(node, Items):
+            chosen = enumerate(node.values)
+            return tuple(self._choice(Seam.TRANSFORM, each, f"{path}[{at}]") for at, each in chosen)
+        if node is not None and not is_null(node):
+            message = "expected a list, whose items name drivers, in the order in which they are applied"
+            self.problems.add(node.place, path, message)
+        return ()
+
+    def _choice(self, seam: Seam, node: Node | None, path: str) -> Choice[Any] | None:
+        place, name = (node or self.section).place, driver_of(seam, node)
         if isinstance(node, Items) or name is None:
             message = "expected the name of a driver, or a mapping with 'driver:' and its options"
             self.problems.add(place, path, message)
@@ -166,6 +182,7 @@ class _Drivers:
             "topics": keys.topics,
             "origin": affinity and affinity.create().origin(),
             "lease": dialect and partial(_lease, dialect),
+            "identity": "",
         }
         if keys.data_source is not None:
             shared["data_source"] = keys.data_source

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from outbox_sdk.errors import ConfigError
-from outbox_sdk.file_text import FileText, present_text
-from outbox_sdk.tls import is_local
+from outbox_api.errors import ConfigError
+from outbox_api.file_text import FileText, present_text
+from outbox_api.tls import is_local
 
 LEAST_TOKEN = 16
 """Characters that a token has at least; a shorter one could be guessed."""

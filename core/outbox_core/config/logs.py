@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from outbox_sdk.errors import ConfigError
-from outbox_sdk.parking import LONGEST_KEY, is_cut
+from outbox_api.errors import ConfigError
+from outbox_api.parking import LONGEST_KEY, is_cut
 
 DIGITS = 12
 """Of a hash: enough to tell millions of keys apart."""

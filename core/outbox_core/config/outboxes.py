@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from outbox_sdk.registry import Seam
+from outbox_api.registry import Seam
 
 from outbox_core.config.document import Node, Scalar, Section, is_null, with_value
 from outbox_core.config.election import instance_name

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from outbox_sdk.errors import ConfigError, PluginError
+from outbox_api.errors import ConfigError, PluginError
 
 
 @dataclass(frozen=True, order=True)

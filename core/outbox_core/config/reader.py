@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from outbox_sdk.errors import ConfigError
-from outbox_sdk.ownership import other_writer
+from outbox_api.errors import ConfigError
+from outbox_api.ownership import other_writer
 
 from outbox_core.config.decode import Raw, decode
 from outbox_core.config.document import Node, Section, is_null, read, tree

@@ -6,14 +6,16 @@ from enum import StrEnum
 from typing import Annotated, Any, Generic, TypeVar, cast
 
 from annotated_types import Ge, Gt
-from outbox_sdk.affinity import Affinity
-from outbox_sdk.dialect import Dialect
-from outbox_sdk.elector import Elector
-from outbox_sdk.engine import Engine
-from outbox_sdk.errors import ConfigError
-from outbox_sdk.hooks import Duration
-from outbox_sdk.publisher import Publisher
-from outbox_sdk.registry import Seam, find
+from outbox_api.affinity import Affinity
+from outbox_api.bounds import Bounds, PermittedTopics
+from outbox_api.dialect import Dialect
+from outbox_api.elector import Elector
+from outbox_api.engine import Engine
+from outbox_api.errors import ConfigError
+from outbox_api.hooks import Duration
+from outbox_api.publisher import Publisher
+from outbox_api.registry import Seam, find
+from outbox_api.transform import Transform
 
 from outbox_core.config.http import HttpSettings
 from outbox_core.config.logs import KeyNames, LoggingSettings
@@ -61,6 +63,8 @@ class Limits:
             everything anew.
         mark_backoff: Seconds to wait after a mark that found nothing; longer with each further one.
         max_mark_backoff: The longest such wait, once the outbox has been empty for some seconds.
+        rest_after: Seconds without a record after which an outbox rests, where a process harvests several;
+            0 if it never does.
         io_error_backoff: Seconds to wait after the database refused a mark, purge or reset.
         max_in_flight_records: Records published but not yet acknowledged and purged, in all lanes.
         send_concurrency: Lanes; each has its own connection to the database and to the broker.
@@ -81,6 +85,7 @@ class Limits:
     queue_timeout: Seconds = 30.0
     mark_backoff: Pause = 0.01
     max_mark_backoff: Seconds = 0.1
+    rest_after: Pause = 30.0
     io_error_backoff: Pause = 0.5
     max_in_flight_records: Count = 2000
     send_concurrency: Count = 1
@@ -186,6 +191,7 @@ class HarvestSettings:
         limits: The bounds and intervals.
         failures: What happens after an error.
         topics: The topics that records may name, with ``*`` and ``?`` as wildcards.
+        transforms: What changes records on their way out, in this order.
         label: What the file calls it, where it names several outboxes; empty otherwise.
         key_names: What log lines call keys.
         own_topics: The topics that outboxes of the same file use themselves, to which none publishes records.
@@ -202,6 +208,7 @@ class HarvestSettings:
     limits: Limits = field(default_factory=Limits)
     failures: Failures = field(default_factory=Failures)
     topics: tuple[str, ...] = ("*",)
+    transforms: tuple[Choice[Transform], ...] = ()
     label: str = ""
     key_names: KeyNames = field(default_factory=KeyNames)
     own_topics: frozenset[str] = frozenset()
@@ -210,6 +217,15 @@ class HarvestSettings:
     def title(self) -> str:
         """What users call this outbox: its label, or its table."""
         return self.label or self.outbox
+
+    @property
+    def bounds(self) -> Bounds:
+        """What of a record this outbox's harvester delivers, for a stasher to refuse the rest.
+
+        With transforms the size of a message is not known before.
+        """
+        largest = None if self.transforms else getattr(self.publisher.options, "max_message_bytes", None)
+        return Bounds(largest, PermittedTopics(self.topics, self.own_topics))
 
     @property
     def lane_groups(self) -> int:

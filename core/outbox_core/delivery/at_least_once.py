@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
-from outbox_sdk import Changed, Failure, MarkedRecord
+from outbox_api import Changed, Failure, MarkedRecord
 
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize

@@ -13,7 +13,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from outbox_sdk import MAX_CHECKPOINT, Batch
+from outbox_api import MAX_CHECKPOINT, Batch
 
 MAX_BATCH: Final = MAX_CHECKPOINT // 2
 """How many characters the checkpoint of a batch may have, so that it fits beside another or locked rows."""
@@ -61,7 +61,7 @@ def fitting(ids: Sequence[int], newest: str) -> tuple[Batch, bool]:
 
     Args:
         ids: Rows' ids, in ascending order.
-        newest: As in :class:`outbox_sdk.Batch`.
+        newest: As in :class:`outbox_api.Batch`.
 
     Returns:
         The batch, and whether one of twice as many rows is likely to have a place, too.

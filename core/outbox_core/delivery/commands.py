@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from outbox_sdk import Advanced, Batch, Changed, Failure, Fence, MarkedRecord, Parked, Poison
+from outbox_api import Advanced, Batch, Changed, Failure, Fence, MarkedRecord, Parked, Poison
 
 _NOTHING = Advanced(0, [])
 _UNCHANGED = Changed(0)
@@ -14,7 +14,7 @@ _UNCHANGED = Changed(0)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Claim the earliest rows for ``leader_id`` (A3); see :meth:`outbox_sdk.OutboxTable.mark`."""
+    """Claim the earliest rows for ``leader_id`` (A3); see :meth:`outbox_api.OutboxTable.mark`."""
 
     leader_id: UUID
     limit: int
@@ -61,7 +61,7 @@ class Park:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Delete batches that are published, and select the next; see :meth:`outbox_sdk.OutboxTable.advance`."""
+    """Delete batches that are published, and select the next; see :meth:`outbox_api.OutboxTable.advance`."""
 
     finished: list[Batch]
     pending: list[Batch]

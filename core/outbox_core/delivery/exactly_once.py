@@ -29,7 +29,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from outbox_sdk import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
+from outbox_api import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
 
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from outbox_sdk import Failure, MarkedRecord
+from outbox_api import Failure, MarkedRecord
 
 FAILING_KEYS = 100
 """A topic of which so many keys failed, and no record was delivered meanwhile, is held as a whole."""

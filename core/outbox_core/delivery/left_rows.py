@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from outbox_sdk import MarkedRecord
+from outbox_api import MarkedRecord
 
 LOCKED_SECONDS = 1.0
 """The pause before rows that others had locked are purged or reset again."""

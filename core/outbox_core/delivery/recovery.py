@@ -40,10 +40,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
-from outbox_sdk import (
+from outbox_api import (
     MAX_CHECKPOINT,
     Attempt,
     Batch,
+    CheckpointLost,
     DriverError,
     Fence,
     OutboxTable,
@@ -54,6 +55,9 @@ from outbox_sdk import (
 
 from outbox_core.config.settings import Delivery, Undecided
 from outbox_core.delivery.checkpoint import Checkpoint, decode, encode, shorter
+
+QUERY = "spark-query."
+"""How the names begin under which queries of Spark are noted, which have their own checkpoints."""
 
 Result = TypeVar("Result")
 
@@ -219,7 +223,7 @@ class Recovery:
         Args:
             servers: Database and broker.
             noted: The transactional lanes in the fence, see
-                :meth:`outbox_sdk.OutboxTable.transactional_lanes`.
+                :meth:`outbox_api.OutboxTable.transactional_lanes`.
 
         Returns:
             Each recovered lane, by its number.
@@ -342,7 +346,7 @@ def _decoded(name: str, attempt: Attempt | None) -> Checkpoint:
         return decode(attempt.checkpoint) if attempt is not None else Checkpoint()
     except ValueError as error:
         message = f"cannot read the checkpoint of lane {name!r}: {error}; was it written by a later version?"
-        raise DriverError(message, retryable=False) from error
+        raise CheckpointLost(message) from error
 
 
 def _locked_rows(lane: int) -> DriverError:
@@ -351,9 +355,16 @@ def _locked_rows(lane: int) -> DriverError:
 
 
 def _missing_checkpoint(name: str) -> DriverError:
+    if name.startswith(QUERY):
+        message = (
+            f"a query of Spark ({name}) reads this outbox, and may have delivered rows that are still here: "
+            "run the query with availableNow, and then 'outbox fence forget', which takes what is left for "
+            "undelivered"
+        )
+        return CheckpointLost(message)
     message = (
         f"lane {name!r} has published in transactions, and the broker has no checkpoint of it: its "
         "topic was deleted, or this is another broker. The earliest records of the outbox may be in the log "
         "or not; look, and then let 'outbox fence forget' take them for unpublished"
     )
-    return DriverError(message, retryable=False)
+    return CheckpointLost(message)

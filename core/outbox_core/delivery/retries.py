@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from sys import intern
 
-from outbox_sdk import Failure, MarkedRecord, Poison
+from outbox_api import Failure, MarkedRecord, Poison
 
 from outbox_core.config.settings import Failures
 from outbox_core.delivery.held import MAX_EXCLUDED_KEYS, Held, HeldTopics

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import chain, islice
 
-from outbox_sdk import Failure, MarkedRecord, Poison
+from outbox_api import Failure, MarkedRecord, Poison
 
 from outbox_core.delivery.held import FORGET_SECONDS, MAX_EXCLUDED_BYTES, MAX_EXCLUDED_KEYS
 from outbox_core.delivery.retries import Hold, RetryPolicy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_sdk import MarkedRecord
+from outbox_api import MarkedRecord
 
 
 def size_of(record: MarkedRecord) -> int:

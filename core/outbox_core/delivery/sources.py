@@ -1,6 +1,6 @@
 """Which source a lane takes rows from next: its own cluster's at every look, others when they are due.
 
-A source is one condition of the affinity (:data:`outbox_sdk.ColumnIs`), named by its index. The first, 0, is
+A source is one condition of the affinity (:data:`outbox_api.ColumnIs`), named by its index. The first, 0, is
 the cluster's own. A look is a mark or a selection, of one source. Each source has a size and a backoff of its
 own, so that a look at an empty one does not slow down another.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from outbox_sdk import ColumnIs
+from outbox_api import ColumnIs
 
 from outbox_core.delivery.batch_size import BatchSize
 

@@ -10,8 +10,8 @@ from threading import Lock
 from time import monotonic, sleep
 from typing import Any
 
-from outbox_sdk import Needs, OutboxError, Task, WorkerLost, Workers
-from outbox_sdk.context_thread import ContextThread
+from outbox_api import EngineError, Needs, Task, WorkerLost, Workers
+from outbox_api.context_thread import ContextThread
 
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.engines.tasks import GroupTask, WarmingTask
@@ -101,7 +101,7 @@ class SharedEngine:
     Args:
         process: The settings that all outboxes have in common.
         outboxes: The outboxes that are known by now.
-        spare: See :class:`outbox_sdk.Needs`.
+        spare: See :class:`outbox_api.Needs`.
     """
 
     def __init__(self, process: HarvestSettings, outboxes: Iterable[HarvestSettings], spare: int = 1) -> None:
@@ -116,7 +116,7 @@ class SharedEngine:
         """Opens workers for an outbox, and starts the server unless they are this process itself.
 
         Raises:
-            OutboxError: The engine cannot run tasks, or the server cannot listen.
+            EngineError: The engine cannot run tasks, or the server cannot listen.
         """
         workers = self._engine.open(outbox.title, outbox.lane_groups, self._needs)
         if workers.address is None:
@@ -128,7 +128,7 @@ class SharedEngine:
             except OSError as error:
                 workers.close()
                 at = f"{bind or host}:{self._port or '*'}"
-                raise OutboxError(
+                raise EngineError(
                     f"cannot listen for lanes at {at} ({error.strerror}): harvest.engine.controlPort must be "
                     "free, and the address one of this machine"
                 ) from error
@@ -166,14 +166,14 @@ class LaneRunner:
         """Gets ready to start lanes without delay; again after :meth:`close`. May take many seconds.
 
         Raises:
-            OutboxError: Lanes cannot be run here; the message says why and what to do. Close it then.
+            EngineError: Lanes cannot be run here; the message says why and what to do. Close it then.
         """
         if self._workers is not None:
             return
         settings = self._settings
         self._workers, self._server = self._engine.open(settings)
         if self._server is not None:
-            choices = (settings.dialect, settings.affinity, settings.publisher)
+            choices = (settings.dialect, settings.affinity, settings.publisher, *settings.transforms)
             self._workers.warm(WarmingTask(choices, self._server.address))
 
     def start(self, plan: Plan, leadership: Leadership) -> None:
@@ -213,7 +213,7 @@ class LaneRunner:
             return False
         if self._crash is not None and self._workers is not None and self._server is not None:
             self._workers.check(GONE_SECONDS)
-            raise OutboxError(
+            raise EngineError(
                 f"lanes do not stay alive on {self._workers.where}: {self._crash}"
             ) from self._crash
         if self._crash is not None:
@@ -225,7 +225,7 @@ class LaneRunner:
 
         Raises:
             EngineLost: They could not until it is closed and warmed again.
-            OutboxError: They could not; only a new process helps.
+            EngineError: They could not; only a new process helps.
         """
         if self._workers is not None:
             self._workers.check()

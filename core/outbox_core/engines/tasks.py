@@ -25,7 +25,7 @@ MAX_MESSAGES = 100
 
 @dataclass(frozen=True)
 class GroupTask:
-    """Runs a lane group until its leader says to end; see :class:`outbox_sdk.Task`.
+    """Runs a lane group until its leader says to end; see :class:`outbox_api.Task`.
 
     Attributes:
         plan: The plan of the leadership.

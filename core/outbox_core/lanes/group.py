@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-from outbox_sdk import DriverError, LeadershipLost
+from outbox_api import DriverError, LeadershipLost
 
 from outbox_core.config.logs import KeyNames
 from outbox_core.events import LaneEvent

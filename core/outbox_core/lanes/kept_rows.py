@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from typing import Protocol
 
-from outbox_sdk import Advanced, Batch, DriverError, MarkedRecord, OutboxTable
+from outbox_api import Advanced, Batch, DriverError, MarkedRecord, OutboxTable
 
 from outbox_core.delivery.left_rows import kept
 
@@ -16,10 +16,10 @@ MAX_RUNS = 10_000
 
 
 class Rows(Protocol):
-    """What knows which rows are there; an :class:`outbox_sdk.OutboxTable` does."""
+    """What knows which rows are there; an :class:`outbox_api.OutboxTable` does."""
 
     def rows(self, batch: Batch) -> list[MarkedRecord]:
-        """See :meth:`outbox_sdk.OutboxTable.rows`."""
+        """See :meth:`outbox_api.OutboxTable.rows`."""
         ...
 
 
@@ -50,7 +50,7 @@ class KeptRows:
             advanced: Its result.
 
         Raises:
-            DriverError: As of :meth:`outbox_sdk.OutboxTable.rows`.
+            DriverError: As of :meth:`outbox_api.OutboxTable.rows`.
         """
         self._remember(finished)
         ids = [record.id for record in advanced.records]

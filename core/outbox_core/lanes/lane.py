@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import assert_never
 
-from outbox_sdk import Batch, Deliveries, DriverError
+from outbox_api import Batch, Deliveries, DriverError
 
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import (

@@ -15,7 +15,7 @@ from queue import Empty
 from time import monotonic
 from uuid import UUID, uuid4
 
-from outbox_sdk import Batch, ColumnIs, Dialect
+from outbox_api import Batch, ColumnIs, Dialect, OutboxTable, Sender
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
@@ -39,6 +39,7 @@ from outbox_core.lanes.turn import (
 from outbox_core.lanes.workers import Database, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import LaneControl
 from outbox_core.tracing.provider import LaneTracing
+from outbox_core.transforms.senders import TransformingSender
 
 log = logging.getLogger(__name__)
 
@@ -111,15 +112,18 @@ class LaneLoop:
     def _open_records(self) -> Iterator[tuple[Lane, Executors]]:
         plan, name = self._plan, self._number
         eligible = self._eligible()
-        entered = enter_lane(plan, name)
+        entered, chain, table = enter_lane(plan, name, eligible)
         machine = MarkPurgeReset(
             plan.limits, plan.failures, self._new_leader_id, self._chance, ages(eligible)
         )
         lane = AtLeastOnceLane(machine, name, self._telemetry, entered)
         with ExitStack() as stack:
-            marker = stack.enter_context(closing(self._database(f"marker-{name}", lane, eligible)))
+            marker = stack.enter_context(closing(self._database(f"marker-{name}", lane, eligible, table)))
             purger = stack.enter_context(closing(self._database(f"purger-{name}", lane)))
-            sender = self._tracing().sender(plan.publisher.create().open(f"{plan.outbox}.{name}"))
+            opened: Sender = plan.publisher.create().open(f"{plan.outbox}.{name}")
+            if chain:
+                opened = TransformingSender(opened, chain, plan.topics.refusal, self._leading)
+            sender = self._tracing().sender(opened)
             broker = stack.enter_context(
                 closing(SenderThread(f"sender-{name}", sender, self._replies, self._leading))
             )
@@ -129,7 +133,7 @@ class LaneLoop:
     def _open_batches(self) -> Iterator[tuple[Lane, Executors]]:
         plan, name, metrics = self._plan, self._number, self._telemetry.metrics
         eligible = self._eligible()
-        opened, untraced = open_lane(plan, name)
+        opened, untraced, table = open_lane(plan, name, eligible)
         sender = self._tracing().transactional(untraced)
         metrics.recovered += opened.recovered
         metrics.purged += opened.recovered
@@ -145,7 +149,7 @@ class LaneLoop:
         with ExitStack() as stack:
             broker = Worker(f"publisher-{name}", publish, sender.close, self._replies)
             stack.enter_context(closing(broker))
-            database = self._database(f"marker-{name}", lane, eligible, opened.purged)
+            database = self._database(f"marker-{name}", lane, eligible, table, opened.purged)
             marker = stack.enter_context(closing(database))
             yield lane, batch_executors(marker, broker)
 
@@ -166,14 +170,20 @@ class LaneLoop:
         return self._clock() < self._control.lease_until
 
     def _database(
-        self, name: str, lane: Lane, eligible: Sequence[ColumnIs] = (), purged: Sequence[Batch] = ()
+        self,
+        name: str,
+        lane: Lane,
+        eligible: Sequence[ColumnIs] = (),
+        table: OutboxTable | None = None,
+        purged: Sequence[Batch] = (),
     ) -> Worker:
-        """Starts a thread with its own connection. ``eligible`` matters to marks only."""
+        """Starts a thread with its own connection, or this one. ``eligible`` matters to marks only."""
         plan = self._plan
         database = Database(
             self._dialect,
             eligible,
             lambda: lane.fence,
+            table,
             lanes=plan.lanes,
             token=plan.token,
             about=plan.about,

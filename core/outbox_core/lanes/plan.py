@@ -1,54 +1,17 @@
-"""The settings that the lanes of one leadership share, and the topics to which they may publish."""
+"""The settings that the lanes of one leadership share."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from math import ceil
 from typing import Self
 
-from outbox_sdk import Affinity, Dialect, Elector, MarkedRecord, Publisher
+from outbox_api import Affinity, Dialect, Elector, PermittedTopics, Publisher, Transform
 
 from outbox_core.config.election import election_of, own_topics
 from outbox_core.config.logs import KeyNames
 from outbox_core.config.settings import Choice, Delivery, Failures, HarvestSettings, Limits
-
-OWN_PATTERNS = ("*.neli", "outbox.checkpoints")
-"""The default topics of elections and of checkpoints, of any outbox."""
-
-
-@dataclass(frozen=True)
-class PermittedTopics:
-    """The topics to which records may be published: whoever inserts into the outbox chooses a record's topic.
-
-    Attributes:
-        patterns: Names, with ``*`` for any characters and ``?`` for one; one of them must match.
-        own: Names of topics that outbox itself uses, to which nothing is ever published.
-    """
-
-    patterns: Sequence[str] = ("*",)
-    own: Collection[str] = ()
-
-    def refusal(self, topic: str) -> str:
-        """Returns why nothing may be published to a topic; empty if it may."""
-        if topic in self.own or any(fnmatchcase(topic, pattern) for pattern in OWN_PATTERNS):
-            return f"the topic '{topic}' is one that outbox itself uses"
-        if not any(fnmatchcase(topic, pattern) for pattern in self.patterns):
-            return f"the topic '{topic}' is none of those that harvest.topics permits"
-        return ""
-
-    def checked(self, records: Sequence[MarkedRecord]) -> list[MarkedRecord]:
-        """Returns the records, with a fault in each whose topic is not permitted: its key will be parked."""
-        topics = {record.topic for record in records}
-        refusals = {topic: refusal for topic in topics if (refusal := self.refusal(topic))}
-        if not refusals:
-            return list(records)
-        return [
-            record if record.fault or record.topic not in refusals
-            else record._replace(fault=refusals[record.topic])
-            for record in records
-        ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,6 +29,7 @@ class Plan:
         failures: What happens after a failed delivery.
         delivery: At-least-once or exactly-once.
         topics: To which topics records may be published.
+        transforms: What changes records on their way out.
         about: What heartbeats say besides the lane's metrics, for ``outbox status``.
         key_names: What log lines call keys.
         taken_over: The clusters whose rows are taken over at once, as an operator said.
@@ -81,6 +45,7 @@ class Plan:
     failures: Failures
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     topics: PermittedTopics = field(default_factory=PermittedTopics)
+    transforms: tuple[Choice[Transform], ...] = ()
     about: Mapping[str, object] = field(default_factory=dict)
     key_names: KeyNames = field(default_factory=KeyNames)
     taken_over: tuple[int, ...] = ()
@@ -118,6 +83,7 @@ class Plan:
             topics=PermittedTopics(
                 settings.topics, settings.own_topics | own_topics(election, settings.publisher)
             ),
+            transforms=settings.transforms,
             about={
                 "elector": settings.elector.driver,
                 "election": election_of(election),

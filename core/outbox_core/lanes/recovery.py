@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from contextvars import copy_context
+from functools import cached_property
 from typing import NamedTuple
 
-from outbox_sdk import (
+from outbox_api import (
+    ColumnIs,
     Dialect,
     DriverError,
     OutboxTable,
+    PermittedTopics,
     Publisher,
     TransactionalPublisher,
     TransactionalSender,
+    Transform,
 )
 
 from outbox_core.config.settings import Choice, HarvestSettings
 from outbox_core.delivery.recovery import Doubt, Entered, Opened, Recovery, Result, take_over
 from outbox_core.events import AttemptSettled
 from outbox_core.lanes.plan import Plan
+from outbox_core.transforms.chain import Chain
+from outbox_core.transforms.senders import TransformingTransactionalSender
+from outbox_core.transforms.torn import TornRows
 
 log = logging.getLogger(__name__)
 
@@ -29,22 +36,30 @@ MAX_CONCURRENT = 8
 """Former lanes that are recovered concurrently."""
 
 
-def enter_lane(plan: Plan, lane: int) -> Entered:
-    """Enters a lane of at-least-once delivery; see :meth:`Recovery.enter`."""
-    with closing(ConnectedServers(plan.dialect, plan.publisher)) as servers:
-        return _recovery(plan).enter(servers, lane)
+def enter_lane(
+    plan: Plan, lane: int, eligible: Sequence[ColumnIs] = ()
+) -> tuple[Entered, Chain, OutboxTable]:
+    """Enters a lane of at-least-once delivery; see :meth:`Recovery.enter`.
+
+    Returns:
+        The lane that may begin, its transforms, and the outbox, which the caller closes.
+    """
+    with _left_open(plan, eligible) as servers:
+        return _recovery(plan).enter(servers, lane), servers.chain, servers.table
 
 
-def open_lane(plan: Plan, lane: int) -> tuple[Opened, TransactionalSender]:
+def open_lane(
+    plan: Plan, lane: int, eligible: Sequence[ColumnIs] = ()
+) -> tuple[Opened, TransactionalSender, OutboxTable]:
     """Takes over a lane of exactly-once delivery; see :meth:`Recovery.open`.
 
     Returns:
-        The opened lane, and its open sender, which the caller closes.
+        The opened lane, its open sender, and the outbox, which the caller closes both.
     """
-    with closing(ConnectedServers(plan.dialect, plan.publisher)) as servers:
+    with _left_open(plan, eligible) as servers:
         opened = _recovery(plan).open(servers, lane)
         _log(f"lane {lane}", opened.recovered, opened.doubt)
-        return opened, servers.senders.pop(opened.sender)
+        return opened, servers.senders.pop(opened.sender), servers.table
 
 
 class Begun(NamedTuple):
@@ -75,7 +90,8 @@ def begin_leadership(settings: HarvestSettings) -> Begun:
     def recovery(token: int) -> Recovery:
         return Recovery(lanes, token, settings.delivery, settings.failures.undecided)
 
-    with closing(ConnectedServers(settings.dialect, settings.publisher)) as servers:
+    choices = (settings.dialect, settings.publisher, settings.transforms)
+    with closing(ConnectedServers(*choices, PermittedTopics(settings.topics))) as servers:
         ages = [lane.age for lane in servers.table.lane_statuses() if lane.age is not None]
         token, recovered = take_over(servers, lanes, settings.name, recovery)
         taken_over = tuple(each.cluster for each in servers.table.takeovers()) if origin else ()
@@ -89,6 +105,17 @@ def begin_leadership(settings: HarvestSettings) -> Begun:
 def settled(lane: int, doubt: Doubt) -> AttemptSettled:
     """Returns the event that tells of a doubt."""
     return AttemptSettled(lane, doubt.records, doubt.published, doubt.undecided, doubt.purged)
+
+
+@contextmanager
+def _left_open(plan: Plan, eligible: Sequence[ColumnIs]) -> Iterator[ConnectedServers]:
+    """Connects; closes everything only at an error, as the lane goes on with it."""
+    servers = ConnectedServers(plan.dialect, plan.publisher, plan.transforms, plan.topics, eligible)
+    try:
+        yield servers
+    except BaseException:
+        servers.close()
+        raise
 
 
 def _recovery(plan: Plan) -> Recovery:
@@ -121,6 +148,9 @@ class ConnectedServers:
     Args:
         dialect: The database.
         publisher: The broker.
+        transforms: What changes records on their way out.
+        topics: To which topics records may be published.
+        eligible: Which rows may be marked.
 
     Attributes:
         table: The outbox.
@@ -130,11 +160,21 @@ class ConnectedServers:
         DriverError: The database cannot be used.
     """
 
-    def __init__(self, dialect: Choice[Dialect], publisher: Choice[Publisher]) -> None:
+    def __init__(
+        self,
+        dialect: Choice[Dialect],
+        publisher: Choice[Publisher],
+        transforms: Sequence[Choice[Transform]],
+        topics: PermittedTopics,
+        eligible: Sequence[ColumnIs] = (),
+    ) -> None:
         self._dialect = dialect
         self._publisher = publisher
+        self._transforms = transforms
+        self._topics = topics
+        self._torn = TornRows()
         self.senders: dict[str, TransactionalSender] = {}
-        self.table: OutboxTable = dialect.create().connect()
+        self.table: OutboxTable = dialect.create().connect(eligible)
 
     def open_sender(self, name: str) -> TransactionalSender:
         """See :meth:`outbox_core.delivery.recovery.Servers.open_sender`."""
@@ -145,8 +185,15 @@ class ConnectedServers:
                 "first start after it, need one that has",
                 retryable=False,
             )
-        sender = self.senders[name] = publisher.open_transactional(name)
+        chain, refusal = self.chain, self._topics.refusal  # first: it may ask the database
+        opened = publisher.open_transactional(name)
+        sender = self.senders[name] = TransformingTransactionalSender(opened, chain, refusal, self._torn)
         return sender
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The transforms."""
+        return Chain.of(self._transforms, self.table.identity)
 
     def close_sender(self, name: str) -> None:
         """See :meth:`outbox_core.delivery.recovery.Servers.close_sender`."""
@@ -156,7 +203,8 @@ class ConnectedServers:
         """See :meth:`outbox_core.delivery.recovery.Servers.for_each`."""
 
         def apart(lane: int) -> Result:
-            with closing(ConnectedServers(self._dialect, self._publisher)) as servers:
+            choices = (self._dialect, self._publisher, self._transforms)
+            with closing(ConnectedServers(*choices, self._topics)) as servers:
                 return act(servers, lane)
 
         with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="recovery") as pool:

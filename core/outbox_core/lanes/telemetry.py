@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from time import time
 
-from outbox_sdk import (
+from outbox_api import (
     Deliveries,
     DriverError,
     Failure,
@@ -17,7 +17,7 @@ from outbox_sdk import (
     Parked,
     Poison,
 )
-from outbox_sdk.parking import LONGEST_KEY
+from outbox_api.parking import LONGEST_KEY
 
 from outbox_core.config.logs import KeyNames
 from outbox_core.delivery.commands import Advance, Answer, Heartbeat, Mark, Park, Publish, Purge, Reset

@@ -10,7 +10,7 @@ from threading import Event as Flag
 from time import sleep
 from typing import Any, assert_never
 
-from outbox_sdk.context_thread import ContextThread
+from outbox_api.context_thread import ContextThread
 
 from outbox_core.lanes.group import (
     AwaitLanes,
@@ -27,17 +27,18 @@ from outbox_core.log_context import log_about
 from outbox_core.steps import Sleep, run_steps
 
 
-def dedicate_process() -> None:
-    """Tunes this Python process for lanes and nothing else.
+def dedicate_process(outboxes: int = 1) -> None:
+    """Tunes this Python process for the lanes of so many outboxes and nothing else.
 
     The garbage collector runs more rarely: records are short-lived and have no reference cycles, so reference
     counting frees them. Lane threads run briefly and wait for each other, so Python switches between them
-    every 0.5 ms instead of 5.
+    every 0.5 ms instead of 5. Each thread that waits for its turn asks for it that often: where many do, as
+    lanes of many outboxes, this would take more time than their work.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(min(0.0005 * outboxes, 0.005))
 
 
 class LaneThreads:

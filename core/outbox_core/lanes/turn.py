@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from outbox_sdk import ColumnIs, Deliveries, Failure, Fence, MarkedRecord, Origin
+from outbox_api import ColumnIs, Deliveries, Failure, Fence, MarkedRecord, Origin
 
 from outbox_core.delivery.commands import (
     Advance,

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import assert_never
 
-from outbox_sdk import (
+from outbox_api import (
     Batch,
     ColumnIs,
     Deliveries,
@@ -20,9 +20,10 @@ from outbox_sdk import (
     Fence,
     MarkedRecord,
     OutboxTable,
+    PermittedTopics,
     Sender,
 )
-from outbox_sdk.context_thread import ContextThread
+from outbox_api.context_thread import ContextThread
 
 from outbox_core.delivery.commands import (
     Advance,
@@ -39,7 +40,6 @@ from outbox_core.delivery.commands import (
     Send,
 )
 from outbox_core.lanes.kept_rows import KeptRows, SkippedDeadLetters
-from outbox_core.lanes.plan import PermittedTopics
 from outbox_core.lanes.turn import Reply, SendGate
 
 CLOSE_SECONDS = 1.0
@@ -115,6 +115,7 @@ class Database:
         dialect: Connects to the outbox.
         eligible: Which rows may be marked.
         fence: Returns the fence of every statement.
+        table: A connection, which is used until the first error.
         lanes: How many lanes there are.
         token: The fence token of the leadership.
         about: What heartbeats say besides the lane's metrics.
@@ -128,6 +129,7 @@ class Database:
         dialect: Dialect,
         eligible: Sequence[ColumnIs],
         fence: Callable[[], Fence],
+        table: OutboxTable | None = None,
         *,
         lanes: int,
         token: int,
@@ -145,7 +147,7 @@ class Database:
         self._token = token
         self._about = about
         self._topics = topics
-        self._table: OutboxTable | None = None
+        self._table = table
 
     def execute(self, request: Request) -> Answer:
         """Carries out a request.

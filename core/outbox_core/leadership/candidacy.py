@@ -22,7 +22,7 @@ from math import inf
 from time import monotonic
 from uuid import UUID, uuid4
 
-from outbox_sdk import DriverError, EngineLost, LeadershipLost, OutboxError
+from outbox_api import DriverError, EngineLost, LeadershipLost, OutboxError
 
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked, MeterRead
 from outbox_core.leadership.leader import Leadership, Totals

@@ -10,7 +10,7 @@ from math import inf
 from threading import Lock
 from time import monotonic
 
-from outbox_sdk import DriverError
+from outbox_api import DriverError
 
 from outbox_core.events import Event
 from outbox_core.leadership.protocol import LogLine, Orders, Report

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from outbox_sdk import AccessDenied, DriverError
+from outbox_api import AccessDenied, DriverError
 from pydantic import TypeAdapter, ValidationError
 
 from outbox_core.events import LaneEvent
@@ -31,21 +31,25 @@ class Refusal:
         message: Its text.
         retryable: As in ``DriverError``.
         denied: Whether it is an ``AccessDenied``.
+        code: Its code; empty for that of its class.
     """
 
     message: str
     retryable: bool
     denied: bool
+    code: str = ""
 
     @classmethod
     def of(cls, error: DriverError) -> Refusal:
         """Makes it of the error."""
-        return cls(str(error), error.retryable, isinstance(error, AccessDenied))
+        return cls(str(error), error.retryable, isinstance(error, AccessDenied), error.code)
 
     @property
     def error(self) -> DriverError:
         """The error."""
-        return (AccessDenied if self.denied else DriverError)(self.message, retryable=self.retryable)
+        made = (AccessDenied if self.denied else DriverError)(self.message, retryable=self.retryable)
+        made.code = self.code or made.code
+        return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Self
 
-from outbox_sdk.context_thread import ContextThread
+from outbox_api.context_thread import ContextThread
 
 from outbox_core.leadership.protocol import ControlChannel, Orders, Report, decode, encode
 from outbox_core.leadership.wire import NotAuthentic, Wire

@@ -85,6 +85,18 @@ class Figure:
     value: float | Distribution
 
 
+class HasFigures(Protocol):
+    """What can be asked for figures."""
+
+    def wait(self, seconds: float) -> None:
+        """Waits so long at most for what is not known yet."""
+        ...
+
+    def read(self) -> list[Figure]:
+        """Returns all figures as they are known now."""
+        ...
+
+
 class Figures:
     """Reads the figures of the outboxes of this process.
 

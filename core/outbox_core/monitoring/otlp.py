@@ -7,7 +7,7 @@ from threading import Thread
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-from outbox_core.monitoring.figures import Figures
+from outbox_core.monitoring.figures import HasFigures
 from outbox_core.monitoring.provider import LIMITS, WithHistograms, open_provider
 
 PATIENCE = 2.0
@@ -26,7 +26,7 @@ class Push:
         process: The name of this process.
     """
 
-    def __init__(self, figures: Figures, process: str) -> None:
+    def __init__(self, figures: HasFigures, process: str) -> None:
         reader = _Reader(OTLPMetricExporter(), cardinality_limits=LIMITS)
         self._provider = open_provider(figures, reader, process, PATIENCE)
 

@@ -12,8 +12,8 @@ from threading import Lock, Semaphore
 from time import monotonic
 from typing import Any
 
-from outbox_sdk import OutboxError
-from outbox_sdk.context_thread import ContextThread
+from outbox_api import OutboxError
+from outbox_api.context_thread import ContextThread
 
 from outbox_core.config.outboxes import database_of
 from outbox_core.config.settings import HarvestSettings
@@ -27,6 +27,8 @@ REST_SECONDS = 30.0
 """For how long a connection is kept that nobody polls with; longer than between two scrapes."""
 KNOWN_SECONDS = 10.0
 """For how long the last poll tells the state of an outbox."""
+IDLE_SECONDS = 300.0
+"""For how long a poll serves everybody who asks while the outbox rests."""
 _CONCURRENT = 8
 """How many polls of this process are in one database at the same time."""
 
@@ -36,6 +38,8 @@ View = Callable[[HarvestSettings], Snapshot]
 """Polls an outbox; raises an ``OutboxError`` if that fails."""
 NewView = Callable[[], AbstractContextManager[View]]
 """Opens a view, which keeps a connection until it is left."""
+IdleSince = Callable[[HarvestSettings], float | None]
+"""Returns since when nothing has changed in an outbox that rests, on the monotonic clock; or ``None``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +68,13 @@ class StatusPolls:
     """Polls outboxes; safe to use from any thread.
 
     Each outbox has a thread with a connection of its own while somebody asks, and one poll at a time is made
-    of it. A database that hangs holds up no polls of outboxes elsewhere.
+    of it. A database that hangs holds up no polls of outboxes elsewhere. While an outbox rests, it is polled
+    every five minutes, and has no connection in between.
     """
 
-    def __init__(self, new_view: NewView) -> None:
+    def __init__(self, new_view: NewView, idle_since: IdleSince = lambda _: None) -> None:
         self._new_view = new_view
+        self._idle_since = idle_since
         self._lock = Lock()
         self._pollers: dict[str, _Poller] = {}
         self._places: dict[tuple[str, object], Semaphore] = {}
@@ -109,19 +115,24 @@ class StatusPolls:
         with self._lock:
             if outbox.title not in self._pollers:
                 places = self._places.setdefault(database_of(outbox), Semaphore(_CONCURRENT))
-                self._pollers[outbox.title] = _Poller(outbox, self._new_view, places)
+                self._pollers[outbox.title] = _Poller(outbox, self._new_view, self._idle_since, places)
             return self._pollers[outbox.title]
 
 
 class _Poller:
     """Polls one outbox, on a thread that ends when nobody asks for a while."""
 
-    def __init__(self, outbox: HarvestSettings, new_view: NewView, places: Semaphore) -> None:
+    def __init__(
+        self, outbox: HarvestSettings, new_view: NewView, idle_since: IdleSince, places: Semaphore
+    ) -> None:
         self.last: Poll | None = None
         self.seen: Poll | None = None
         self.asking_since: float | None = None
         self._outbox = outbox
         self._new_view = new_view
+        self._idle_since = idle_since
+        self._seen_at = 0.0
+        """When the last poll that did not fail began."""
         self._places = places
         self._lock = Lock()
         self._asked: SimpleQueue[Future[Poll]] = SimpleQueue()
@@ -135,6 +146,10 @@ class _Poller:
                 return present
             self._present = future = Future[Poll]()
             future.set_running_or_notify_cancel()  # who stops waiting does not cancel it for the others
+            if self.seen is not None and self._is_idle():
+                self.last = Poll(monotonic(), self.seen.snapshot)
+                future.set_result(self.last)
+                return future
             self._asked.put(future)
             if not self._running:
                 self._running = True
@@ -145,17 +160,23 @@ class _Poller:
     def _is_over(poll: Poll) -> bool:
         return monotonic() - poll.at >= SHARED_SECONDS
 
+    def _is_idle(self) -> bool:
+        """Returns whether nothing has changed since it was polled, as it rests."""
+        since = self._idle_since(self._outbox)
+        return since is not None and since < self._seen_at and monotonic() - self._seen_at < IDLE_SECONDS
+
     def _run(self) -> None:
         with self._new_view() as view:
             while (future := self._next()) is not None:
+                began = monotonic()
                 self.last = poll = self._poll(view)
                 if poll.snapshot is not None:
-                    self.seen = poll
+                    self.seen, self._seen_at = poll, began
                 future.set_result(poll)
 
     def _next(self) -> Future[Poll] | None:
         try:
-            return self._asked.get(timeout=REST_SECONDS)
+            return self._asked.get(timeout=0.0 if self._is_idle() else REST_SECONDS)
         except Empty:
             with self._lock:  # or somebody could ask a thread that is about to end
                 self._running = not self._asked.empty()

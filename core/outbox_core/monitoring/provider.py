@@ -29,7 +29,7 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, OTELR
 
 from outbox_core.measurements import Distribution
 from outbox_core.monitoring import names
-from outbox_core.monitoring.figures import Figure, Figures
+from outbox_core.monitoring.figures import Figure, HasFigures
 from outbox_core.monitoring.names import METRICS, Kind
 
 SCOPE = "outbox"
@@ -49,7 +49,7 @@ class Collection:
         patience: Seconds to wait for databases.
     """
 
-    def __init__(self, figures: Figures, patience: float) -> None:
+    def __init__(self, figures: HasFigures, patience: float) -> None:
         self._figures = figures
         self._patience = patience
         self._lock = Lock()
@@ -102,7 +102,9 @@ class WithHistograms(MetricReader):
         super()._receive_metrics(metrics_data, timeout_millis, **options)  # type: ignore[safe-super]  # of the second base
 
 
-def open_provider(figures: Figures, reader: WithHistograms, process: str, patience: float) -> MeterProvider:
+def open_provider(
+    figures: HasFigures, reader: WithHistograms, process: str, patience: float
+) -> MeterProvider:
     """Connects a reader to the figures.
 
     Args:

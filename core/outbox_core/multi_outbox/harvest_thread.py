@@ -1,14 +1,15 @@
-"""One of several harvests in a process: starts it, and starts it again after an error."""
+"""One of several harvests in a process: starts it, again after an error, and again after a rest."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
 
-from outbox_sdk import OutboxError
-from outbox_sdk.context_thread import ContextThread
+from outbox_api import LaneStatus, OutboxError
+from outbox_api.context_thread import ContextThread
 
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.engines.runner import SharedEngine
@@ -16,26 +17,33 @@ from outbox_core.events import EventHandler
 from outbox_core.harvest import Harvest
 from outbox_core.leadership.leader import Totals
 from outbox_core.log_context import log_as
+from outbox_core.rivals import leading_lanes
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 1.0
 """The pause before an outbox that failed is tried again; twice as long after each further failure."""
 LONGEST_PAUSE_SECONDS = 60.0
+SEEN_SECONDS = 3.0
+"""For how long a look at an outbox that rests tells that its database answers."""
 
 
 class HarvestThread:
-    """Harvests one outbox until it is stopped, however often that fails.
+    """Harvests one outbox until it is stopped, however often that fails; or rests, and has no thread then.
 
     Args:
         settings: The outbox.
         engine: The engine of the process.
         handler: See :meth:`Harvest.set_event_handler`.
-        delay: Seconds to wait before the first attempt.
+        delay: Seconds to wait before the first attempt; ``None`` to rest until :meth:`wake`.
 
     Attributes:
         settings: As given.
         totals: What is harvested, in all attempts.
+        may_rest: Whether it was made to rest.
+        resting_lanes: While it rests, the lanes of this process's last leadership, unless another has begun.
+        rests_since: Since when it has rested under the same leader, as far as this process knows.
+        seen_empty: When it was last found to rest and to be empty. Both are on the monotonic clock.
     """
 
     def __init__(
@@ -43,37 +51,77 @@ class HarvestThread:
         settings: HarvestSettings,
         engine: SharedEngine,
         handler: EventHandler,
-        delay: float,
+        delay: float | None,
     ) -> None:
         self.settings = settings
         self.totals = Totals()
+        self.may_rest = delay is None
+        self.resting_lanes: Sequence[LaneStatus] = ()
+        self.rests_since, self.seen_empty = monotonic(), 0.0
         self._engine = engine
         self._handler = handler
-        self._delay = delay
+        self._delay = delay or 0.0
         self._stopping = Flag()
+        self._retiring = False
+        self._led: int | None = None
+        """The token under which it led when it was told to rest."""
+        self._has_joined = False
         self._lock = Lock()
         self._harvest: Harvest | None = None
         """The present attempt, once it has started."""
-        with log_as(f"{settings.name}/{settings.label}", outbox=settings.title):
-            self._thread = ContextThread(target=self._run, name=f"outbox-{settings.label}", daemon=True)
-            self._thread.start()
+        self._thread: ContextThread | None = None
+        if delay is not None:
+            self.wake()
+
+    @property
+    def rests(self) -> bool:
+        """Whether it rests, or has yet to begin."""
+        return self._thread is None
 
     @property
     def joined(self) -> bool:
-        """Whether this process takes part in the election; also just after :meth:`give_up`."""
-        return self._harvest is not None
+        """Whether this process takes part in the election, or rests; also just after :meth:`give_up`."""
+        return self._harvest is not None or (self.rests and self._has_joined)
 
     @property
     def leads(self) -> bool:
-        """Whether this process leads the outbox."""
+        """Whether this process leads the outbox, or has led it last and rests."""
         harvest = self._harvest
-        return harvest is not None and harvest.leads
+        return bool(self.resting_lanes) if harvest is None else harvest.leads
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when nothing has changed, as it rests; ``None`` unless it was found empty just now."""
+        is_idle = self.rests and monotonic() - self.seen_empty < SEEN_SECONDS
+        return self.rests_since if is_idle else None
 
     @property
     def takes_part(self) -> bool:
-        """Whether this process takes part in the election, warm; see :attr:`Harvest.takes_part`."""
+        """Whether this process takes part in the election, warm, or would at once; as :attr:`joined`."""
         harvest = self._harvest
-        return harvest is not None and harvest.takes_part
+        return self.joined and (harvest is None or harvest.takes_part)
+
+    def wake(self) -> None:
+        """Begins to harvest, unless it does or is stopped. Returns at once."""
+        named = log_as(f"{self.settings.name}/{self.settings.label}", outbox=self.settings.title)
+        with self._lock, named:
+            if self._thread is None and not self._stopping.is_set():
+                self._retiring, self.resting_lanes = False, ()
+                name = f"outbox-{self.settings.label}"
+                self._thread = ContextThread(target=self._run, name=name, daemon=True)
+                self._thread.start()
+
+    def rest(self) -> None:
+        """Hands over and frees everything, until :meth:`wake`; does nothing in an attempt. Returns at once.
+
+        What is committed meanwhile stays in the table, for the next leader.
+        """
+        with self._lock:
+            harvest = self._harvest
+            if harvest is None or self._retiring:
+                return
+            self._retiring, self._led = True, self.totals.token
+        ContextThread(target=harvest.stop, name="rest", daemon=True).start()
 
     def give_up(self) -> None:
         """Hands the outbox over to another process; see :meth:`Harvest.give_up`."""
@@ -85,19 +133,21 @@ class HarvestThread:
         """Hands over and ends; returns once it has. Idempotent."""
         with self._lock:
             self._stopping.set()
-            harvest = self._harvest
+            harvest, thread = self._harvest, self._thread
         if harvest is not None:
             harvest.stop()
-        self._thread.join()
+        if thread is not None:
+            thread.join()
 
     def _run(self) -> None:
-        pause, told = FIRST_PAUSE_SECONDS, ""
+        pause, told, known = FIRST_PAUSE_SECONDS, "", self._has_joined
         self._stopping.wait(self._delay)
-        while not self._stopping.is_set():
+        while not (self._stopping.is_set() or self._retiring):
             started = monotonic()
             try:
-                self._attempt()
+                self._attempt(known=known)
             except Exception as error:
+                known = False
                 if monotonic() - started > LONGEST_PAUSE_SECONDS:
                     pause, told = FIRST_PAUSE_SECONDS, ""
                 # The same error is a warning once, as it may last for days.
@@ -106,9 +156,14 @@ class HarvestThread:
                 log.log(level, "not harvested, trying again in %g s: %s", pause, error, exc_info=defect)
                 self._stopping.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        if self._retiring:
+            self.resting_lanes = self._lanes_led()
+            log.info("rests until there is a record")
+        with self._lock:
+            self._thread, self.rests_since = None, monotonic()
 
-    def _attempt(self) -> None:
-        """Harvests until it is stopped.
+    def _attempt(self, *, known: bool) -> None:
+        """Harvests until it is stopped; ``known`` as in :meth:`Harvest.start`.
 
         Raises:
             Exception: What has ended the harvest.
@@ -116,13 +171,19 @@ class HarvestThread:
         harvest = Harvest(self.settings, self._engine, self.totals)
         harvest.set_event_handler(self._handler)
         try:
-            harvest.start()
+            harvest.start(known=known)
             log.info("joined the election")
             with self._lock:
                 if self._stopping.is_set():
                     return
-                self._harvest = harvest
+                self._harvest, self._has_joined = harvest, True
             harvest.wait()
         finally:
             self._harvest = None
             harvest.stop()
+
+    def _lanes_led(self) -> Sequence[LaneStatus]:
+        """Returns the lanes that this process led when it was told to rest, unless others lead by now."""
+        if self._led is None:
+            return ()
+        return [lane for lane in leading_lanes(self.settings.dialect) if lane.fence.token == self._led]

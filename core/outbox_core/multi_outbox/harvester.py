@@ -14,15 +14,17 @@ from threading import Event as Flag
 from threading import Lock
 from time import monotonic
 
-from outbox_sdk import OutboxError
-from outbox_sdk.context_thread import ContextThread
+from outbox_api import OutboxError
+from outbox_api.context_thread import ContextThread
 
+from outbox_core.config.outboxes import database_of
 from outbox_core.config.settings import HarvestSettings, Settings, Template
 from outbox_core.engines.runner import SharedEngine
 from outbox_core.events import Event
 from outbox_core.members import NOTE_SECONDS, MembersThread, group_of, member_name, places_among
 from outbox_core.multi_outbox.harvest_thread import HarvestThread
 from outbox_core.multi_outbox.rebalance import Rebalance
+from outbox_core.multi_outbox.resting import RestThread, may_rest
 
 
 def outboxes_of(template: Template, known: Collection[HarvestSettings]) -> list[HarvestSettings]:
@@ -91,6 +93,9 @@ class Harvester:
         self._gone: dict[str, set[str]] = {}
         """Template → its outboxes that the last search has not found."""
         self._members: dict[tuple[str, object], MembersThread] = {}
+        self._rest_threads: dict[tuple[str, object], RestThread] = {}
+        self._present: set[str] = set()
+        """The members that were there at the last look."""
         self._group = group_of(settings)
         # Processes may share a configuration that sets harvest.name.
         self._member = member_name(settings.process.name)
@@ -105,6 +110,11 @@ class Harvester:
     def harvests(self) -> Sequence[HarvestThread]:
         """The harvest of each outbox that is known now; of templates there may be more later."""
         return list(self._threads.values())
+
+    def idle_since(self, outbox: HarvestSettings) -> float | None:
+        """Returns since when an outbox has rested; see :attr:`HarvestThread.idle_since`."""
+        thread = self._threads.get(outbox.title)
+        return None if thread is None else thread.idle_since
 
     def start(self) -> None:
         """Starts every outbox, without waiting for any."""
@@ -121,7 +131,8 @@ class Harvester:
         with self._changing:
             self._stopping.set()
         harvests = [*self._threads.values(), *self._ending.values()]
-        ending: list[HarvestThread | MembersThread] = [*harvests, *self._members.values()]
+        ending: list[HarvestThread | MembersThread | RestThread] = [*self._rest_threads.values(), *harvests]
+        ending += self._members.values()
         with ThreadPoolExecutor(max(1, len(ending)), "stop") as pool:
             list(pool.map(lambda each: each.stop(), ending))
         if self._thread.ident is not None:
@@ -131,6 +142,7 @@ class Harvester:
         spread = Rebalance(self._member)
         while not self._stopping.is_set():
             self._keep_members()
+            self._keep_rest_threads()
             self._stopping.wait(NOTE_SECONDS)
             self._spread(spread)
 
@@ -147,7 +159,10 @@ class Harvester:
                 return
             for number, outbox in enumerate(added):
                 self._threads[outbox.title] = HarvestThread(
-                    outbox, self._engine, partial(self._handler, outbox), number * STAGGER_SECONDS
+                    outbox,
+                    self._engine,
+                    partial(self._handler, outbox),
+                    None if may_rest(outbox) else number * STAGGER_SECONDS,
                 )
 
     def _look_for_outboxes(self) -> None:
@@ -208,16 +223,37 @@ class Harvester:
                 else:
                     self._members[database] = MembersThread(self._member, self._group, outboxes)
 
+    def _keep_rest_threads(self) -> None:
+        """Has somebody in each database who wakes the outboxes that rest."""
+        resting: dict[tuple[str, object], list[HarvestThread]] = {}
+        for thread in self.harvests:
+            if thread.may_rest:
+                resting.setdefault(database_of(thread.settings), []).append(thread)
+        with self._changing:
+            if self._stopping.is_set():
+                return
+            for database in set(self._rest_threads) - set(resting):
+                self._rest_threads.pop(database).stop()
+            for database, threads in resting.items():
+                if database in self._rest_threads:
+                    self._rest_threads[database].threads = threads
+                else:
+                    self._rest_threads[database] = RestThread(threads)
+
     def _spread(self, spread: Rebalance) -> None:
         led = [
             thread
             for thread in self.harvests
-            if thread.leads and thread.settings.elector.driver != _NOT_ELECTED
+            if thread.leads and not thread.rests and thread.settings.elector.driver != _NOT_ELECTED
         ]
         counts: dict[str, int] = {}
         for members in self._members.values():
             members.leads = len(led)
             counts |= members.counts
+        if counts and self._present - counts.keys():  # what they led is led by nobody
+            for resting in self._rest_threads.values():
+                resting.begin_anew()
+        self._present = set(counts) or self._present
         by_title = {thread.settings.title: thread for thread in led}
         for title in spread.to_give_up(list(by_title), counts, monotonic()):
             log.info("outbox '%s' is handed over, as other processes lead fewer", title)

@@ -2,7 +2,7 @@
 
 Each action is noted in the outbox's journal before it is done, and its outcome afterwards. An action that
 cannot be noted is refused before anything is done. Every function connects, does its work and disconnects;
-it may be called on any thread, and beside harvesters. All raise :class:`outbox_sdk.errors.OutboxError` with
+it may be called on any thread, and beside harvesters. All raise :class:`outbox_api.errors.OutboxError` with
 a message that names the cure.
 """
 

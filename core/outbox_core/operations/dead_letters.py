@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, is_cut
+from outbox_api.parking import DeadLetter, DeadLetters, DeadLetterStatus, is_cut
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.journalled import Operator, journalled

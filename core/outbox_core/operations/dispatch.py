@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from outbox_sdk.parking import DeadLetter
+from outbox_api.parking import DeadLetter
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.dead_letters import Changed, redrive, retry, reveal, skip

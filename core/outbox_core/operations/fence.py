@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from outbox_sdk.errors import LeadershipLost, OutboxError
-from outbox_sdk.fence import LaneStatus, TransactionalLane
-from outbox_sdk.outbox_table import OutboxTable
+from outbox_api.errors import LeadershipLost, OutboxError
+from outbox_api.fence import LaneStatus, TransactionalLane
+from outbox_api.outbox_table import OutboxTable
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.journalled import Operator, journalled
@@ -119,7 +119,7 @@ def lane_list(notes: Mapping[int, TransactionalLane]) -> str:
 def _raised_meanwhile(holder: str) -> OutboxError:
     return OutboxError(
         f"nothing was done: the fence has changed meanwhile, and {holder or 'nobody'} holds it now; look at "
-        "the outbox anew"
+        "the outbox again"
     )
 
 

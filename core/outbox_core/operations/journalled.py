@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox_sdk.errors import DriverError, OutboxError, RolledBack
-from outbox_sdk.journal import Action, Entry, Journal
+from outbox_api.errors import DriverError, OutboxError, RolledBack
+from outbox_api.journal import Action, Entry, Journal
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.reason import check_reason

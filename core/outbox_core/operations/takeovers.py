@@ -4,9 +4,9 @@ from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass
 
-from outbox_sdk.affinity import MAX_CLUSTER, Origin
-from outbox_sdk.errors import ConfigError, DriverError, OutboxError
-from outbox_sdk.outbox_table import OutboxTable
+from outbox_api.affinity import MAX_CLUSTER, Origin
+from outbox_api.errors import ConfigError, DriverError, OutboxError
+from outbox_api.outbox_table import OutboxTable
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.fence import lane_count

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Self
 
-from outbox_sdk.parking import DeadLetterStatus
+from outbox_api.parking import DeadLetterStatus
 
 
 class Target(Enum):
@@ -151,7 +151,7 @@ class Verb(StrEnum):
                 "This cluster takes the records of cluster {0} at once, whatever their age, until you "
                 "end it. Stop the harvesters of cluster {0} first: those that run go on, and then each "
                 "of its records is delivered twice, and consumers may see a repetition behind later "
-                "records. The fence is raised, so that the present leader's lanes begin anew within a "
+                "records. The fence is raised, so that the present leader's lanes restart within a "
                 "second or two."
             ),
             question="Take over?",
@@ -166,7 +166,7 @@ class Verb(StrEnum):
             effect=(
                 "From now on this cluster takes records of cluster {0} only once they are old enough, "
                 "also those that it has taken before and not delivered. The fence is raised, so that "
-                "the present leader's lanes begin anew within a second or two."
+                "the present leader's lanes restart within a second or two."
             ),
             question="End the takeover?",
         ),

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
-from outbox_sdk.registry import DISTRIBUTIONS, Seam, installation, installed
+from outbox_api.registry import DISTRIBUTIONS, Seam, installation, installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class _Scaffold:
 
     Attributes:
         what: What it is, for its description.
-        client: What it may depend on beside the SDK.
+        client: What it may depend on beside outbox-api.
         modules: Its modules beside ``__init__``, each made from the template of its name.
     """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
 
-from outbox_sdk.fence import LaneStatus
+from outbox_api.fence import LaneStatus
 
 from outbox_core.clusters import ClusterState, Role, taken_over_from
 from outbox_core.config.duration import format_duration

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from outbox_sdk import Header, MarkedRecord
+from outbox_api import Header, MarkedRecord
 
 LINKS = 128
 """The most links of a span: OpenTelemetry's default limit, above which links are lost."""

@@ -14,7 +14,7 @@ from importlib.metadata import entry_points, version
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
-from outbox_sdk import Sender, TransactionalSender
+from outbox_api import Sender, TransactionalSender
 
 from outbox_core.tracing import conventions
 

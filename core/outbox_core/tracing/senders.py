@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import time_ns
 
-from outbox_sdk import Attempt, Deliveries, Failure, Found, MarkedRecord, Sender, TransactionalSender
+from outbox_api import Attempt, Deliveries, Failure, Found, MarkedRecord, Sender, TransactionalSender
 
 from outbox_core.tracing.spans import ABORTED, UNKNOWN, DeliverySpans
 
 
 class TracedSender:
-    """A :class:`outbox_sdk.Sender` with a span for what is sent together, until its last acknowledgement."""
+    """A :class:`outbox_api.Sender` with a span for what is sent together, until its last acknowledgement."""
 
     def __init__(self, sender: Sender, spans: DeliverySpans) -> None:
         self._sender = sender
@@ -40,7 +40,7 @@ class TracedSender:
 
 
 class TracedTransactionalSender:
-    """A :class:`outbox_sdk.TransactionalSender` with a span for each transaction.
+    """A :class:`outbox_api.TransactionalSender` with a span for each transaction.
 
     A transaction with many traces has several spans.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from outbox_sdk import Deliveries, MarkedRecord
+from outbox_api import Deliveries, MarkedRecord
 
 from outbox_core.tracing import conventions
 from outbox_core.tracing.contexts import TracedSend, traced_sends

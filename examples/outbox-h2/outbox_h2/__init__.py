@@ -1,7 +1,7 @@
 """The dialect 'h2' of outbox."""
 
-from outbox_sdk import Dialect, Driver, hookimpl
-from outbox_sdk.portable import portable_insert
+from outbox_api import Dialect, Driver, hookimpl
+from outbox_api.portable import portable_insert
 
 from outbox_h2.dialect import H2Dialect, H2Options
 from outbox_h2.idiom import H2Idiom

@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar
 
-from outbox_sdk import Capability, Duration
-from outbox_sdk.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions
+from outbox_api import Capability, Duration
+from outbox_api.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions
 
 from outbox_h2.idiom import H2Idiom
 

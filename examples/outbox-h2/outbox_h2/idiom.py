@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
-from outbox_sdk.portable import ErrorKind, Idiom, TableName
-from outbox_sdk.statement import Style
+from outbox_api.portable import ErrorKind, Idiom, TableName
+from outbox_api.statement import Style
 
 # H2's error codes: https://h2database.com/javadoc/org/h2/api/ErrorCode.html
 _CODES = {

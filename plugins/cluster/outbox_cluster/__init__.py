@@ -7,7 +7,7 @@ have been lost.
 
 from __future__ import annotations
 
-from outbox_sdk import Affinity, Driver, hookimpl
+from outbox_api import Affinity, Driver, hookimpl
 
 from outbox_cluster.cluster_affinity import ClusterAffinity, ClusterOptions
 

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from outbox_sdk import ColumnIs, ConfigError, Origin
-from outbox_sdk.affinity import MAX_CLUSTER
-from outbox_sdk.hooks import Duration
-from outbox_sdk.portable.sources import OUTBOX_COLUMNS
+from outbox_api import ColumnIs, ConfigError, Origin
+from outbox_api.affinity import MAX_CLUSTER
+from outbox_api.hooks import Duration
+from outbox_api.portable.sources import OUTBOX_COLUMNS
 
 _WRITTEN = {
     "CLUSTER_ID": "clusterID",

@@ -7,9 +7,9 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from outbox_api import ColumnIs, ConfigError
+from outbox_api.registry import Seam, find
 from outbox_cluster import ClusterAffinity, ClusterOptions, outbox_affinity
-from outbox_sdk import ColumnIs, ConfigError
-from outbox_sdk.registry import Seam, find
 
 
 def affinity(own: int, count: int = 3, **others: Any) -> ClusterAffinity:

@@ -8,8 +8,8 @@ out. Standbys watch the key.
 
 from __future__ import annotations
 
-from outbox_sdk import Driver, Elector, hookimpl
-from outbox_sdk.election import LeaseElector
+from outbox_api import Driver, Elector, hookimpl
+from outbox_api.election import LeaseElector
 
 from outbox_etcd.options import EtcdOptions
 

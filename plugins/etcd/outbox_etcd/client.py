@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
-from outbox_sdk import (
+from outbox_api import (
     AccessDenied,
     ConfigError,
     DriverError,
@@ -17,8 +17,8 @@ from outbox_sdk import (
     OutboxError,
     present_text,
 )
-from outbox_sdk.election import NO_GROUP
-from outbox_sdk.tls import Protection, transport_finding
+from outbox_api.election import NO_GROUP
+from outbox_api.tls import Protection, transport_finding
 
 from outbox_etcd.options import EtcdOptions, address
 

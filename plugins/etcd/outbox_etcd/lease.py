@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Any
 
-from outbox_sdk import DriverError, OutboxError
+from outbox_api import DriverError, OutboxError
 
 from outbox_etcd.client import CONNECT_TIMEOUT, connect, translated
 from outbox_etcd.options import EtcdOptions
@@ -56,7 +56,7 @@ class Connector:
 
 
 class EtcdLease:
-    """A connection to the key; see :class:`outbox_sdk.election.WatchedLease`.
+    """A connection to the key; see :class:`outbox_api.election.WatchedLease`.
 
     What it knows it reads from the key, so a new connection goes on where a former one has failed.
     """
@@ -89,7 +89,7 @@ class EtcdLease:
             raise
 
     def take(self, holder: str, seconds: float) -> int | None:
-        """Takes or renews the lease; see :meth:`outbox_sdk.Lease.take`.
+        """Takes or renews the lease; see :meth:`outbox_api.Lease.take`.
 
         A renewal alone is no proof, since the member that leads the cluster answers it without the others.
         The read after it needs a quorum.
@@ -110,7 +110,7 @@ class EtcdLease:
             return found.number if self._renew(found.lease) else None
 
     def wait(self, seconds: float) -> None:
-        """Waits until the key is deleted; see :meth:`outbox_sdk.election.WatchedLease.wait`."""
+        """Waits until the key is deleted; see :meth:`outbox_api.election.WatchedLease.wait`."""
         if not self._watching:
             self._changed.clear()
             with translated(self._endpoint):
@@ -121,14 +121,14 @@ class EtcdLease:
             self._changed.clear()
 
     def release(self, holder: str) -> None:
-        """Deletes the key, if ``holder`` has it; see :meth:`outbox_sdk.Lease.release`."""
+        """Deletes the key, if ``holder`` has it; see :meth:`outbox_api.Lease.release`."""
         with translated(self._endpoint):
             found = self._look()
             if found is not None and found.holder == holder:
                 self._client.revoke_lease(found.lease)
 
     def close(self) -> None:
-        """Disconnects; see :meth:`outbox_sdk.Lease.close`."""
+        """Disconnects; see :meth:`outbox_api.Lease.close`."""
         with suppress(Exception):
             self._client.close()
         if self._watcher is not None:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from outbox_sdk import ConfigError, FileText
-from outbox_sdk.election import LeaseTimes, required_group
+from outbox_api import ConfigError, FileText
+from outbox_api.election import LeaseTimes, required_group
 
 _LEAST_SESSION = 2.0
 """Seconds: with its default settings, etcd grants no shorter lease."""

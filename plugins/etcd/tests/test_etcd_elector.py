@@ -12,13 +12,15 @@ from typing import Any
 
 import pyetcd
 import pytest
+from outbox_api import AccessDenied, ConfigError, DriverError, FileText, Level
+from outbox_api.election import WatchedLease
 from outbox_etcd import EtcdOptions, create
 from outbox_etcd.client import _transport
 from outbox_etcd.lease import Connector, EtcdLease
-from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText, Level
-from outbox_sdk.election import WatchedLease
 from outbox_servers.services import Etcd, EtcdServer
 from outbox_testkit.conformance.recording import RecordingCandidate
+
+pytestmark = pytest.mark.slow("electors")
 
 
 @pytest.fixture

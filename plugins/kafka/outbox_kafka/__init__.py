@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_sdk import Driver, Publisher, hookimpl
+from outbox_api import Driver, Publisher, hookimpl
 
 from outbox_kafka.publisher import KafkaOptions, KafkaPublisher
 

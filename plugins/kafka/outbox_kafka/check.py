@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,11 +12,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AclOperation,
     ClusterMetadata,
 )
+from outbox_api import Finding, Level, OutboxError
 from outbox_kafka_client.admin import KafkaAdmin
-from outbox_kafka_client.clients import transport_findings
+from outbox_kafka_client.clients import ClientLog, Producer, transport_findings
 from outbox_kafka_client.errors import describe
 from outbox_kafka_client.files import present
-from outbox_sdk import Finding, Level, OutboxError
 
 from outbox_kafka.check_topics import Access, look_up_access, topic_findings, topics_to_check
 from outbox_kafka.check_transactions import (
@@ -25,8 +27,9 @@ from outbox_kafka.check_transactions import (
     transaction_findings,
     transactional_id_finding,
 )
-from outbox_kafka.errors import driver_error, is_missing_topic, reason
+from outbox_kafka.errors import driver_error, is_missing_topic, is_unsupported, reason
 from outbox_kafka.publisher import KafkaOptions
+from outbox_kafka.settings import largest_message
 from outbox_kafka.topics import is_mock, unfit
 
 _TIMEOUT: Final = 5.0
@@ -63,6 +66,7 @@ def findings(
     found.append(Finding(Level.OK, "Kafka broker", f"reached, one of {brokers}"))
     if is_mock(cluster):
         return [*found, mock_finding()] if transactional else found
+    found.extend(_unsupported(producer))
     found.extend(_permissions(admin, cluster, shared, options, reads=transactional))
     log = _transaction_log(admin, cluster) if transactional else TransactionLog()
     if transactional:
@@ -177,6 +181,26 @@ def _permissions(
     ]
 
 
+def _unsupported(producer: Mapping[str, Any]) -> Sequence[Finding]:
+    """Returns an error if the brokers do not support idempotent producers."""
+    states = list[str]()
+    own = {
+        "logger": ClientLog(),
+        "error_cb": lambda _error: None,
+        "statistics.interval.ms": "100",
+        "stats_cb": lambda text: states.append(json.loads(text)["eos"]["idemp_state"]),
+    }
+    try:
+        client, deadline = Producer({**producer, **own}), time.monotonic() + _TIMEOUT
+        while "Assigned" not in states and time.monotonic() < deadline:
+            client.poll(0.1)
+    except KafkaException as caught:
+        if is_unsupported(error := caught.args[0]):
+            cure = "use brokers that support idempotent producers: nothing can be delivered by these"
+            return [Finding(Level.ERROR, _IDEMPOTENCE, describe(error, producer), cure)]
+    return []
+
+
 def _idempotence(operations: Collection[AclOperation] | None, *, writes: bool) -> Finding:
     if operations is None:
         return Finding(Level.OK, _IDEMPOTENCE, "unknown; since Kafka 2.8 WRITE on a topic is enough")
@@ -208,7 +232,7 @@ def _replication(broker: Mapping[str, str], brokers: int) -> Finding:
 
 
 def _size(largest: int, producer: Mapping[str, Any]) -> Finding:
-    ours = int(producer.get("message.max.bytes", 1_000_000))
+    ours = largest_message(producer)
     subject = "Kafka message size"
     message = f"the client sends up to {ours} bytes, the broker takes up to {largest}"
     if ours <= largest:

@@ -14,8 +14,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AdminClient,
     TopicDescription,
 )
+from outbox_api import Finding, Level
 from outbox_kafka_client.settings import bootstrap_servers
-from outbox_sdk import Finding, Level
 
 from outbox_kafka.errors import is_missing_topic
 

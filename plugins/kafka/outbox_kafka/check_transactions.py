@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
+from outbox_api import Finding, Level
 from outbox_kafka_client.clients import ClientLog, Producer
+from outbox_kafka_client.errors import describe
 from outbox_kafka_client.settings import bootstrap_servers
-from outbox_sdk import Finding, Level
 
-from outbox_kafka.errors import reason
+from outbox_kafka.errors import is_unsupported, reason
 from outbox_kafka.settings import timeout_conflict, transaction_timeout_ms
 from outbox_kafka.topics import MOCK
 
@@ -153,6 +154,9 @@ def judged(error: KafkaError, settings: Mapping[str, Any]) -> Finding:
     """
     if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return _PERMITTED
+    if is_unsupported(error):
+        message = f"these brokers support none: {describe(error, settings)}"
+        return Finding(Level.ERROR, _SUBJECT, message, "choose delivery: at-least-once, or other brokers")
     if error.code() != KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         message = f"cannot be looked at: {reason(error, settings)}"
         return Finding(Level.WARNING, _IDS, message, "check again, best while the brokers are at rest")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from confluent_kafka import Message
-from outbox_sdk import Attempt, DriverError, Found, MarkedRecord
+from outbox_api import Attempt, CheckpointLost, Found, MarkedRecord
 
 from outbox_kafka.log_reader import LogReader
 from outbox_kafka.log_search import LogSearch
@@ -75,11 +75,10 @@ class CheckpointStore:
         """
         cluster, topic, number = (location or self.location).split("/")
         if cluster != self._cluster:
-            raise DriverError(
+            raise CheckpointLost(
                 f"the checkpoint of '{self._lane}' is in the Kafka cluster {cluster}, and this is "
                 f"{self._cluster}. Run a harvester on that cluster once more and stop it gracefully; or, if "
-                "that cluster is gone, run 'outbox fence forget', which takes its records for unpublished",
-                retryable=False,
+                "that cluster is gone, run 'outbox fence forget', which takes its records for unpublished"
             )
         last = self._reader.last(topic, int(number), self._lane, _is_attempt)
         if last is None:
@@ -88,11 +87,11 @@ class CheckpointStore:
             trace = Trace.parse(_trace(last) or b"")._replace(at=(topic, int(number), last.offset() or 0))
         except (AttributeError, TypeError, ValueError) as error:
             message = f"cannot read the trace of the checkpoint of '{self._lane}': {error}"
-            raise DriverError(message, retryable=False) from error
+            raise CheckpointLost(message) from error
         return Attempt((last.value() or b"").decode(), trace.text())
 
     def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:
-        """Looks for records of an attempt in the log; see :meth:`outbox_sdk.TransactionalSender.find`."""
+        """Looks for records of an attempt in the log; see :meth:`outbox_api.TransactionalSender.find`."""
         return LogSearch(self._settings, self._lane, self._reader).find(records, Trace.parse(trace))
 
 

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError
+from outbox_api import AccessDenied, DriverError
+from outbox_api.bounds import MESSAGE_TOO_LARGE
 from outbox_kafka_client.clients import ClientLog
 from outbox_kafka_client.errors import concerns_all_brokers, describe, is_refusal
-from outbox_sdk import AccessDenied, DriverError
 
 _PERMANENT = frozenset(
     {
+        KafkaError.INVALID_CONFIG,
         KafkaError.INVALID_MSG,
         KafkaError.INVALID_RECORD,
         KafkaError.INVALID_TIMESTAMP,
@@ -32,9 +34,9 @@ _PERMANENT = frozenset(
         KafkaError._VALUE_SERIALIZATION,
     }
 )
-_UNRECOVERABLE = frozenset(
+_UNSUPPORTED = frozenset(
     {
-        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
         KafkaError.UNSUPPORTED_VERSION,
         KafkaError._UNSUPPORTED_FEATURE,
     }
@@ -59,22 +61,25 @@ _SECONDARY = frozenset(
     }
 )
 _CREATE_TOPIC = "create the topic, or let the brokers create topics (auto.create.topics.enable)"
+_CREATE_YOURSELF = (
+    "the brokers do not permit a topic with these settings: create it with settings that they permit"
+)
 _CURES = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant READ on the group, best on all with the prefix 'outbox.'",
+    KafkaError.INVALID_CONFIG: _CREATE_YOURSELF,
     KafkaError.INVALID_TRANSACTION_TIMEOUT: (
         "set transaction.timeout.ms in the Kafka settings to at most the brokers' transaction.max.timeout.ms"
     ),
-    KafkaError.MSG_SIZE_TOO_LARGE: (
-        "make the record smaller, or raise message.max.bytes in the Kafka settings "
-        "and max.message.bytes of the topic"
-    ),
+    KafkaError.POLICY_VIOLATION: _CREATE_YOURSELF,
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE on the topic",
     KafkaError.TOPIC_EXCEPTION: "topic names have 1 to 249 letters, digits, '.', '_' and '-'",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "grant WRITE and DESCRIBE on the transactional id, best on all with the prefix 'outbox.'"
     ),
     KafkaError.UNKNOWN_TOPIC_OR_PART: _CREATE_TOPIC,
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE: "set compression.type to one that the brokers take, or to none",
     KafkaError._UNKNOWN_TOPIC: _CREATE_TOPIC,
+    KafkaError._UNSUPPORTED_FEATURE: "outbox needs brokers that support it",
 }
 _MISSING_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -118,13 +123,26 @@ def is_fenced(error: KafkaError) -> bool:
     return error.code() in _FENCED
 
 
+def is_fatal(error: KafkaError) -> bool:
+    """Returns whether the client has failed for good; of a record that it refuses it says nothing else."""
+    return error.fatal() or error.code() == KafkaError._FATAL
+
+
+def is_unsupported(error: KafkaError) -> bool:
+    """Returns whether the brokers lack something that every record needs with the present settings."""
+    return error.code() in _UNSUPPORTED
+
+
 def is_unrecoverable(error: KafkaError) -> bool:
     """Returns whether a client with the same settings would meet the same error."""
-    return error.code() in _UNRECOVERABLE or is_refusal(error)
+    timeout = error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT
+    return timeout or is_unsupported(error) or is_refusal(error)
 
 
 def reason(error: KafkaError, settings: Mapping[str, Any]) -> str:
     """Returns Kafka's sentence, the error's name, and a known cure, without the secrets in ``settings``."""
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return MESSAGE_TOO_LARGE  # a stasher says the same
     what = describe(error, settings)
     cure = _CURES.get(error.code())
     return f"{what}; {cure}" if cure else what
@@ -135,7 +153,7 @@ def driver_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> D
     message = f"{what}: {reason(error, settings)}"
     if is_refusal(error):
         return AccessDenied(message)
-    return DriverError(message, retryable=not is_permanent(error))
+    return DriverError(message, retryable=not (is_permanent(error) or is_unsupported(error)))
 
 
 def transaction_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:

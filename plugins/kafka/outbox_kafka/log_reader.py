@@ -9,10 +9,10 @@ from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from outbox_api import AccessDenied, DriverError
 from outbox_kafka_client.clients import ClientLog, Consumer
 from outbox_kafka_client.errors import describe, is_refusal
 from outbox_kafka_client.settings import config_error
-from outbox_sdk import AccessDenied, DriverError
 
 from outbox_kafka.errors import is_missing_topic
 

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, Message
+from outbox_api import DriverError, Found, MarkedRecord
 from outbox_kafka_client.admin import EARLIEST, LATEST, NEWEST, KafkaAdmin
-from outbox_sdk import DriverError, Found, MarkedRecord
 
 from outbox_kafka.errors import driver_error
 from outbox_kafka.log_reader import COMMITTED, LogReader, Partition, Range
@@ -44,13 +44,15 @@ class LogSearch:
         self._admin = KafkaAdmin(settings, driver_error)
 
     def find(self, records: Sequence[MarkedRecord], trace: Trace) -> Found:
-        """Looks for records; see :meth:`outbox_sdk.TransactionalSender.find`.
+        """Looks for records; see :meth:`outbox_api.TransactionalSender.find`.
 
         Reads what has been written since the attempt began, or less if it finds all of them sooner.
 
         Raises:
             DriverError: The broker cannot be reached or refuses, or another transaction stays open.
         """
+        if not records:
+            return Found((), committed=self._is_committed(trace))
         topics = {record.topic for record in records}
         ends = self._offsets(topics, LATEST)
         starts = self._starts(topics, trace, ends)

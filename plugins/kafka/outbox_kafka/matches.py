@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
-from outbox_sdk import Header, MarkedRecord
+from outbox_api import Header, MarkedRecord
 
 Key = tuple[str, bytes]
 """A topic, and the key of records in it."""

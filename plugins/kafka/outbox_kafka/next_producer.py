@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaException
+from outbox_api import OutboxError
 from outbox_kafka_client.clients import LOGGER
 from outbox_kafka_client.errors import describe
-from outbox_sdk import OutboxError
 
 from outbox_kafka.producer_pool import LaneProducer
 from outbox_kafka.topic_lookup import BackgroundCalls

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
+from outbox_api import Failure, MarkedRecord
 from outbox_kafka_client.clients import ClientLog, Producer
-from outbox_sdk import Failure, MarkedRecord
 
 from outbox_kafka.errors import is_permanent, reason
 from outbox_kafka.topic_cache import MISSING_TOPIC, LookUp, TopicCache

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from outbox_api import Finding
+from outbox_api.hooks import GIVEN
 from outbox_kafka_client.settings import client_settings
-from outbox_sdk import Finding
-from outbox_sdk.hooks import GIVEN
 
 from outbox_kafka.settings import (
     flush_seconds,
+    largest_message,
     producer_settings,
     transaction_timeout_ms,
     transactional_settings,
@@ -43,13 +44,18 @@ class KafkaOptions:
     checkpoint_topic: str = "outbox.checkpoints"
     topics: Sequence[str] = field(default=("*",), metadata=GIVEN)
 
+    @property
+    def max_message_bytes(self) -> int:
+        """The size of the largest message that the client sends, before compression."""
+        return largest_message(client_settings(self.kafka))
+
 
 _PREFIX = "outbox."
 """The prefix of transactional ids, which are also the keys of checkpoints."""
 
 
 class KafkaPublisher:
-    """Publishes to Kafka; see :class:`outbox_sdk.Publisher` for the contract."""
+    """Publishes to Kafka; see :class:`outbox_api.Publisher` for the contract."""
 
     def __init__(self, options: KafkaOptions) -> None:
         """Checks the options; does not connect.
@@ -78,7 +84,7 @@ class KafkaPublisher:
         )
 
     def open_transactional(self, lane: str) -> KafkaTransactionalSender:
-        """Opens a transactional sender; see :meth:`outbox_sdk.Publisher.open_transactional`.
+        """Opens a transactional sender; see :meth:`outbox_api.Publisher.open_transactional`.
 
         The transactional id, and the key of the checkpoint, are "outbox." and the lane's name. Takes up to
         40 s before it gives up.

@@ -8,13 +8,15 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
 from outbox_kafka_client.errors import is_refusal
-from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
 
 from outbox_kafka.errors import (
+    is_fatal,
     is_invalid_timestamp,
     is_missing_topic,
     is_purged,
+    is_unsupported,
     log_client_error,
     reason,
     rejects_whole_batch,
@@ -42,7 +44,7 @@ _QUEUE_FULL = "Local: Queue full"
 
 
 class KafkaSender:
-    """Sends with one idempotent producer; see :class:`outbox_sdk.Sender` for the contract."""
+    """Sends with one idempotent producer; see :class:`outbox_api.Sender` for the contract."""
 
     def __init__(self, lane: str, settings: Mapping[str, Any], *, flush_seconds: float = 0.0) -> None:
         """Creates the producer, or takes over the one that the lane's previous sender left in this process.
@@ -80,7 +82,7 @@ class KafkaSender:
         )
 
     def send(self, records: Sequence[MarkedRecord]) -> None:
-        """Hands ``records`` to the client in order; see :meth:`outbox_sdk.Sender.send`.
+        """Hands ``records`` to the client in order; see :meth:`outbox_api.Sender.send`.
 
         If the client's queue is full, the remaining ``records`` fail too, so that none overtakes another.
         Records whose topic is not known to exist are buffered until the broker has answered.
@@ -91,7 +93,7 @@ class KafkaSender:
         self._lookup.start()
 
     def poll(self, timeout: float) -> Deliveries:
-        """Waits for the first report, and returns all reports; see :meth:`outbox_sdk.Sender.poll`.
+        """Waits for the first report, and returns all reports; see :meth:`outbox_api.Sender.poll`.
 
         A wait ends the client's lingering: what was sent before leaves at once, in as few requests as
         possible. If the client has failed, returns the reports from before; the next call raises.
@@ -106,7 +108,7 @@ class KafkaSender:
         return reports
 
     def close(self, timeout: float) -> Deliveries:
-        """Flushes, and drops what is not delivered; see :meth:`outbox_sdk.Sender.close`.
+        """Flushes, and drops what is not delivered; see :meth:`outbox_api.Sender.close`.
 
         If requests may still be in the network, the producer is kept for the lane's next sender in this
         process.
@@ -116,13 +118,13 @@ class KafkaSender:
             return Deliveries()
         producer = lane.producer
         self._settle(producer, timeout)
-        if self._fatal:
-            lane.forget_unreported()
-        elif len(producer):
+        if len(producer):
             lane.note_unreported()
         producer.purge()
         # Reports the purged records, whose outcome is unknown; the sender ignores these reports.
         self._poll_once(producer, 0)
+        if self._fatal:
+            lane.forget_unreported()
         self._background.close()  # its calls use the producer
         self._next.close()
         self._drop_unbatched()
@@ -283,11 +285,14 @@ class KafkaSender:
         if isinstance(cause, KafkaError) and is_missing_topic(cause):
             self._lookup.on_missing(record)
             return
+        if isinstance(cause, KafkaError) and is_unsupported(cause):
+            self._end(cause)  # another record would fare no better
+            return
         failed = failure(record, cause, self._settings)
         if failed.retryable:
             self._open_producer().note_unreported()
         self._reports.failed.append(failed)
-        if isinstance(cause, KafkaError) and cause.fatal():
+        if isinstance(cause, KafkaError) and is_fatal(cause):
             self._end(cause)
 
     def _refuse(self, records: Sequence[MarkedRecord], error: KafkaError, retryable: bool) -> None:
@@ -318,6 +323,10 @@ class KafkaSender:
         if self._error:
             return
         self._fatal, refused = True, is_refusal(error)
-        cure = "check the credentials and the permissions" if refused else "open a new sender"
-        message = f"the Kafka producer cannot continue: {reason(error, self._settings)}; {cure}"
-        self._error = AccessDenied(message) if refused else DriverError(message, retryable=True)
+        message = f"the Kafka producer cannot continue: {reason(error, self._settings)}"
+        if refused:
+            self._error = AccessDenied(f"{message}; check the credentials and the permissions")
+        elif is_unsupported(error):
+            self._error = DriverError(message, retryable=False)
+        else:
+            self._error = DriverError(f"{message}; open a new sender", retryable=True)

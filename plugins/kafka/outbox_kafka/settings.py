@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from outbox_api import ConfigError, FileText
+from outbox_kafka_client.files import present
 from outbox_kafka_client.settings import as_text, client_settings, config_error
-from outbox_sdk import ConfigError, FileText
 
 _DEFAULTS: Mapping[str, object] = {
     "client.id": "outbox",
@@ -77,6 +78,11 @@ def flush_seconds(kafka: Mapping[str, Any]) -> float:
     return 0.0 if chosen else int(str(_DEFAULTS["linger.ms"])) / 1000
 
 
+def largest_message(settings: Mapping[str, Any]) -> int:
+    """Returns the size of the largest message that a client with these settings sends, before compression."""
+    return int(settings.get("message.max.bytes", 1_000_000))
+
+
 def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Returns the settings of a transactional producer.
 
@@ -141,7 +147,7 @@ def validate(settings: Mapping[str, Any]) -> None:
     # keeps it from creating a producer and its threads.
     # What is in files may change, and is looked at when a client is opened.
     probe = "outbox.probe"
-    written = {name: value for name, value in settings.items() if not isinstance(value, FileText)}
+    written = present({name: value for name, value in settings.items() if not isinstance(value, FileText)})
     try:
         Producer({**written, probe: ""})
     except KafkaException as error:

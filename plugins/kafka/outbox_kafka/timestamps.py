@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaException
+from outbox_api import OutboxError
 from outbox_kafka_client.admin import KafkaAdmin
-from outbox_sdk import OutboxError
 
 from outbox_kafka.errors import driver_error
 

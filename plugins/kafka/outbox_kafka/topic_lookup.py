@@ -14,7 +14,7 @@ from threading import Thread
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError
-from outbox_sdk import MarkedRecord
+from outbox_api import MarkedRecord
 
 from outbox_kafka.topic_cache import MISSING_TOPIC, LookUp, Statuses, TopicCache, TopicStatus
 

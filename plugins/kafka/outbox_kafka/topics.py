@@ -11,8 +11,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AclOperation,
     ClusterMetadata,
 )
+from outbox_api import MAX_CHECKPOINT, AccessDenied, DriverError
 from outbox_kafka_client.admin import KafkaAdmin
-from outbox_sdk import MAX_CHECKPOINT, AccessDenied, DriverError
+from outbox_kafka_client.clients import LOGGER
 
 from outbox_kafka.errors import driver_error, is_missing_topic, reason
 
@@ -75,9 +76,10 @@ _CONFIG: Final = {
     "cleanup.policy": "compact",
     "max.message.bytes": str(10 * MAX_CHECKPOINT),
     "message.timestamp.type": "LogAppendTime",  # so that a wrong clock is no reason to refuse a checkpoint
-    "segment.bytes": str(16 * 1024 * 1024),  # the last segment is never compacted
     "min.compaction.lag.ms": "600000",  # an aborted checkpoint stays until somebody has taken the lane over
 }
+_SMALL_SEGMENTS: Final = {"segment.bytes": str(16 * 1024 * 1024)}
+"""The last segment is never compacted, so it is small, where the brokers permit that."""
 
 
 _RETRY_SECONDS: Final = 0.05
@@ -145,7 +147,7 @@ def ensure_checkpoint_topic(settings: Mapping[str, Any], name: str) -> Checkpoin
     if is_mock(cluster):
         raise DriverError(f"{MOCK}: exactly-once delivery needs a real Kafka", retryable=False)
     if name not in cluster.topics:
-        admin.create_topics([name], PARTITIONS, _TIMEOUT, config=_CONFIG)
+        _create(admin, name)
     deadline = time.monotonic() + _TIMEOUT
     while name not in cluster.topics and time.monotonic() < deadline:
         time.sleep(_RETRY_SECONDS)
@@ -157,6 +159,22 @@ def ensure_checkpoint_topic(settings: Mapping[str, Any], name: str) -> Checkpoin
     if not partitions:
         raise DriverError(f"the brokers do not show the new topic '{name}' yet", retryable=True)
     return CheckpointTopic(str(cluster.cluster_id), name, partitions)
+
+
+def _create(admin: KafkaAdmin, name: str) -> None:
+    """Creates the topic of the checkpoints, with fewer settings of its own if brokers refuse some."""
+    least = {"cleanup.policy": "compact"}
+    for config in (_CONFIG | _SMALL_SEGMENTS, _CONFIG, least):
+        try:
+            admin.create_topics([name], PARTITIONS, _TIMEOUT, config=config)
+        except DriverError as error:
+            if error.retryable or config is least:
+                raise
+            LOGGER.info("%s; trying again with fewer settings", error)
+        else:
+            if config is least:
+                LOGGER.warning("topic '%s' is compacted, but the brokers permit no other setting of it", name)
+            return
 
 
 def _config(admin: KafkaAdmin, settings: Mapping[str, Any], name: str, deadline: float) -> dict[str, str]:

@@ -16,8 +16,8 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException
+from outbox_api import MarkedRecord
 from outbox_kafka_client.admin import LATEST, KafkaAdmin
-from outbox_sdk import MarkedRecord
 
 from outbox_kafka.errors import driver_error
 

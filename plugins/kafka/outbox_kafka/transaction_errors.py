@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
-from outbox_sdk import Failure, MarkedRecord
+from outbox_api import Failure, MarkedRecord
 
 from outbox_kafka.errors import is_invalid_timestamp, is_missing_topic, is_secondary, rejects_whole_batch
 from outbox_kafka.produce import failure

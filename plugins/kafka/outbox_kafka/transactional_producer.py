@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
+from outbox_api import AccessDenied, DriverError, MarkedRecord, OutboxError
 from outbox_kafka_client.clients import ClientLog, Producer, try_files
 from outbox_kafka_client.errors import is_refusal
 from outbox_kafka_client.files import Renewal
 from outbox_kafka_client.settings import config_error
-from outbox_sdk import AccessDenied, DriverError, MarkedRecord, OutboxError
 
 from outbox_kafka.errors import is_unrecoverable, log_client_error, reason, transaction_error
 from outbox_kafka.produce import produce

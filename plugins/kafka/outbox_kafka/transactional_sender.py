@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from outbox_sdk import MAX_CHECKPOINT, AccessDenied, Attempt, DriverError, Failure, Found, MarkedRecord
+from outbox_api import MAX_CHECKPOINT, AccessDenied, Attempt, DriverError, Failure, Found, MarkedRecord
 
 from outbox_kafka.checkpoint import CANCELLED, CheckpointStore
 from outbox_kafka.errors import driver_error, is_missing_topic, reason
@@ -57,7 +57,7 @@ resets both.
 
 
 class KafkaTransactionalSender:
-    """Sends with one transactional producer; see :class:`outbox_sdk.TransactionalSender` for the contract.
+    """Sends with one transactional producer; see :class:`outbox_api.TransactionalSender` for the contract.
 
     The request to commit is the point of no return. Before it, any error aborts the transaction, with a
     certain outcome. After it, anything but a success is an unknown outcome: even an error that the client
@@ -101,18 +101,18 @@ class KafkaTransactionalSender:
 
     @property
     def location(self) -> str:
-        """Names cluster, topic and partition; see :attr:`outbox_sdk.TransactionalSender.location`."""
+        """Names cluster, topic and partition; see :attr:`outbox_api.TransactionalSender.location`."""
         return self._store.location
 
     def attempt(self, location: str = "") -> Attempt | None:
-        """Reads the checkpoint; see :meth:`outbox_sdk.TransactionalSender.attempt`."""
+        """Reads the checkpoint; see :meth:`outbox_api.TransactionalSender.attempt`."""
         attempt = self._store.attempt(location)
         if attempt is not None:
             self._tracer.last_ms = Trace.parse(attempt.trace).time_ms
         return attempt
 
     def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:
-        """Looks into the log; see :meth:`outbox_sdk.TransactionalSender.find`."""
+        """Looks into the log; see :meth:`outbox_api.TransactionalSender.find`."""
         try:
             return self._store.find(records, trace)
         except OpenTransactionError as error:
@@ -120,7 +120,7 @@ class KafkaTransactionalSender:
             return self._store.find(records, trace)
 
     def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
-        """Publishes in one transaction; see :meth:`outbox_sdk.TransactionalSender.publish`.
+        """Publishes in one transaction; see :meth:`outbox_api.TransactionalSender.publish`.
 
         Takes up to about twice ``transaction.timeout.ms``. It takes several times that in the rare case that
         a topic accepts smaller batches than the client sends: then it retries with ever smaller chunks, one
@@ -152,7 +152,7 @@ class KafkaTransactionalSender:
                 return self._failures(records, errors, error)
 
     def close(self) -> None:
-        """Disconnects; see :meth:`outbox_sdk.TransactionalSender.close`."""
+        """Disconnects; see :meth:`outbox_api.TransactionalSender.close`."""
         self._producer.close()
 
     def _end_late_transactions(self, places: Sequence[Partition] = ()) -> None:

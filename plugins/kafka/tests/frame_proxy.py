@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a broker that delays one request until the test releases it."""
+"""A TCP proxy in front of a broker that delays one request until the test releases it, or alters answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ class FrameProxy:
     Attributes:
         port: Where it listens.
         held: Set while a request is held.
+        alter: Returns what clients get for a piece of an answer, of the same length.
     """
 
     def __init__(self, target: Callable[[], int]) -> None:
         self.held = Event()
         self._target = target
+        self.alter: Callable[[bytes], bytes] = bytes
         self._kind: int | None = None
         self._go = Event()
         self._client: socket.socket | None = None
@@ -79,4 +81,4 @@ class FrameProxy:
         with contextlib.suppress(OSError), client, server:
             while answer := server.recv(65536):
                 with contextlib.suppress(OSError):
-                    client.sendall(answer)
+                    client.sendall(self.alter(answer))

@@ -17,10 +17,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ResourcePatternType,
     ResourceType,
 )
+from outbox_api import Deliveries, MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.sender import KafkaSender
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
-from outbox_sdk import Deliveries, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from outbox_api import ConfigError, DriverError, Level, MarkedRecord
 from outbox_kafka.check_transactions import TransactionLog, transaction_findings
 from outbox_kafka.settings import producer_settings, transactional_settings
 from outbox_kafka.topics import unfit
 from outbox_kafka.transactional_sender import chunks
-from outbox_sdk import ConfigError, DriverError, Level, MarkedRecord
 
 from .kafka_access import publisher
 

@@ -11,9 +11,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AdminClient,
     NewTopic,
 )
+from outbox_api import DriverError, Level, MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
-from outbox_sdk import DriverError, Level, MarkedRecord
 
 from .kafka_access import alter_topic, checkpoint_of, values
 

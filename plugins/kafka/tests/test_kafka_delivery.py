@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
+from outbox_api import Deliveries, DriverError, Failure, Header, Level, MarkedRecord
 from outbox_kafka.sender import KafkaSender
 from outbox_kafka.settings import producer_settings
-from outbox_sdk import Deliveries, DriverError, Failure, Header, Level, MarkedRecord
 from outbox_testkit.produce_requests import ProduceRequests
 
 from .kafka_access import consume, gather, publisher

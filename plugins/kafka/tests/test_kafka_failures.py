@@ -14,10 +14,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AclOperation,
     ResourceType,
 )
+from outbox_api import Deliveries, DriverError, Level, MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.check import broker_findings
 from outbox_kafka.settings import producer_settings
-from outbox_sdk import Deliveries, DriverError, Level, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
 

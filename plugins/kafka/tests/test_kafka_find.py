@@ -12,10 +12,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AdminClient,
     NewTopic,
 )
+from outbox_api import DriverError, Found, MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.trace import HEADER, Trace
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
-from outbox_sdk import DriverError, Found, MarkedRecord
 
 from .kafka_access import alter_topic, publisher
 

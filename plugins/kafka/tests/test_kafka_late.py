@@ -8,11 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from outbox_sdk import DriverError, MarkedRecord
+from outbox_api import DriverError, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 
 from .frame_proxy import PRODUCE, FrameProxy
 from .kafka_access import checkpoint_of, consume, deliver, found, publisher
+
+pytestmark = pytest.mark.slow("kafka")
 
 
 class Place:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
+from outbox_api import MarkedRecord
 from outbox_kafka.matches import LoggedRecord, Matches
-from outbox_sdk import MarkedRecord
 
 TIME_MS = 1_000_000
 EXACT = ["t"]

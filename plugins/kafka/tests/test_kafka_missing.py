@@ -8,11 +8,11 @@ from collections.abc import Collection
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
+from outbox_api import Deliveries, MarkedRecord
 from outbox_kafka import KafkaPublisher
 from outbox_kafka.sender import KafkaSender
 from outbox_kafka.topic_cache import Statuses, TopicCache, TopicStatus
 from outbox_kafka.topic_lookup import BackgroundCalls, TopicLookup
-from outbox_sdk import Deliveries, MarkedRecord
 
 from .kafka_access import consume, gather, publisher
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from outbox_api import MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
-from outbox_sdk import MarkedRecord
 
 from .kafka_access import consume, gather
 

@@ -6,10 +6,10 @@ import pickle
 from typing import Any
 
 import pytest
+from outbox_api import ConfigError, Seam, find
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.settings import flush_seconds, producer_settings
 from outbox_kafka_client.settings import known_properties
-from outbox_sdk import ConfigError, Seam, find
 
 
 def refusal(**kafka: Any) -> str:

@@ -6,8 +6,8 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from outbox_api import Deliveries, DriverError, MarkedRecord
 from outbox_kafka.timestamps import TimestampLimits, explain
-from outbox_sdk import Deliveries, DriverError, MarkedRecord
 
 from .kafka_access import alter_topic, gather, publisher
 

@@ -10,12 +10,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AclOperation,
     ResourceType,
 )
+from outbox_api import AccessDenied, DriverError, MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
-from outbox_sdk import AccessDenied, DriverError, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
 
 from .kafka_access import checkpoint_of, committed, found, grant, publisher
+
+pytestmark = pytest.mark.slow("kafka")
 
 
 @pytest.fixture(scope="module")

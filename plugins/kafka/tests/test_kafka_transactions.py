@@ -10,9 +10,9 @@ import time
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from outbox_api import MAX_CHECKPOINT, DriverError, MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
-from outbox_sdk import MAX_CHECKPOINT, DriverError, MarkedRecord
 from outbox_testkit.produce_requests import ProduceRequests
 
 from .kafka_access import alter_topic, checkpoint_of, committed, found, publisher, values, written
@@ -207,7 +207,7 @@ def test_second_sender_fences_the_first(
 
 _DIES = """
 import sys
-from outbox_sdk import MarkedRecord
+from outbox_api import MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
 bootstrap, lane, topic, when = sys.argv[1:]
 sender = KafkaPublisher(KafkaOptions({"bootstrap.servers": bootstrap})).open_transactional(lane)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     NewTopic,
     OffsetSpec,
 )
-from outbox_sdk import DriverError
+from outbox_api import DriverError
 
 from outbox_kafka_client.clients import ClientLog
 from outbox_kafka_client.errors import is_refusal

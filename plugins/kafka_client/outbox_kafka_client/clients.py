@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 
 import confluent_kafka
 from confluent_kafka import KafkaException
-from outbox_sdk import DriverError, Finding
-from outbox_sdk.tls import Protection, transport_finding
+from outbox_api import DriverError, Finding
+from outbox_api.tls import Protection, transport_finding
 
 from outbox_kafka_client.errors import describe
 from outbox_kafka_client.files import SIGN_IN, Stamps, paths, present, stamps
@@ -188,7 +188,7 @@ class Producer(confluent_kafka.Producer):
         """Opens the producer.
 
         Args:
-            settings: librdkafka's settings; a value may be a :class:`outbox_sdk.FileText`.
+            settings: librdkafka's settings; a value may be a :class:`outbox_api.FileText`.
 
         Raises:
             DriverError: A file cannot be read (retryable).

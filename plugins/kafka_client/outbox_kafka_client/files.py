@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from outbox_sdk import ConfigError, DriverError, FileText, present_text
+from outbox_api import ConfigError, DriverError, FileText, present_text
+
+from outbox_kafka_client.tokens import TOKENS, token_function
 
 SIGN_IN: Final = ("sasl.username", "sasl.password")
 """What a client can be given anew while it lives."""
@@ -31,15 +33,21 @@ Stamps = tuple[tuple[int, int, int] | None, ...]
 
 
 def present(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings with the present content of the files to which they refer.
+    """Returns the settings with the present content of the files to which they refer, for a client to use.
+
+    ``oauth_cb`` becomes the function that it names: names travel to other processes, functions may not.
 
     Raises:
+        ConfigError: There is no such function.
         DriverError: A file cannot be read; retryable, as it may just be replaced.
     """
     try:
-        return {name: present_text(value) for name, value in settings.items()}
+        content: dict[str, Any] = {name: present_text(value) for name, value in settings.items()}
     except ConfigError as error:
         raise DriverError(str(error), retryable=True) from None
+    if isinstance(name := content.get(TOKENS), str):
+        content[TOKENS] = token_function(name)
+    return content
 
 
 def paths(value: object) -> list[Path]:

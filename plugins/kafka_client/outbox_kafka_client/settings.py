@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from outbox_sdk import ConfigError, DriverError, FileText, present_text
+from outbox_api import ConfigError, DriverError, FileText, present_text
 
 _NAME = re.compile(rb"^([a-z][a-z0-9_.]*) *\|", re.MULTILINE)
 
@@ -47,7 +47,7 @@ def nearest(name: str) -> str | None:
     return matches[0] if matches else None
 
 
-_SECRET = re.compile(r"password|secret|token|\.pem$|jaas|oauthbearer\.config")
+_SECRET = re.compile(r"password|passphrase|secret|token|\.pem$|jaas|oauthbearer\.config")
 _FILE = re.compile(r"(ssl\.[a-z.]+) failed")
 _KEEPS_FILES = ("sasl.", "ssl.")
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]*)"')
@@ -99,13 +99,16 @@ def config_error(message: str, settings: Mapping[str, Any]) -> ConfigError | Dri
     """Converts librdkafka's complaint about settings to a readable error without their secrets.
 
     For an unknown property the error names the most similar one that librdkafka knows. For a file of TLS that
-    cannot be used it is a ``DriverError`` that a retry may cure, as somebody may just replace the file.
+    cannot be used it is a ``DriverError`` that a retry may cure, as somebody may just replace the file;
+    so it is for a token that could not be made.
     """
     file = _FILE.search(message)
     if file is not None and (file[1].endswith(".location") or isinstance(settings.get(file[1]), FileText)):
         what = redact(message, settings)
         cure = "check that the file is there, and that certificate and key belong together"
         return DriverError(f"what '{file[1]}' names cannot be used: {what}; {cure}", retryable=True)
+    if "OAuth token not set" in message:
+        return DriverError("the function that 'oauth_cb' names has made no valid token yet", retryable=True)
     unknown = _UNKNOWN.search(message)
     if unknown is None:
         return ConfigError(f"Kafka setting refused: {redact(message, settings)}")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from outbox_sdk.tls import CertificateFault
+from outbox_api.tls import CertificateFault
 
 _TIMEOUT: Final = 3.0
 """Seconds that one look at a broker's certificate may take."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from outbox_api import DriverError
 from outbox_kafka_client.admin import KafkaAdmin
-from outbox_sdk import DriverError
 
 
 def create_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:

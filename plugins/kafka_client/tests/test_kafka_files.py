@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
+from outbox_api import ConfigError, DriverError, FileText
 from outbox_kafka_client import clients
 from outbox_kafka_client.clients import Producer, try_files
 from outbox_kafka_client.files import Renewal, present
-from outbox_kafka_client.settings import client_settings, config_error, redact
-from outbox_sdk import ConfigError, DriverError, FileText
+from outbox_kafka_client.settings import client_settings, config_error, known_properties, redact
 
 
 @pytest.fixture
@@ -41,6 +41,25 @@ def test_a_file_that_is_missing_may_come_back(tmp_path: Path) -> None:
 def test_errors_keep_the_content_of_files(password: Path, tmp_path: Path) -> None:
     settings = {"sasl.password": FileText((password,)), "ssl.key.password": FileText((tmp_path / "nowhere",))}
     assert redact("it is hunter2, nothing else", settings) == "it is [redacted], nothing else"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.private.key.pem",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+    ],
+)
+def test_settings_of_librdkafka_that_are_secret(name: str) -> None:
+    assert name in known_properties()
+    assert redact("it is hunter2", {name: "hunter2"}) == "it is [redacted]"
 
 
 @pytest.mark.parametrize(

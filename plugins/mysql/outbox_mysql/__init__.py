@@ -1,7 +1,7 @@
 """MySQL and MariaDB dialect of outbox."""
 
-from outbox_sdk import Dialect, Driver, hookimpl
-from outbox_sdk.portable import portable_insert
+from outbox_api import Dialect, Driver, hookimpl
+from outbox_api.portable import portable_insert
 
 from outbox_mysql.dialect import MySqlDialect
 from outbox_mysql.idiom import MySqlIdiom

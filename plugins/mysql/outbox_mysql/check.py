@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from outbox_sdk import AccessDenied, DriverError, Finding, Level, Origin
-from outbox_sdk.portable import Session
+from outbox_api import AccessDenied, DriverError, Finding, Level, Origin
+from outbox_api.portable import Session
 
 from outbox_mysql.check_tables import table_findings
 from outbox_mysql.idiom import MAY_SEE, age

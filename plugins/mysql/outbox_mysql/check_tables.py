@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from outbox_sdk import AccessDenied, DriverError, Finding, Level
-from outbox_sdk.portable import Session, TableName
+from outbox_api import AccessDenied, DriverError, Finding, Level
+from outbox_api.portable import Session, TableName
 
 from outbox_mysql.idiom import MySqlIdiom
 from outbox_mysql.options import MySqlOptions

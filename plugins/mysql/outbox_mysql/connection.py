@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pymysql
-from outbox_sdk import ConfigError, DriverError, OutboxError
+from outbox_api import ConfigError, DriverError, OutboxError
 from pymysql.constants import CLIENT, CR
 
 from outbox_mysql.options import DataSource, MySqlOptions

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, ClassVar
 
-from outbox_sdk import Capability, DriverError, Finding
-from outbox_sdk.portable import (
+from outbox_api import Capability, DriverError, Finding
+from outbox_api.portable import (
     SERVER_CAPABILITIES,
     Idiom,
     PortableDialect,
@@ -15,9 +15,9 @@ from outbox_sdk.portable import (
     Session,
     TableName,
 )
-from outbox_sdk.portable.by_ids import ChangeByIds
-from outbox_sdk.portable.sources import quoted
-from outbox_sdk.portable.tables import Tables
+from outbox_api.portable.by_ids import ChangeByIds
+from outbox_api.portable.sources import quoted
+from outbox_api.portable.tables import Tables
 
 from outbox_mysql import idiom
 from outbox_mysql.idiom import MySqlIdiom

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from outbox_sdk.portable import ErrorKind
-from outbox_sdk.tls import cure_of, verification_error
+from outbox_api.portable import ErrorKind
+from outbox_api.tls import cure_of, verification_error
 
 _TRANSIENT: Final = frozenset(
     {

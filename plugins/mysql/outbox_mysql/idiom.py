@@ -7,12 +7,12 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import ClassVar, Final
 
-from outbox_sdk.portable import ErrorKind, Idiom, TableName
-from outbox_sdk.portable.by_ids import ChangeByIds
-from outbox_sdk.portable.rows import spellings
-from outbox_sdk.portable.table_idiom import UpkeepQueries
-from outbox_sdk.record import Record
-from outbox_sdk.statement import Style
+from outbox_api.portable import ErrorKind, Idiom, TableName
+from outbox_api.portable.by_ids import ChangeByIds
+from outbox_api.portable.rows import spellings
+from outbox_api.portable.table_idiom import UpkeepQueries
+from outbox_api.record import Record
+from outbox_api.statement import Style
 
 from outbox_mysql.errors import cure, error_kind
 
@@ -105,6 +105,8 @@ class MySqlIdiom(Idiom):
     upkeep: ClassVar[UpkeepQueries | None] = UPKEEP
     id_index: ClassVar[str] = "PRIMARY"
     time_text: ClassVar[str] = "CAST(create_time AS CHAR)"
+    # ON DUPLICATE KEY UPDATE tells no new row from a known one where a connection counts what it finds.
+    insert_new: ClassVar[tuple[str, str]] = ("INSERT IGNORE", "")
     # Thereby drivers can send many rows in one INSERT, which takes nothing but parameters.
     fills_create_time: ClassVar[bool] = True
 
@@ -220,6 +222,13 @@ class MySqlIdiom(Idiom):
         return (
             f"DELETE /*+ INDEX(o {change.index}) */ FROM /*M! o USING */ {change.table} AS o"
             f" /*M! FORCE INDEX ({change.index}) */ WHERE {change.where(f'({within})')}"
+        )
+
+    def delete_listed(self, table: str, of: str, key: str, query: str) -> str:
+        """Writes a DELETE that looks each row up by its key; MariaDB would read all rows for an IN."""
+        return (
+            f"DELETE gone FROM ({query}) AS listed STRAIGHT_JOIN {table} AS gone"
+            f" ON gone.{of} = {{{of}}} AND gone.{key} = listed.{key}"
         )
 
     def ids_not_in(self, ids: Sequence[int]) -> tuple[str, Mapping[str, object]]:

@@ -12,11 +12,13 @@ from re import findall
 from typing import Any
 
 import pytest
+from outbox_api import Level, Origin, Record, Stasher
 from outbox_mysql import MySqlDialect, MySqlOptions
 from outbox_mysql.options import DataSource
-from outbox_sdk import Level, Origin, Record, Stasher
 from outbox_servers.services.external import connect_mysql
 from outbox_servers.services.mysql import MariaDbServer
+
+pytestmark = pytest.mark.slow("mysql")
 
 README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
 SHOWN = findall(r"CREATE TRIGGER [^;]*;", README)

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pymysql
 import pytest
+from outbox_api import AccessDenied, DriverError, Finding, Intake, Level
 from outbox_mysql import MySqlDialect, MySqlOptions, check
 from outbox_mysql.options import DataSource
-from outbox_sdk import AccessDenied, DriverError, Finding, Intake, Level
 from outbox_servers.certificates import Authority
 from outbox_servers.services.external import MySql, connect_mysql
 from outbox_servers.services.mysql import MariaDbServer

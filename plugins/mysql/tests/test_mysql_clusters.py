@@ -9,8 +9,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from outbox_api import ColumnIs, DriverError, Finding, Level, Origin, Record, Stasher
 from outbox_mysql import MySqlDialect, MySqlOptions
-from outbox_sdk import ColumnIs, DriverError, Finding, Level, Origin, Record, Stasher
 from outbox_servers.services.external import MySql, connect_mysql
 from outbox_servers.services.mysql import MariaDbServer
 from outbox_testkit.conformance import OutboxUnderTest

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
 
+pytestmark = pytest.mark.slow("mysql")
+
 
 class TestMySql(DialectConformance):
     """All of it, on MySQL."""

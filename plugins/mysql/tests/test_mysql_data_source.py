@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from outbox_api import ConfigError
 from outbox_mysql.options import DataSource
-from outbox_sdk import ConfigError
 
 
 def told(text: str) -> str:

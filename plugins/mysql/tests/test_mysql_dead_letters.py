@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
-from outbox_sdk import DeadLetterStatus
+from outbox_api import DeadLetterStatus
 from outbox_servers.services.external import connect_mysql
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box, plain

@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from outbox_sdk import UNBOUNDED, Batch, ColumnIs, DriverError
+from outbox_api import UNBOUNDED, Batch, ColumnIs, DriverError
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.clustered import OWN, created, led, origin
 from outbox_testkit.conformance.under_test import Box, plain, texts
 from pymysql.constants import COMMAND
+
+pytestmark = pytest.mark.slow("mysql")
 
 
 @pytest.fixture

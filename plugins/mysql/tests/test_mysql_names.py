@@ -7,8 +7,8 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
+from outbox_api import Action, LeadershipLost, Level, Record, Stasher
 from outbox_mysql import MySqlDialect, MySqlOptions
-from outbox_sdk import Action, LeadershipLost, Level, Record, Stasher
 from outbox_testkit.conformance import OutboxUnderTest
 
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pymysql
 import pytest
+from outbox_api import ConfigError, DriverError, Record, Seam, find
+from outbox_api.portable import ErrorKind
 from outbox_mysql import MySqlDialect, MySqlIdiom, MySqlOptions
 from outbox_mysql.options import DataSource
-from outbox_sdk import ConfigError, DriverError, Record, Seam, find
-from outbox_sdk.portable import ErrorKind
 
 
 def test_finding_the_driver_loads_no_database_driver() -> None:
     code = (
-        "import sys; from outbox_sdk import Seam, find; d = find(Seam.DIALECT, 'mysql'); "
+        "import sys; from outbox_api import Seam, find; d = find(Seam.DIALECT, 'mysql'); "
         "d.create(d.options()).ddl(); d.insert('outbox', {}); print('pymysql' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
+from outbox_api import AccessDenied, ConfigError, DriverError, FileText
 from outbox_mysql import MySqlDialect, MySqlOptions
-from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText
 from outbox_servers.services.external import connect_mysql
 from outbox_testkit.conformance import OutboxUnderTest
 

@@ -13,19 +13,20 @@ from uuid import uuid4
 
 import pymysql
 import pytest
-from outbox_core.cli import main
-from outbox_mysql import MySqlDialect, MySqlOptions
-from outbox_mysql.connection import open_plain
-from outbox_sdk import (
+from outbox_api import (
     AccessDenied,
     Action,
     Batch,
     Finding,
+    Intake,
     Level,
     Poison,
     Stasher,
     TransactionalLane,
 )
+from outbox_core.cli import main
+from outbox_mysql import MySqlDialect, MySqlOptions
+from outbox_mysql.connection import open_plain
 from outbox_servers.services.external import MySql, connect_mysql
 from outbox_testkit.conformance.under_test import Hand, plain, texts
 
@@ -105,12 +106,16 @@ class Roles:
             if user != "outbox_owner":
                 self._execute(user)
 
-    def dialect(self, user: str, table: str = "outbox") -> MySqlDialect:
+    def name(self, user: str) -> str:
+        """Returns the name with which a user of the README signs in."""
+        return f"{user}{self._suffix}"
+
+    def dialect(self, user: str, table: str = "outbox", **options: Any) -> MySqlDialect:
         """Returns the dialect with which a user signs in."""
-        name = f"{user}{self._suffix}"
+        name = self.name(user)
         place = f"{name}:{name}@{self.address.hostname}:{self.address.port}"
         source = self.address._replace(netloc=place, query="ssl-mode=DISABLED").geturl()
-        return MySqlDialect(MySqlOptions(data_source=source, table=table))
+        return MySqlDialect(MySqlOptions(data_source=source, table=table, **options))
 
     def application(self, user: str) -> closing[pymysql.Connection[Any]]:
         """Opens a connection of a user."""
@@ -320,3 +325,26 @@ def test_only_the_owner_creates(roles: Roles, user: str) -> None:
 
 def test_who_may_not_see_the_journal_finds_that_all_tables_exist(roles: Roles) -> None:
     assert roles.dialect("outbox_harvester").create() == []
+
+
+def test_the_check_names_each_right_that_an_intake_lacks(roles: Roles) -> None:
+    admin, name = roles.admin.cursor(), roles.name("outbox_harvester")
+    admin.execute("CREATE TABLE events (id BIGINT PRIMARY KEY, topic TEXT, who TEXT, body TEXT)")
+    admin.execute("INSERT INTO events VALUES (1, 'orders', 'taken', 'in')")
+    intake = Intake(table="events", id="id", topic="{topic}", key="who", value="body")
+    dialect = roles.dialect("outbox_harvester", intake=intake)
+
+    def found() -> list[tuple[Level, str]]:
+        return [(f.level, f.message) for f in dialect.check() if f.subject == "intake"]
+
+    assert [level for level, _ in found()] == [Level.ERROR]
+    admin.execute(f"GRANT SELECT ON events TO {name}")
+    assert [said.split()[0] for _, said in found()] == ["INSERT", "DELETE"]
+    columns = "kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values"
+    admin.execute(f"GRANT INSERT ({columns}) ON outbox TO {name}")
+    admin.execute(f"GRANT DELETE ON events TO {name}")
+    assert [level for level, _ in found()] == [Level.OK]
+    with closing(dialect.connect()) as table:
+        fence = table.enter(0, 1, table.bump(1, "x"))
+        assert [record.key for record in table.mark(fence, uuid4(), 10)] == ["taken"]
+    admin.execute("DROP TABLE events")

@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy
 from django.conf import settings
 from django.db import connections, transaction
+from outbox_api import AsyncStasher, Record, RecordError
 from outbox_mysql.options import DataSource
-from outbox_sdk import AsyncStasher, Record, RecordError
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box
 from pymysql.cursors import DictCursor

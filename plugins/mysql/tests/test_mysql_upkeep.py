@@ -8,13 +8,15 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from outbox_api import Finding, Level, Upkeep
 from outbox_mysql import MySqlDialect, MySqlOptions, check
 from outbox_mysql.idiom import MAY_SEE
 from outbox_mysql.options import DataSource
-from outbox_sdk import Finding, Level, Upkeep
 from outbox_servers.services.external import connect_mysql
 from outbox_servers.services.mysql import MariaDbServer, MySqlServer
 from outbox_testkit.conformance import OutboxUnderTest
+
+pytestmark = pytest.mark.slow("mysql")
 
 UNIT = "transactions in the history list"
 

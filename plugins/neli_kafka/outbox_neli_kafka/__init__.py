@@ -2,7 +2,7 @@
 
 All processes of an outbox join one consumer group that subscribes to one topic. Kafka gives each of the
 topic's partitions to one member. The owner of partition 0 is elected, and leads from its first confirmation
-on: :mod:`outbox_sdk.election` shows the states. A revoked or lost partition is a revoked or lost election.
+on: :mod:`outbox_api.election` shows the states. A revoked or lost partition is a revoked or lost election.
 
 A confirmation is an offset commit that the group's coordinator has accepted. The coordinator accepts commits
 from members of the current generation only, and treats them like heartbeats. Each confirmation extends the
@@ -12,8 +12,8 @@ that was frozen or cut off from Kafka stops by itself before a successor can be 
 
 from __future__ import annotations
 
-from outbox_sdk import Driver, Elector, hookimpl
-from outbox_sdk.election import LeadershipEvent
+from outbox_api import Driver, Elector, hookimpl
+from outbox_api.election import LeadershipEvent
 
 from outbox_neli_kafka.elector import Neli, NeliElector
 from outbox_neli_kafka.settings import NeliOptions

@@ -7,12 +7,12 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from outbox_api import ConfigError, Finding, Level, OutboxError
+from outbox_api.election import NO_GROUP
 from outbox_kafka_client.admin import KafkaAdmin
 from outbox_kafka_client.clients import transport_findings
 from outbox_kafka_client.errors import describe
 from outbox_kafka_client.settings import bootstrap_servers, client_settings
-from outbox_sdk import ConfigError, Finding, Level, OutboxError
-from outbox_sdk.election import NO_GROUP
 
 from outbox_neli_kafka.permissions import (
     TIMEOUT,

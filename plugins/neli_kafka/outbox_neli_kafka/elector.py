@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from threading import Condition
 from typing import TYPE_CHECKING, Self
 
+from outbox_api import Candidate, ConfigError, Finding
+from outbox_api.election import LeadershipEvent, elapsed
 from outbox_kafka_client.settings import client_settings
-from outbox_sdk import Candidate, ConfigError, Finding
-from outbox_sdk.election import LeadershipEvent, elapsed
 
 from outbox_neli_kafka.settings import NeliOptions, refuse_reserved
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class NeliElector:
-    """Takes part in a NELI election; see :class:`outbox_sdk.Elector` for the contract."""
+    """Takes part in a NELI election; see :class:`outbox_api.Elector` for the contract."""
 
     def __init__(self, options: NeliOptions, clock: Callable[[], float] = elapsed) -> None:
         """Checks the options; does not connect.
@@ -40,7 +40,7 @@ class NeliElector:
         self._member: Member | None = None
 
     def start(self, candidate: Candidate) -> None:
-        """Creates the topic if it is missing, and joins the group; see :meth:`outbox_sdk.Elector.start`.
+        """Creates the topic if it is missing, and joins the group; see :meth:`outbox_api.Elector.start`.
 
         Waits up to ten seconds for the broker, and up to thirty for the group's coordinator. A refusal at the
         start is an error; a later one ends the candidacy once it has lasted for ``stop_after``.
@@ -60,11 +60,11 @@ class NeliElector:
         self._member.start()
 
     def lease(self) -> float:
-        """Returns the seconds left of the lease; see :meth:`outbox_sdk.Elector.lease`."""
+        """Returns the seconds left of the lease; see :meth:`outbox_api.Elector.lease`."""
         return self._member.lease() if self._member is not None else 0.0
 
     def stop(self) -> None:
-        """Drains, then leaves the group so that a standby takes over; see :meth:`outbox_sdk.Elector.stop`."""
+        """Drains, then leaves the group so that a standby takes over; see :meth:`outbox_api.Elector.stop`."""
         if self._member is not None:
             self._member.stop()
 
@@ -109,7 +109,7 @@ class Neli:
         return self._leads and self.lease() > 0
 
     def lease(self) -> float:
-        """Returns for how many more seconds leadership is confirmed; see :meth:`outbox_sdk.Elector.lease`."""
+        """Returns for how many more seconds leadership is confirmed; see :meth:`outbox_api.Elector.lease`."""
         return self._elector.lease()
 
     def pulse(self, timeout: float = 0.0) -> bool:

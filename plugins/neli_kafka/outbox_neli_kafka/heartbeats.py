@@ -16,8 +16,8 @@ from typing import Any, Final
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaException
+from outbox_api import OutboxError
 from outbox_kafka_client.clients import ClientLog, Producer
-from outbox_sdk import OutboxError
 
 
 class Heartbeats:

@@ -16,12 +16,12 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
+from outbox_api import Candidate, OutboxError
+from outbox_api.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
 from outbox_kafka_client.clients import ClientLog, Consumer, try_files
 from outbox_kafka_client.errors import concerns_all_brokers, describe
 from outbox_kafka_client.files import Renewal
 from outbox_kafka_client.settings import client_settings, config_error
-from outbox_sdk import Candidate, OutboxError
-from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
 
 from outbox_neli_kafka.heartbeats import Heartbeats, close, leave
 from outbox_neli_kafka.permissions import driver_error, ensure_topic, is_refusal, required

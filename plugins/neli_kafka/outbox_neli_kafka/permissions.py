@@ -10,10 +10,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AclOperation,
     AdminClient,
 )
+from outbox_api import AccessDenied, DriverError
 from outbox_kafka_client import errors
 from outbox_kafka_client.admin import KafkaAdmin
 from outbox_kafka_client.errors import describe
-from outbox_sdk import AccessDenied, DriverError
 
 from outbox_neli_kafka.settings import NeliOptions
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from outbox_api import ConfigError
 from outbox_neli_kafka import LeadershipEvent, Neli, NeliOptions
-from outbox_sdk import ConfigError
 
 README = Path(__file__).parents[1] / "README.md"
 

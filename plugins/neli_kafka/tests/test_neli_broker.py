@@ -25,12 +25,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ResourcePatternType,
     ResourceType,
 )
+from outbox_api import ConfigError, DriverError, Level, Seam, find
 from outbox_neli_kafka import NeliElector, NeliOptions
 from outbox_neli_kafka.check import broker_findings
-from outbox_sdk import ConfigError, DriverError, Level, Seam, find
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
 from outbox_testkit.conformance.recording import RecordingCandidate
+
+pytestmark = pytest.mark.slow("electors")
 
 NOBODY = "127.0.0.1:1"
 SESSION = 10.0
@@ -146,6 +148,7 @@ def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(t
         assert candidate.story[3:] in (["revoked"], ["fenced"])
 
 
+@pytest.mark.slow("electors")
 def test_leader_leads_again_at_once_after_an_outage_that_was_longer_than_its_session(topic: str) -> None:
     with KafkaBroker() as broker:
         election = replace(options(broker.bootstrap, topic), session_timeout=15, heartbeat_timeout=1.5)

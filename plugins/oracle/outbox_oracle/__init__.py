@@ -1,7 +1,7 @@
 """Oracle dialect of outbox."""
 
-from outbox_sdk import Dialect, Driver, hookimpl
-from outbox_sdk.portable import portable_insert
+from outbox_api import Dialect, Driver, hookimpl
+from outbox_api.portable import portable_insert
 
 from outbox_oracle.dialect import OracleDialect
 from outbox_oracle.idiom import OracleIdiom

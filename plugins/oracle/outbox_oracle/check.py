@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from outbox_sdk import AccessDenied, DriverError, Finding, Level
-from outbox_sdk.portable import Session, TableName
-from outbox_sdk.portable.check import no_index_on_id, privileges
-from outbox_sdk.tls import Protection, transport_finding
+from outbox_api import AccessDenied, DriverError, Finding, Level
+from outbox_api.portable import Session, TableName
+from outbox_api.portable.check import no_index_on_id, privileges
+from outbox_api.tls import Protection, transport_finding
 
 from outbox_oracle.idiom import OWNER
 from outbox_oracle.options import OracleOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import oracledb
-from outbox_sdk import present_text
+from outbox_api import present_text
 
 from outbox_oracle.options import OracleOptions
 

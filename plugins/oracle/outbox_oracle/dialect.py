@@ -8,11 +8,11 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any, ClassVar
 
-from outbox_sdk import Capability, Finding, present_text
-from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
-from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
-from outbox_sdk.portable.tables import Tables
-from outbox_sdk.statement import Statement, Style
+from outbox_api import Capability, Finding, present_text
+from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
+from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
+from outbox_api.portable.tables import Tables
+from outbox_api.statement import Statement, Style
 
 from outbox_oracle.check import findings
 from outbox_oracle.idiom import OracleIdiom
@@ -70,16 +70,20 @@ class OracleSession(Session):
         """Executes a change in the transaction and returns how many rows it touched."""
         return super().execute(sql, **self._bound(values))
 
-    def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+    def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> int:
         """Executes a change for each of the rows, in order: in arrays of one type each, long values alone."""
         statement = _statement(sql, Style.NAMED)
         bound = [statement.arguments(self._bound(row)) for row in rows]
+        touched = 0
         for shape, group in groupby(bound, _shape):
             if None in shape:
                 for row in group:
                     self._cursor.execute(statement.text, row)
+                    touched += int(self._cursor.rowcount)
             else:
                 self._cursor.executemany(statement.text, list(group))
+                touched += int(self._cursor.rowcount)
+        return touched
 
     def execute_by_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
         """Executes a change for each of the ids, in array binds.

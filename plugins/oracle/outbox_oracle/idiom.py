@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from outbox_sdk.intake import FAULT
-from outbox_sdk.portable import ErrorKind, Idiom, TableName
-from outbox_sdk.record import Record
-from outbox_sdk.statement import Style
-from outbox_sdk.tls import WRONG_HOST, certificate_cure, cure_of, verification_error
+from outbox_api.intake import FAULT
+from outbox_api.portable import ErrorKind, Idiom, TableName
+from outbox_api.record import Record
+from outbox_api.statement import Style
+from outbox_api.tls import WRONG_HOST, certificate_cure, cure_of, verification_error
 
 from outbox_oracle.options import canonical, plain, quoted
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from outbox_sdk import ConfigError, Duration, FileText, present_text
-from outbox_sdk.file_text import only_password
-from outbox_sdk.portable import PortableOptions, TableName
-from outbox_sdk.portable.outboxes import TablePattern
+from outbox_api import ConfigError, Duration, FileText, present_text
+from outbox_api.file_text import only_password
+from outbox_api.portable import PortableOptions, TableName
+from outbox_api.portable.outboxes import TablePattern
 
 PORTS = {"tcp": 1521, "tcps": 2484}
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import oracledb
 import pytest
+from outbox_api import AccessDenied, ConfigError, FileText
 from outbox_oracle import OracleDialect, OracleOptions
 from outbox_oracle.options import DataSource
-from outbox_sdk import AccessDenied, ConfigError, FileText
 
 from .fake_oracle import database_error
 

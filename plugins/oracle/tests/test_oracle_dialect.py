@@ -8,14 +8,14 @@ from typing import Any
 
 import oracledb
 import pytest
+from outbox_api import AccessDenied, ConfigError, DriverError, Level, Record, Stasher
+from outbox_api.errors import RecordError
+from outbox_api.portable import ErrorKind
+from outbox_api.portable.sources import JOURNAL_INDEX
 from outbox_oracle import OracleDialect, OracleOptions, outbox_dialect
 from outbox_oracle.connection import SETTINGS
 from outbox_oracle.idiom import EMPTY, error_kind
 from outbox_oracle.options import DataSource, table_name
-from outbox_sdk import AccessDenied, ConfigError, DriverError, Level, Record, Stasher
-from outbox_sdk.errors import RecordError
-from outbox_sdk.portable import ErrorKind
-from outbox_sdk.portable.sources import JOURNAL_INDEX
 from outbox_servers.services import free_port
 
 from .fake_oracle import FakeOracle, database_error, driver_error

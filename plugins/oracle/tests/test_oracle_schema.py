@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import oracledb
 import pytest
+from outbox_api import DriverError, Schema
+from outbox_api.portable.sources import JOURNAL_INDEX
 from outbox_oracle import OracleDialect, OracleOptions
-from outbox_sdk import DriverError, Schema
-from outbox_sdk.portable.sources import JOURNAL_INDEX
 
 from .fake_oracle import FakeOracle
 

@@ -9,13 +9,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from outbox_api import Batch, DriverError, Fence, LeadershipLost, Poison
+from outbox_api.portable import PortableDeadLetters, PortableTable
+from outbox_api.portable.outboxes import PortableMembers
+from outbox_api.portable.statements import Statements
 from outbox_oracle.dialect import OracleDialect, OracleSession
 from outbox_oracle.idiom import EMPTY
 from outbox_oracle.options import OracleOptions
-from outbox_sdk import Batch, DriverError, Fence, LeadershipLost, Poison
-from outbox_sdk.portable import PortableDeadLetters, PortableTable
-from outbox_sdk.portable.outboxes import PortableMembers
-from outbox_sdk.portable.statements import Statements
 
 from .fake_oracle import FakeOracle, database_error
 

@@ -10,8 +10,8 @@ from threading import Thread
 
 import oracledb
 import pytest
+from outbox_api import DriverError, Finding, Level
 from outbox_oracle import OracleDialect, OracleOptions, check
-from outbox_sdk import DriverError, Finding, Level
 from outbox_servers.certificates import Authority, Certificate
 
 from .fake_oracle import FakeOracle

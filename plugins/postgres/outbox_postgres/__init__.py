@@ -1,6 +1,6 @@
 """PostgreSQL dialect of outbox."""
 
-from outbox_sdk import Dialect, Driver, hookimpl
+from outbox_api import Dialect, Driver, hookimpl
 
 from outbox_postgres.dialect import PostgresDialect
 from outbox_postgres.insert import insert

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outbox_sdk.portable import TableName
-from outbox_sdk.portable.creation import columns_of
-from outbox_sdk.portable.sources import JOURNAL_COLUMNS
-from outbox_sdk.portable.tables import Tables
+from outbox_api.portable import TableName
+from outbox_api.portable.creation import columns_of
+from outbox_api.portable.sources import JOURNAL_COLUMNS
+from outbox_api.portable.tables import Tables
 
 from outbox_postgres.options import quoted
 

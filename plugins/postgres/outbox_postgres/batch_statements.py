@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from outbox_sdk.portable import TableName
-from outbox_sdk.portable.sources import EXTRAS
+from outbox_api.portable import TableName
+from outbox_api.portable.sources import EXTRAS
 
 from outbox_postgres.parking_statements import (
     BYTES,

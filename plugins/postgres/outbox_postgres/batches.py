@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import psycopg
-from outbox_sdk import UNBOUNDED, Advanced, Batch, Fence, MarkedRecord
+from outbox_api import UNBOUNDED, Advanced, Batch, Fence, MarkedRecord
 
 from outbox_postgres.batch_statements import BatchStatements
 from outbox_postgres.layout import Layout
@@ -64,7 +64,7 @@ class Batches:
         keys: frozenset[str] = frozenset(),
         topics: frozenset[str] = frozenset(),
     ) -> Advanced:
-        """Deletes batches and selects the next; see :meth:`outbox_sdk.OutboxTable.advance`."""
+        """Deletes batches and selects the next; see :meth:`outbox_api.OutboxTable.advance`."""
         wanted = _Wanted(limit, max_bytes, [*finished, *pending], source, keys, topics)
         purged, locked = 0, list[Batch]()
         if not limit or self._were_locked(finished):
@@ -87,7 +87,7 @@ class Batches:
         return Advanced(purged + taken.purged, taken.records, taken.newest, locked)
 
     def rows(self, batch: Batch) -> list[MarkedRecord]:
-        """Returns the rows of a batch that are there; see :meth:`outbox_sdk.OutboxTable.rows`."""
+        """Returns the rows of a batch that are there; see :meth:`outbox_api.OutboxTable.rows`."""
         rows = self._session.rows(self.sql.rows, _runs([batch]), "read the rows of a batch")
         return sorted(records(rows), key=itemgetter(0))
 

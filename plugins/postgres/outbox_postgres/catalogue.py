@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from outbox_sdk.portable import TableName
+from outbox_api.portable import TableName
 
 from outbox_postgres.options import QuotedName
 from outbox_postgres.origin_columns import Column
@@ -30,6 +30,20 @@ _PRIVILEGES = """
 SELECT wanted FROM unnest($2::text[]) AS wanted
 WHERE NOT CASE WHEN wanted IN ('SELECT', 'INSERT', 'UPDATE') THEN has_any_column_privilege($1::oid, wanted)
                ELSE has_table_privilege($1::oid, wanted) END
+"""
+_MISSING_TO_INSERT = """
+SELECT format('INSERT (%s) ON %s', string_agg(quote_ident(attname), ', ' ORDER BY attnum), $1::oid::regclass)
+FROM pg_attribute
+WHERE attrelid = $1::oid AND attname = ANY ($2::text[])
+  AND NOT has_column_privilege(attrelid, attnum, 'INSERT')
+HAVING count(*) > 0
+UNION ALL
+SELECT format('USAGE ON SEQUENCE %s', s.seqrelid::regclass)
+FROM pg_attrdef AS f
+JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid
+                   AND d.refclassid = 'pg_class'::regclass
+JOIN pg_sequence AS s ON s.seqrelid = d.refobjid
+WHERE f.adrelid = $1::oid AND NOT has_sequence_privilege(s.seqrelid, 'USAGE, UPDATE')
 """
 SEQUENCE_OF = """
 SELECT s.seqrelid::bigint
@@ -136,6 +150,10 @@ class Catalogue:
     def missing_privileges(self, oid: int, wanted: Sequence[str]) -> list[str]:
         """Returns those of the wanted privileges that the user lacks on a table."""
         return [row[0] for row in self._rows(_PRIVILEGES, oid, list(wanted))]
+
+    def missing_to_insert(self, oid: int, columns: Sequence[str]) -> list[str]:
+        """Returns what the user lacks to insert these columns into a table, as a GRANT writes it."""
+        return [row[0] for row in self._rows(_MISSING_TO_INSERT, oid, list(columns))]
 
     def keepers(self, oid: int) -> list[tuple[str, str]]:
         """Returns what may keep rows of a table from being deleted without an error, each with its cure."""

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import psycopg
-from outbox_sdk import DriverError, Finding, Intake, Level
-from outbox_sdk.portable import TableName
-from outbox_sdk.portable.check import version_finding
-from outbox_sdk.portable.origin_columns import Described
-from outbox_sdk.tls import Protection, transport_finding
+from outbox_api import DriverError, Finding, Intake, Level
+from outbox_api.portable import TableName
+from outbox_api.portable.check import version_finding
+from outbox_api.portable.origin_columns import Described
+from outbox_api.tls import Protection, transport_finding
 
 from outbox_postgres.auxiliary_tables import HARVESTED, AuxiliaryTable, auxiliary_tables
 from outbox_postgres.catalogue import Catalogue
@@ -22,7 +22,7 @@ from outbox_postgres.connection import connect
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.inspector import Inspector
-from outbox_postgres.intake import PostgresIntake
+from outbox_postgres.intake import PostgresIntake, inserted
 from outbox_postgres.layout import Layout, find_layout
 from outbox_postgres.options import PostgresOptions, quoted
 from outbox_postgres.search_path import Connection
@@ -130,7 +130,7 @@ def _outbox(connection: Connection, source: DataSource, dialect: Described) -> I
     if options.origin:
         yield from check_origin(connection, catalogue, layout, options.origin)
     if options.intake:
-        yield _intake(catalogue, source, layout, options.intake)
+        yield from _intake(catalogue, source, layout, options.intake)
     for probe in TABLE_PROBES:
         yield from _run(connection, probe, (layout.oid,))
 
@@ -180,13 +180,19 @@ def _ids(catalogue: Catalogue, layout: Layout, options: PostgresOptions) -> Find
     return Finding(Level.OK, "record ids", "ids are given out in order by a sequence of the table's own")
 
 
-def _intake(catalogue: Catalogue, source: DataSource, layout: Layout, intake: Intake) -> Finding:
+def _intake(catalogue: Catalogue, source: DataSource, layout: Layout, intake: Intake) -> Iterator[Finding]:
     subject = "intake"
+    missing = catalogue.missing_to_insert(layout.oid, inserted(layout))
+    for right in missing:
+        seen = f"user '{layout.user}' lacks the privilege {right}, so no row can be taken in"
+        yield Finding(Level.ERROR, subject, seen, f"GRANT {right} TO {quoted(layout.user)}")
     try:
         PostgresIntake(catalogue, source, layout, intake)
     except DriverError as error:
-        return Finding(Level.ERROR, subject, str(error), "see the message")
-    return Finding(Level.OK, subject, f"rows of table {intake.table} can be taken in")
+        yield Finding(Level.ERROR, subject, str(error), "see the message")
+        return
+    if not missing:
+        yield Finding(Level.OK, subject, f"rows of table {intake.table} can be taken in")
 
 
 def _run(connection: psycopg.Connection[Any], probe: Probe, parameters: tuple[int, ...]) -> Iterator[Finding]:

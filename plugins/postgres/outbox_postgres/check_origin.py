@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
-from outbox_sdk import Finding, Level, Origin
+from outbox_api import Finding, Level, Origin
 
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.layout import Layout

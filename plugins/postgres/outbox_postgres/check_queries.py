@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_sdk import Level
+from outbox_api import Level
 
 from outbox_postgres.view import SEES_ALL
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import psycopg
-from outbox_sdk import ColumnIs, DriverError
-from outbox_sdk.full_server import pace_of
-from outbox_sdk.portable.outboxes import TELLING_COLUMNS, TablePattern
-from outbox_sdk.portable.session import closing_at_errors
+from outbox_api import ColumnIs, DriverError
+from outbox_api.full_server import pace_of
+from outbox_api.portable.outboxes import TELLING_COLUMNS, TablePattern
+from outbox_api.portable.session import closing_at_errors
 from psycopg.conninfo import make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper
 

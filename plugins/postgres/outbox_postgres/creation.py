@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import psycopg
-from outbox_sdk.portable import TableName
-from outbox_sdk.portable.tables import Tables
+from outbox_api.portable import TableName
+from outbox_api.portable.tables import Tables
 
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.ddl import parked_index, parked_index_ddl, sequence_ddl, sequence_of

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 from zlib import crc32
 
-from outbox_sdk.portable import ErrorKind, Idiom, TableName
-from outbox_sdk.portable.sources import EXTRAS
-from outbox_sdk.portable.tables import Tables, auxiliary_statements
-from outbox_sdk.statement import Style
+from outbox_api.portable import ErrorKind, Idiom, TableName
+from outbox_api.portable.sources import EXTRAS
+from outbox_api.portable.tables import Tables, auxiliary_statements
+from outbox_api.statement import Style
 
 from outbox_postgres.options import PostgresOptions, QuotedName, is_cut, with_suffix
 from outbox_postgres.origin_columns import column_types, id_type, index_ddl
@@ -29,6 +29,7 @@ class PostgresIdiom(Idiom):
     key_type: ClassVar[str] = "TEXT"
     current_schema: ClassVar[str] = "current_schema()::text"
     user: ClassVar[str] = "session_user"
+    insert_new: ClassVar[tuple[str, str]] = ("INSERT", " ON CONFLICT DO NOTHING")
 
     @property
     def errors(self) -> type[Exception]:
@@ -164,11 +165,12 @@ def dead_letters_ddl(letters: TableName) -> list[str]:
     kafka_value BYTEA,
     kafka_header_keys TEXT[],
     kafka_header_values TEXT[],
-    status TEXT NOT NULL CHECK (status IN ('parked', 'skipped')),
+    status TEXT NOT NULL,
     reason TEXT NOT NULL,
     attempts BIGINT NOT NULL,
     since TIMESTAMP WITH TIME ZONE NOT NULL,
-    PRIMARY KEY (name, id)
+    PRIMARY KEY (name, id),
+    CHECK (status IN ('parked', 'skipped'))
 )"""
     return [created, parked_index_ddl(letters)]
 

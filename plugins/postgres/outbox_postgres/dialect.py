@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from outbox_sdk import Capability, ColumnIs, Finding
-from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
-from outbox_sdk.portable.creation import create, first_note
-from outbox_sdk.portable.journal import PortableJournal
-from outbox_sdk.portable.outboxes import PortableMembers
-from outbox_sdk.portable.statements import Statements
-from outbox_sdk.portable.tables import Tables
+from outbox_api import Capability, ColumnIs, Finding
+from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
+from outbox_api.portable.creation import create, first_note
+from outbox_api.portable.journal import PortableJournal
+from outbox_api.portable.outboxes import PortableMembers
+from outbox_api.portable.statements import Statements
+from outbox_api.portable.tables import Tables
 
 from outbox_postgres.ddl import PostgresIdiom, once, outbox_ddl, tables_ddl
 from outbox_postgres.options import PostgresOptions, QuotedName

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 import psycopg
-from outbox_sdk import AccessDenied, DriverError, RolledBack, ServerFull
-from outbox_sdk.file_text import login_refused
-from outbox_sdk.portable import ErrorKind
-from outbox_sdk.portable.session import AlreadyExists, TableMissing
-from outbox_sdk.tls import WRONG_HOST, certificate_cure
+from outbox_api import AccessDenied, DriverError, RolledBack, ServerFull
+from outbox_api.file_text import login_refused
+from outbox_api.portable import ErrorKind
+from outbox_api.portable.session import AlreadyExists, TableMissing
+from outbox_api.tls import WRONG_HOST, certificate_cure
 from psycopg import pq
 
 from outbox_postgres.data_source import DataSource

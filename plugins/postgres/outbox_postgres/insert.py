@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from outbox_sdk import Insert, Record
-from outbox_sdk.portable.rows import header_text
+from outbox_api import Insert, Record
+from outbox_api.portable.rows import header_text
+from outbox_api.portable.sources import COLUMNS
 
 from outbox_postgres.options import QuotedName, quoted
+
+_COLUMNS = COLUMNS[1:]
 
 
 def insert(table: str, constants: Mapping[str, object] | None = None) -> Insert:
@@ -24,8 +27,8 @@ def insert(table: str, constants: Mapping[str, object] | None = None) -> Insert:
         ConfigError: ``table`` is not a table name.
     """
     given = {f"constant_{number}": value for number, value in enumerate((constants or {}).values())}
-    columns = "create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values"
-    values = "pg_catalog.clock_timestamp(), {topic}, {key}, {value}, {header_names}, {header_values}"
+    columns = f"create_time, {', '.join(_COLUMNS)}"
+    values = f"pg_catalog.clock_timestamp(), {', '.join(f'{{{name}}}' for name in _COLUMNS)}"
     columns += "".join(f", {_escaped(quoted(column))}" for column in constants or ())
     values += "".join(f", {{{name}}}" for name in given)
     name = _escaped(str(QuotedName.parse(table)))
@@ -54,10 +57,4 @@ def bind(record: Record) -> Mapping[str, object]:
                 "PostgreSQL's text types hold no NUL character; stash the value as bytes into a bytea column"
             )
         text.encode()  # raises for half of a surrogate pair
-    return {
-        "topic": record.topic,
-        "key": record.key,
-        "value": record.value,
-        "header_names": names,
-        "header_values": values,
-    }
+    return dict(zip(_COLUMNS, (record.topic, record.key, record.value, names, values), strict=True))

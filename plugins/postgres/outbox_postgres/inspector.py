@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 import psycopg
-from outbox_sdk import AccessDenied, ColumnIs, DriverError, Schema
-from outbox_sdk.portable import TableName
-from outbox_sdk.schema import refusal
+from outbox_api import AccessDenied, ColumnIs, DriverError, Schema
+from outbox_api.portable import TableName
+from outbox_api.schema import refusal
 
 from outbox_postgres.auxiliary_tables import (
     HARVESTED,

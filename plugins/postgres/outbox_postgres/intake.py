@@ -1,4 +1,4 @@
-"""Takes rows of a table of another layout into the outbox (see ``outbox_sdk.intake``)."""
+"""Takes rows of a table of another layout into the outbox (see ``outbox_api.intake``)."""
 # ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
 
 from __future__ import annotations
@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
-from outbox_sdk import DriverError, Intake, LeadershipLost
-from outbox_sdk.portable import TableName
-from outbox_sdk.portable.intake import PORTION, refusal
-from outbox_sdk.portable.sources import COLUMNS, EXTRAS
+from outbox_api import DriverError, Intake, LeadershipLost
+from outbox_api.portable import TableName
+from outbox_api.portable.intake import PORTION, refusal
+from outbox_api.portable.sources import COLUMNS, EXTRAS
 
 from outbox_postgres.catalogue import Catalogue, Relation
 from outbox_postgres.data_source import DataSource
@@ -165,11 +165,10 @@ class PostgresIntake(WaitingIntake):
             f"DELETE FROM {self._table} AS src"
             f" WHERE src.ctid = ANY ($1::text[]::tid[]) AND {_VERSION} = ANY ($2::text[])"
         )
-        names = COLUMNS[1:] + (EXTRAS if self._layout.extras else ())
-        places = ", ".join(f"${number}" for number, _ in enumerate(names, 1))
+        names = inserted(self._layout)
+        places = ", ".join(f"${number}" for number in range(1, len(names)))
         insert = (
-            f"INSERT INTO {self._layout.outbox} (create_time, {', '.join(names)})"
-            f" VALUES (clock_timestamp(), {places})"
+            f"INSERT INTO {self._layout.outbox} ({', '.join(names)}) VALUES (clock_timestamp(), {places})"
         )
         return f"SELECT EXISTS (SELECT FROM {self._table})", earliest, insert, delete
 
@@ -186,6 +185,11 @@ class PostgresIntake(WaitingIntake):
         taken = self._intake.take(row, binary=self._layout.binary, bind=bind)
         values = (taken.topic, taken.key, taken.value, taken.names, taken.values)
         return (*values, taken.partition, taken.timestamp_ms) if self._layout.extras else values
+
+
+def inserted(layout: Layout) -> tuple[str, ...]:
+    """Returns the columns that an intake writes, ``create_time`` first."""
+    return ("create_time", *COLUMNS[1:], *(EXTRAS if layout.extras else ()))
 
 
 def _find(catalogue: Catalogue, intake: Intake) -> Relation:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_sdk import DriverError, Fence
-from outbox_sdk.portable import TableName
-from outbox_sdk.portable.sources import EXTRAS
-from outbox_sdk.portable.tables import Tables
+from outbox_api import DriverError, Fence
+from outbox_api.portable import TableName
+from outbox_api.portable.session import TableMissing
+from outbox_api.portable.sources import EXTRAS
+from outbox_api.portable.tables import Tables
 
 from outbox_postgres.catalogue import Catalogue, Relation, Server
 from outbox_postgres.options import PostgresOptions
@@ -121,7 +122,7 @@ def _find_outbox(catalogue: Catalogue, options: PostgresOptions, server: Server)
         cure = "run 'outbox init', correct outboxTable, or grant USAGE on its schema"
         if not wanted.schema and catalogue.connection.has_used_path:
             cure = f"{cure}; or a pooler in transaction mode, or one that resets no session, stands between"
-        raise DriverError(
+        raise TableMissing(
             f"user '{server.user}' sees no table '{wanted.table}' in {where} of database "
             f"'{server.database}'; {cure}",
             retryable=False,

@@ -13,8 +13,8 @@ from typing import Any
 from zlib import crc32
 
 import psycopg
-from outbox_sdk import AccessDenied, DriverError
-from outbox_sdk.election import LeaseWatch
+from outbox_api import AccessDenied, DriverError
+from outbox_api.election import LeaseWatch
 
 from outbox_postgres.auxiliary_tables import init_and
 from outbox_postgres.data_source import DataSource

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
-from outbox_sdk import UNBOUNDED, Changed, Fence
-from outbox_sdk.portable.releasing import LockWaits, named
+from outbox_api import UNBOUNDED, Changed, Fence
+from outbox_api.portable.releasing import LockWaits, named
 
 from outbox_postgres.layout import Layout
 from outbox_postgres.marking_statements import MarkingStatements
@@ -47,7 +47,7 @@ class Releasing:
         )
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
-        """Deletes rows; see :meth:`outbox_sdk.OutboxTable.purge`."""
+        """Deletes rows; see :meth:`outbox_api.OutboxTable.purge`."""
         sql = (self._sql.purge, self._sql.purge_free)
         changed = self.change(sql, fence, leader_id, ids, "purge")
         if changed.locked or changed.kept or changed.rows >= len(ids):
@@ -56,7 +56,7 @@ class Releasing:
         return changed._replace(kept=kept)
 
     def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
-        """Clears the leader id of rows; see :meth:`outbox_sdk.OutboxTable.reset`."""
+        """Clears the leader id of rows; see :meth:`outbox_api.OutboxTable.reset`."""
         return self.change((self._sql.reset, self._sql.reset_free), fence, leader_id, ids, "reset")._replace(
             kept=()
         )

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from outbox_sdk import ConfigError, Duration, FileText
-from outbox_sdk.portable import PortableOptions, TableName
-from outbox_sdk.portable.table_idiom import not_a_name
+from outbox_api import ConfigError, Duration, FileText
+from outbox_api.portable import PortableOptions, TableName
+from outbox_api.portable.table_idiom import not_a_name
 
 _LONGEST_NAME = 63
 """Bytes of a name that the server keeps."""

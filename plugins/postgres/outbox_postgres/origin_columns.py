@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from outbox_sdk import ColumnIs, Origin
-from outbox_sdk.portable import TableName
+from outbox_api import ColumnIs, Origin
+from outbox_api.portable import TableName
 
 from outbox_postgres.auxiliary_tables import Fault
 from outbox_postgres.options import QuotedName, is_cut, quoted, with_suffix

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from outbox_sdk.portable import TableName
-from outbox_sdk.portable.sources import BEGINNING, COLUMNS, MAX_KEY_BYTES, MAX_TOPIC_BYTES
-from outbox_sdk.portable.tables import Tables
+from outbox_api.bounds import MAX_KEY_BYTES, MAX_TOPIC_BYTES
+from outbox_api.portable import TableName
+from outbox_api.portable.sources import BEGINNING, COLUMNS
+from outbox_api.portable.tables import Tables
 
 from outbox_postgres.ddl import literal
 

@@ -7,10 +7,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import psycopg
-from outbox_sdk import Header, MarkedRecord, intake
-from outbox_sdk.portable import PortableDeadLetters
-from outbox_sdk.portable.choosing import too_large, too_long
-from outbox_sdk.portable.rows import header_fault, null_fault
+from outbox_api import Header, MarkedRecord, intake
+from outbox_api.bounds import too_large, too_long
+from outbox_api.portable import PortableDeadLetters
+from outbox_api.portable.rows import header_fault, null_fault
 
 from outbox_postgres.layout import Layout
 from outbox_postgres.session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from outbox_sdk import Batch, ColumnIs, DriverError, Origin
+from outbox_api import Batch, ColumnIs, DriverError, Origin
 
 from outbox_postgres.layout import Layout
 from outbox_postgres.parking_statements import UNKNOWN, restarted

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Self, TypeVar
 
 import psycopg
-from outbox_sdk.portable import TableName
+from outbox_api.portable import TableName
 from psycopg.pq import TransactionStatus
 
 from outbox_postgres.options import QuotedName

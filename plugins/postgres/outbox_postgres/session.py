@@ -8,8 +8,8 @@ from time import monotonic
 from typing import Any
 
 import psycopg
-from outbox_sdk import portable
-from outbox_sdk.portable import TableName
+from outbox_api import portable
+from outbox_api.portable import TableName
 
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.ddl import PostgresIdiom

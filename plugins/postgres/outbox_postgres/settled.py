@@ -85,7 +85,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 
-from outbox_sdk import Batch
+from outbox_api import Batch
 
 FIRST = -(2**63)
 """Below every id: the head of the table."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from outbox_sdk import ColumnIs
-from outbox_sdk.portable import TableName
+from outbox_api import ColumnIs
+from outbox_api.portable import TableName
 
 from outbox_postgres.catalogue import SEQUENCE_OF
 from outbox_postgres.options import quoted

@@ -7,8 +7,8 @@ statement that contains it, $1 to $5 are the outbox's name, lane, lanes, token a
 
 from __future__ import annotations
 
-from outbox_sdk.portable import TableName
-from outbox_sdk.portable.tables import Tables
+from outbox_api.portable import TableName
+from outbox_api.portable.tables import Tables
 
 from outbox_postgres.options import quoted
 from outbox_postgres.parking_statements import AGE, FENCE_MATCHES, KEY, PARKED_KEYS, free

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from outbox_sdk import (
+from outbox_api import (
     UNBOUNDED,
     Advanced,
     Batch,
@@ -21,10 +21,10 @@ from outbox_sdk import (
     Poison,
     TransactionalLane,
 )
-from outbox_sdk.fence import lost_token, token_step, unexpected_token
-from outbox_sdk.portable.dead_letters import Parking
-from outbox_sdk.portable.notes import ensure_identity, random_identity
-from outbox_sdk.portable.rows import storable
+from outbox_api.fence import lost_token, token_step, unexpected_token
+from outbox_api.portable.dead_letters import Parking
+from outbox_api.portable.notes import ensure_identity, random_identity
+from outbox_api.portable.rows import storable
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from outbox_sdk import Backlog, MarkedRecord, OldSnapshot, Origin, OriginBacklog, Upkeep
-from outbox_sdk.outbox_view import MAX_COUNTED
-from outbox_sdk.portable.view import PortableView
+from outbox_api import Backlog, MarkedRecord, OldSnapshot, Origin, OriginBacklog, Upkeep
+from outbox_api.outbox_view import MAX_COUNTED
+from outbox_api.portable.view import PortableView
 
 from outbox_postgres import statements
 from outbox_postgres.batch_statements import whole_row

@@ -10,7 +10,7 @@ from typing import Any
 
 import outbox_postgres
 import psycopg
-from outbox_sdk import portable
+from outbox_api import portable
 
 TYPES = ("text", "character varying", "integer", "bigint", "oid", "timestamp with time zone")
 """The types that overloads combine: those of our arguments, and those that literals have."""

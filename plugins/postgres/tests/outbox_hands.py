@@ -11,10 +11,10 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from outbox_api import UNBOUNDED, Advanced, Batch, ColumnIs, Fence, MarkedRecord, Poison
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_postgres.rows import PostgresDeadLetters
 from outbox_postgres.table import PostgresTable
-from outbox_sdk import UNBOUNDED, Advanced, Batch, ColumnIs, Fence, MarkedRecord, Poison
 
 INSERT = """
 INSERT INTO {table} (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)

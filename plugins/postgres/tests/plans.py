@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from outbox_api import UNBOUNDED, Batch
 from outbox_postgres.batches import _from, _runs
 from outbox_postgres.marking import Wanted
 from outbox_postgres.sources import Source
 from outbox_postgres.table import PostgresTable
-from outbox_sdk import UNBOUNDED, Batch
 
 from .outbox_hands import MARK, RUNS, SELECT, BatchHand, Hand, ask, prepare
 

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
+from outbox_api import Batch, MarkedRecord
 from outbox_postgres.rows import PostgresDeadLetters
 from outbox_postgres.settled import FIRST, Settled
-from outbox_sdk import Batch, MarkedRecord
 
 from .outbox_hands import BatchHand, Outbox, until, waits
 from .test_postgres_settled import Clock, Writers, assert_causes_come_first

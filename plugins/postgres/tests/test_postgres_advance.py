@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from outbox_sdk import AccessDenied, Batch, ColumnIs, DriverError, LeadershipLost, MarkedRecord
+from outbox_api import AccessDenied, Batch, ColumnIs, DriverError, LeadershipLost, MarkedRecord
 
 from .outbox_hands import BatchHand, MakeOutbox, Outbox, ask, until, waits
 

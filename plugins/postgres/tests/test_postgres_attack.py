@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from outbox_sdk import (
+from outbox_api import (
     OLDEST,
     SCHEMA,
     Action,
@@ -22,7 +22,7 @@ from outbox_sdk import (
     Schema,
     TransactionalLane,
 )
-from outbox_sdk.outbox_view import MAX_COUNTED
+from outbox_api.outbox_view import MAX_COUNTED
 from psycopg.conninfo import make_conninfo
 
 from .hostile_schema import HostileSchema

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 import pytest
+from outbox_api import Backlog
+from outbox_api.outbox_view import MAX_COUNTED
 from outbox_postgres import view as module
 from outbox_postgres.rows import PostgresDeadLetters
-from outbox_sdk import Backlog
-from outbox_sdk.outbox_view import MAX_COUNTED
 
 from .outbox_hands import Hand, Outbox
 

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from outbox_api import Level, tls
 from outbox_postgres import check
 from outbox_postgres.check_queries import SERVER_PROBES
-from outbox_sdk import Level, tls
 from outbox_servers.services import PostgresServer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 

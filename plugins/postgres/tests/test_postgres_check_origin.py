@@ -7,7 +7,7 @@ from time import monotonic, sleep
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import ColumnIs, Origin
+from outbox_api import ColumnIs, Origin
 from outbox_servers.services import PostgresServer
 from psycopg.conninfo import make_conninfo
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from outbox_api import AccessDenied, ColumnIs, DriverError, Origin, Record
+from outbox_api.outbox_view import MAX_COUNTED
 from outbox_postgres.insert import insert
 from outbox_postgres.statements import origins_query
-from outbox_sdk import AccessDenied, ColumnIs, DriverError, Origin, Record
-from outbox_sdk.outbox_view import MAX_COUNTED
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import MakeOutbox, Outbox, ask

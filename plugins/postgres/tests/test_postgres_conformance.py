@@ -9,7 +9,9 @@ import psycopg
 import pytest
 from outbox_servers.services import Postgres
 from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
+from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.concurrency import ConcurrencyConformance
+from outbox_testkit.conformance.marking import MarkConformance
 from outbox_testkit.conformance.simulation import SimulationConformance
 
 
@@ -36,10 +38,22 @@ def outbox(database: str) -> OutboxUnderTest:
     )
 
 
+class TestConcurrentWriters(Conformance):
+    """What SQLite, whose suite runs at each change, cannot show: one writes at a time there."""
+
+    test_late_commits_are_found_at_the_head_and_rollbacks_never = (
+        MarkConformance.test_late_commits_are_found_at_the_head_and_rollbacks_never
+    )
+
+
+@pytest.mark.slow("postgres")
 class TestPostgres(DialectConformance):
-    """All of it."""
+    """All the rest."""
+
+    test_late_commits_are_found_at_the_head_and_rollbacks_never = None  # type: ignore[assignment]  # see above
 
 
+@pytest.mark.slow("postgres")
 @pytest.mark.usefixtures("eager")
 class TestMarksThatSkipWhatIsSettled(ConcurrencyConformance, SimulationConformance):
     """What is a matter of the moment, with marks that look at the head as seldom as they may."""

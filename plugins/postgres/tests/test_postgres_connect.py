@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from outbox_sdk import OLDEST, SCHEMA, AccessDenied, ColumnIs, DriverError, Schema
+from outbox_api import OLDEST, SCHEMA, AccessDenied, ColumnIs, DriverError, Schema
 from outbox_servers.services import Postgres
 from psycopg.conninfo import make_conninfo
 

@@ -6,8 +6,8 @@ import random
 from uuid import uuid4
 
 import pytest
+from outbox_api import DeadLetterStatus, DriverError, MarkedRecord
 from outbox_postgres.rows import PostgresDeadLetters
-from outbox_sdk import DeadLetterStatus, DriverError, MarkedRecord
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import Hand, MakeOutbox, Outbox

@@ -7,8 +7,8 @@ import traceback
 
 import psycopg
 import pytest
+from outbox_api import DriverError, LeadershipLost
 from outbox_postgres.errors import retryable
-from outbox_sdk import DriverError, LeadershipLost
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import MakeOutbox, Outbox

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import DriverError, LeadershipLost
+from outbox_api import DriverError, LeadershipLost
 
 from .outbox_hands import MakeOutbox, Outbox, until, waits
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from outbox_api import UNBOUNDED, DriverError, LeadershipLost
 from outbox_postgres import statements, table
 from outbox_postgres.marking import Wanted
 from outbox_postgres.settled import FIRST
-from outbox_sdk import UNBOUNDED, DriverError, LeadershipLost
 from outbox_servers.services import PostgresServer
 from psycopg.conninfo import make_conninfo
 
@@ -40,7 +40,8 @@ def state(outbox: Outbox, hand: Hand) -> str | None:
     return str(
         ask(
             outbox.admin,
-            "SELECT coalesce(max(wait_event), 'gone') FROM pg_stat_activity WHERE pid = %s",
+            "SELECT CASE count(*) WHEN 0 THEN 'gone' ELSE coalesce(max(wait_event), 'none') END "
+            "FROM pg_stat_activity WHERE pid = %s",
             pid,
         )
     )

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import psycopg
 import pytest
+from outbox_api import ServerFull
 from outbox_postgres import PostgresDialect, PostgresOptions
-from outbox_sdk import ServerFull
 from outbox_servers.services import PostgresServer
 
 from .outbox_hands import until

@@ -7,7 +7,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import DriverError, Intake, LeadershipLost, Level
+from outbox_api import DriverError, Intake, LeadershipLost, Level
 from outbox_servers.services import PostgresServer
 
 from .outbox_hands import MakeOutbox, Outbox

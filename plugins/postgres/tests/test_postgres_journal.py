@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from outbox_sdk import AccessDenied, Action, DriverError, Level
+from outbox_api import AccessDenied, Action, DriverError, Level
 from outbox_servers.services import Postgres
 from psycopg.conninfo import make_conninfo
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from outbox_api import AccessDenied, DriverError
+from outbox_api.election import LeaseElector, LeaseTimes, WatchedLease
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_postgres.lease import PostgresLease
-from outbox_sdk import AccessDenied, DriverError
-from outbox_sdk.election import LeaseElector, LeaseTimes, WatchedLease
 from outbox_servers.services import PostgresServer
 from outbox_testkit.conformance.recording import RecordingCandidate
 from psycopg.conninfo import make_conninfo

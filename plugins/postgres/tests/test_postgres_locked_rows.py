@@ -8,9 +8,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from outbox_api import DriverError, LeadershipLost
 from outbox_postgres import session
 from outbox_postgres.session import LOOK_INTERVAL, LockedRows
-from outbox_sdk import DriverError, LeadershipLost
 
 from .outbox_hands import BatchHand, MakeOutbox, Outbox, said, until, waits
 from .test_postgres_settled import Clock

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import ColumnIs
+from outbox_api import ColumnIs
 
 from .outbox_hands import BESIDE, MakeOutbox, Outbox, ask
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from outbox_api import UNBOUNDED, Batch
 from outbox_postgres.batches import _runs
-from outbox_sdk import UNBOUNDED, Batch
 
 from .outbox_hands import BatchHand, Hand, Outbox, ask
 from .plans import carried_out, nodes, plan, scans, search, selection

@@ -6,8 +6,8 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from outbox_api.portable.outboxes import MemberRow
 from outbox_postgres.dialect import PostgresDialect
-from outbox_sdk.portable.outboxes import MemberRow
 from outbox_servers.services import PostgresServer
 
 from .outbox_hands import Outbox, ask

@@ -7,10 +7,10 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from outbox_api import DriverError, Intake, Level
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.insert import insert
 from outbox_postgres.layout import find_layout
-from outbox_sdk import DriverError, Intake, Level
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import Identifier
 

@@ -8,10 +8,10 @@ import sys
 from typing import Any
 
 import pytest
+from outbox_api import ConfigError, DriverError, Seam, find
 from outbox_postgres import PostgresOptions
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.options import QuotedName
-from outbox_sdk import ConfigError, DriverError, Seam, find
 
 
 def parameters(text: str) -> dict[str, str]:
@@ -26,7 +26,7 @@ def test_the_driver_is_found_by_its_name() -> None:
 
 def test_finding_the_driver_loads_no_database_driver() -> None:
     code = (
-        "import sys; from outbox_sdk import Seam, find; d = find(Seam.DIALECT, 'postgres'); "
+        "import sys; from outbox_api import Seam, find; d = find(Seam.DIALECT, 'postgres'); "
         "d.create(d.options()).ddl(); d.insert('outbox'); print('psycopg' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from outbox_sdk import ColumnIs, DriverError, LeadershipLost
+from outbox_api import ColumnIs, DriverError, LeadershipLost
 
 from .outbox_hands import Hand, MakeOutbox, Outbox, ask, until, waits
 

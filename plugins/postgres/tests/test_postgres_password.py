@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from outbox_api import AccessDenied, DriverError, FileText
 from outbox_postgres import PostgresDialect, PostgresOptions
-from outbox_sdk import AccessDenied, DriverError, FileText
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 

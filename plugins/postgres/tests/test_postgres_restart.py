@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from outbox_sdk import DriverError
+from outbox_api import DriverError
 
 from .outbox_hands import BatchHand, Hand, MakeOutbox, Outbox
 

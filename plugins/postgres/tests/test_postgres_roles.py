@@ -10,8 +10,17 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from outbox_api import (
+    AccessDenied,
+    Action,
+    DeadLetterStatus,
+    Intake,
+    Level,
+    Record,
+    Stasher,
+    TransactionalLane,
+)
 from outbox_postgres import PostgresDialect
-from outbox_sdk import AccessDenied, Action, DeadLetterStatus, Level, Record, Stasher, TransactionalLane
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import BatchHand, Hand, MakeOutbox, Outbox
@@ -57,9 +66,9 @@ class Roles:
     def name(self, role: str) -> str:
         return f"{role}_{self._suffix}"
 
-    def box(self, role: str, table: str = TABLE) -> Outbox:
+    def box(self, role: str, table: str = TABLE, **options: object) -> Outbox:
         dsn = make_conninfo(self.owner.dsn, user=self.name(role), password="s3cret")
-        return self._make_outbox(dsn, table=table)
+        return self._make_outbox(dsn, table=table, **options)
 
 
 @pytest.fixture
@@ -247,3 +256,34 @@ def test_the_check_tells_a_watcher_what_a_harvester_needs_and_tells_the_rest_too
     }
     assert all("lacks the privileges" in f.message and (f.cure or "").startswith("GRANT ") for f in errors)
     assert {"primary key", "fill factor", "record ids"} <= {f.subject for f in found}
+
+
+def test_a_harvester_with_the_operators_role_serves_verbs_over_http(roles: Roles) -> None:
+    heads = roles.owner.park(roles.owner.lead(), "k1", "k2", "k3", "k4")
+    with closing(roles.owner.dialect.dead_letters()) as letters:
+        letters.skip([heads["k4"]])
+    roles.owner.admin.execute(f"GRANT {roles.name('operator')} TO {roles.name('harvester')}".encode())
+    harvester = roles.box("harvester").dialect
+    for action in (read_journal, operate, redrive):
+        action(harvester)
+
+
+def test_the_check_names_each_right_that_an_intake_lacks(roles: Roles) -> None:
+    owner = roles.owner.admin
+    owner.execute("CREATE TABLE app.events (id BIGINT PRIMARY KEY, topic TEXT, key TEXT, value TEXT)")
+    owner.execute("INSERT INTO app.events VALUES (1, 'orders', 'taken', 'in')")
+    intake = Intake(table="app.events", id="id", topic="{topic}", key="key", value="value")
+    harvester = roles.box("harvester", intake=intake)
+
+    def found() -> list[str]:
+        return [f"{f.message}; {f.cure}" for f in harvester.dialect.check() if f.subject == "intake"]
+
+    for right in (
+        "INSERT (create_time, kafka_topic, ",
+        "USAGE ON SEQUENCE app.outbox_id_seq",
+        "SELECT, DELETE",
+    ):
+        (grant,) = re.findall(rf'GRANT {re.escape(right)}.* TO "?\w+"?', found()[0])
+        owner.execute(grant.encode())
+    assert found() == ["rows of table app.events can be taken in; "]
+    assert "taken" in {record.key for record in harvester.lead().mark()}

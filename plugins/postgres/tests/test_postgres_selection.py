@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from outbox_sdk import Batch, DeadLetterStatus, LeadershipLost
+from outbox_api import Batch, DeadLetterStatus, LeadershipLost
 
 from .outbox_hands import BatchHand, MakeOutbox, Outbox, ask
 

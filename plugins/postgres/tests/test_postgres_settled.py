@@ -11,9 +11,9 @@ from time import monotonic, sleep
 from uuid import uuid4
 
 import pytest
+from outbox_api import Batch, ColumnIs
 from outbox_postgres import settled
 from outbox_postgres.settled import FIRST, HEAD_INTERVAL, LAST, LISTING_INTERVAL, LISTING_RECORDS, Settled
-from outbox_sdk import Batch, ColumnIs
 from outbox_servers.services import PostgresServer
 
 from .outbox_hands import MakeOutbox, Outbox, ask

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from outbox_api import Batch, ColumnIs, Origin
 from outbox_postgres.settled import FIRST
-from outbox_sdk import Batch, ColumnIs, Origin
 
 from .outbox_hands import Hand, MakeOutbox, Outbox, ask
 

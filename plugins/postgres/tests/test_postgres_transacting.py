@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import LeadershipLost, TransactionalLane
+from outbox_api import LeadershipLost, TransactionalLane
 
 from .outbox_hands import MakeOutbox, Outbox, until, waits
 

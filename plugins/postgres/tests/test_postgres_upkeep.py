@@ -8,13 +8,15 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from outbox_api import OldSnapshot, Upkeep
 from outbox_postgres.settled import FIRST
 from outbox_postgres.table import PostgresTable
-from outbox_sdk import OldSnapshot, Upkeep
 from outbox_servers.services import PostgresServer
 from psycopg import IsolationLevel
 
 from .outbox_hands import MakeOutbox, Outbox, until
+
+pytestmark = pytest.mark.slow("postgres")
 
 ROWS = 5_000
 SETTINGS: dict[str, str | int] = {"max_prepared_transactions": 2, "wal_level": "logical", "autovacuum": "off"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from outbox_api import AccessDenied, DriverError, Intake
 from outbox_postgres.rows import PostgresDeadLetters
-from outbox_sdk import AccessDenied, DriverError, Intake
 from outbox_servers.services import PostgresServer
 from psycopg.conninfo import make_conninfo
 

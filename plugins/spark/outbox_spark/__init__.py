@@ -7,7 +7,7 @@ starting one takes longer than moving a thousand records.
 
 from __future__ import annotations
 
-from outbox_sdk import Driver, Engine, hookimpl
+from outbox_api import Driver, Engine, hookimpl
 
 from outbox_spark.options import SparkOptions
 

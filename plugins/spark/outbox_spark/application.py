@@ -13,14 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
-from outbox_sdk import Address, OutboxError, Task
-from outbox_sdk.context_thread import ContextThread
+from outbox_api import Address, EngineError, Task
+from outbox_api.context_thread import ContextThread
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
 from outbox_spark.class_data import find_archive, may_archive
 from outbox_spark.jvm import START_SECONDS, Jvm, java_home
+from outbox_spark.options import SPECULATION
 from outbox_spark.security import EMBEDDED, HIDDEN_NAMES, is_embedded, with_defaults
 from outbox_spark.watchdog import Answer, Watchdog
 
@@ -50,7 +51,7 @@ class Application:
         training: The JVM's options to make an archive of class data, instead of those to use one.
 
     Raises:
-        OutboxError: There is no Java, or Spark does not start; the message carries what the JVM said.
+        EngineError: There is no Java, or Spark does not start; the message carries what the JVM said.
 
     Attributes:
         master: The master's URL.
@@ -65,6 +66,8 @@ class Application:
         # Workers must be an interpreter that has our plugins, not the first python3 of PATH.
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
+        if is_embedded(master):  # the name of the machine need not resolve
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # Py4J logs every error that it also raises, with its traceback; some of them through the root logger.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         logging.getLogger().addFilter(_is_not_py4j)  # has no effect when it is there already
@@ -82,8 +85,8 @@ class Application:
         conf = SparkConf().setAll(list(wanted.items()))
         try:
             self._jvm = Jvm(conf)
-        except OutboxError as error:
-            raise OutboxError(f"Spark did not start on {master}: {error}") from error
+        except EngineError as error:
+            raise EngineError(f"Spark did not start on {master}: {error}") from error
         gateway = self._jvm.gateway
         self.master = master
         self.defect = ""
@@ -110,7 +113,7 @@ class Application:
             reason = self.defect or str(error).strip().split("\n", 1)[0]
             self._jvm.end()
             _forget()
-            raise OutboxError(f"Spark did not start on {master}: {reason}{self._jvm.words}") from error
+            raise EngineError(f"Spark did not start on {master}: {reason}{self._jvm.words}") from error
         finally:
             too_long.cancel()
 
@@ -227,6 +230,7 @@ def _defaults(name: str, master: str) -> dict[str, str]:
         # The engine itself starts a lost group's job anew, wherever there is a slot: quicker than Spark,
         # never adding up to failure in weeks, and never silent.
         "spark.task.maxFailures": "1",
+        SPECULATION: "false",  # also where a cluster's own defaults say otherwise
         # A service manager tells all processes to end: workers wait until their lanes are drained.
         "spark.python.daemon.module": "outbox_spark.daemon",
         # Their working directory may be anybody's: no module of it is taken for one of ours.
@@ -240,6 +244,8 @@ def _defaults(name: str, master: str) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "512m",
         }
+    if master.startswith("k8s://"):  # or executors connect to the address that this process binds to
+        defaults["spark.kubernetes.executor.useDriverPodIP"] = "false"
     if master.startswith("local-cluster"):  # the one kind for which Spark makes no secret
         defaults["spark.authenticate.secret"] = secrets.token_hex(32)
     return defaults

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from outbox_sdk import Finding, Level, OutboxError
+from outbox_api import Finding, Level, OutboxError
 
 from outbox_spark.jvm import CURE, java_home
 from outbox_spark.options import SparkOptions

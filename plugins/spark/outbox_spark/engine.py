@@ -9,7 +9,7 @@ from math import ceil
 from threading import Lock
 from time import monotonic, sleep
 
-from outbox_sdk import Finding, Needs, OutboxError
+from outbox_api import EngineError, Finding, Needs
 from py4j.protocol import Py4JError
 from pyspark import SparkConf
 
@@ -28,7 +28,7 @@ SLOTS_PATIENCE = ("spark.scheduler.maxRegisteredResourcesWaitingTime", "30s")
 class SparkEngine:
     """Starts the application for the first outbox that needs it, and stops it after the last.
 
-    See :class:`outbox_sdk.Engine`.
+    See :class:`outbox_api.Engine`.
 
     Args:
         options: The master, and Spark's own settings.
@@ -72,7 +72,7 @@ class SparkEngine:
             _require_slots(application, needs.groups)
         except Py4JError as error:  # its JVM has died, or hung and was killed
             application.stop()
-            raise OutboxError(f"Spark did not start on {master}: {application.trouble}") from error
+            raise EngineError(f"Spark did not start on {master}: {application.trouble}") from error
         except BaseException:
             application.stop()
             raise
@@ -89,7 +89,7 @@ def _require_slots(application: Application, groups: int) -> None:
     """Makes sure that each group gets a task slot, and that a cluster does not take it back."""
     slots = _slots(application, groups)
     if slots < groups:
-        raise OutboxError(
+        raise EngineError(
             f"{groups} lane groups need as many task slots, and {application.master} offers {slots}: "
             "groups without a slot would wait for ever; give it more cores or lower engine.laneGroups"
         )
@@ -118,13 +118,13 @@ def refuse_shrinking(conf: SparkConf, groups: int, slots: int) -> None:
         slots: How many an executor has.
 
     Raises:
-        OutboxError: It does; the message says which setting keeps them.
+        EngineError: It does; the message says which setting keeps them.
     """
     if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
         return
     needed, kept = ceil(groups / max(1, slots)), conf.get("spark.dynamicAllocation.minExecutors", "0")
     if int(kept or 0) < needed:
-        raise OutboxError(
+        raise EngineError(
             "spark.dynamicAllocation.enabled takes back the executors of a standby, which are idle: set "
             f"spark.dynamicAllocation.minExecutors to {needed}, so that each of {groups} lane groups keeps a "
             f"slot (an executor has {slots}), or switch it off"

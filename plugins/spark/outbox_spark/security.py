@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from outbox_sdk import ConfigError
-from outbox_sdk.finding import Finding, Level
+from outbox_api import ConfigError
+from outbox_api.finding import Finding, Level
 from pyspark.find_spark_home import _find_spark_home
 
 HIDDEN_NAMES = (
@@ -98,7 +98,7 @@ def _authentication(master: str, settings: Mapping[str, str]) -> Iterator[Findin
             Level.ERROR,
             _AUTHENTICATE,
             f"whoever reaches {master}, or its executors, can have tasks with the passwords that they carry",
-            f"set {_AUTHENTICATE}: true in harvest.engine.settings{where}; see docs/operations.md",
+            f"set {_AUTHENTICATE}: true in harvest.engine.settings{where}; see docs/spark-clusters.md",
         )
     elif not given:
         yield Finding(

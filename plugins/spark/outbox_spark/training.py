@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from outbox_sdk import OutboxError
+from outbox_api import EngineError
 from pyspark.find_spark_home import _find_spark_home
 
 from outbox_spark.application import JAVA_OPTIONS, Application
@@ -34,13 +34,13 @@ def make(archive: Path | None = None) -> Path:
         Where it is.
 
     Raises:
-        OutboxError: There can be none; or Spark does not start.
+        EngineError: There can be none; or Spark does not start.
         OSError: The folder cannot be written to.
     """
     if archive is None:
         found = find_archive(java_home(), Path(_find_spark_home()), JAVA_OPTIONS)
         if found is None:
-            raise OutboxError("this Java, or the cache folder's path, allows no archive of class data")
+            raise EngineError("this Java, or the cache folder's path, allows no archive of class data")
         archive = found.path
     if archive.is_file():
         return archive
@@ -49,7 +49,7 @@ def make(archive: Path | None = None) -> Path:
     try:
         _train(draft)
         if not draft.is_file():
-            raise OutboxError(
+            raise EngineError(
                 "the JVM wrote no archive; is a folder with files, as SPARK_CONF_DIR, on its class path?"
             )
         draft.chmod(0o644)  # the JVM's own mode depends on the umask; what others may write is not used
@@ -68,7 +68,7 @@ def _train(draft: Path) -> None:
     finally:
         application.stop(DUMP_SECONDS)
     if application.exit_code:  # killed, say, when memory ran out; what it has written is not complete
-        raise OutboxError(f"the JVM ended with {application.exit_code} while it wrote the archive")
+        raise EngineError(f"the JVM ended with {application.exit_code} while it wrote the archive")
 
 
 def _nothing() -> None:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 
-from outbox_sdk import EngineLost, OutboxError, Task, WorkerLost
-from outbox_sdk.context_thread import ContextThread
+from outbox_api import EngineError, EngineLost, Task, WorkerLost
+from outbox_api.context_thread import ContextThread
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
@@ -20,11 +20,13 @@ GONE_SECONDS = 5.0
 WARM_SECONDS = 120.0
 """How long workers may take to start and to load everything, on however slow a machine."""
 
+_NO_DAEMON = "reading the port number from outbox_spark.daemon"
+"""What Spark says when a Python does not start the daemon; why, only the executor's own log says."""
 _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Lost|Denied): ")
 
 
 class SparkWorkers:
-    """Runs the lane groups of one outbox as jobs of an application; see :class:`outbox_sdk.Workers`.
+    """Runs the lane groups of one outbox as jobs of an application; see :class:`outbox_api.Workers`.
 
     Args:
         application: The application, which runs.
@@ -64,27 +66,27 @@ class SparkWorkers:
             looking.start()
             looking.join(GONE_SECONDS)
             self.cancel()
-            raise OutboxError(f"lanes cannot run on {self.where}: no worker is ready in time")
+            raise EngineError(f"lanes cannot run on {self.where}: no worker is ready in time")
         for error in failed:
             if not isinstance(error, (*LOST, Py4JError, OSError)):
                 raise error
             application = self._application
             told = isinstance(error, (*LOST, OSError)) and application.alive
-            reason = _reason(error) if told else application.trouble
-            raise OutboxError(f"lanes cannot run on {self.where}: {reason}") from error
+            why = reason(error) if told else application.trouble
+            raise EngineError(f"lanes cannot run on {self.where}: {why}") from error
 
     def run(self, task: Task, description: str) -> None:
         """Runs a job with one task, and waits for its end."""
         try:
             self._application.run(self._outbox, 1, task, description)
         except Exception as error:
-            raise (WorkerLost if isinstance(error, LOST) else OutboxError)(_reason(error)) from error
+            raise (WorkerLost if isinstance(error, LOST) else EngineError)(reason(error)) from error
 
     def check(self, seconds: float = 0.0) -> None:
         """Looks whether the JVM still lives; it may have been ended for another outbox."""
         application = self._application
         if application.gone(seconds):
-            raise (EngineLost if application.defect else OutboxError)(application.trouble)
+            raise (EngineLost if application.defect else EngineError)(application.trouble)
 
     def cancel(self) -> None:
         """Cancels all jobs: Spark ends their tasks, and kills the workers of those that will not end."""
@@ -108,8 +110,13 @@ class SparkWorkers:
                 self._application.give_up(f"workers do not get ready within {WARM_SECONDS:.0f} s")
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """Returns the line of a job's error that says why: the worker's last one, or the JVM's first."""
+    if _NO_DAEMON in str(error):
+        return (
+            "the Python of its executors does not start outbox_spark.daemon: install there what the "
+            "harvester has, or name the Python that has it as spark.pyspark.python in harvest.engine.settings"
+        )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if said := [line for line in lines if _PYTHON_ERROR.match(line)]:
         return said[-1]

@@ -13,9 +13,7 @@ from functools import partial
 from secrets import token_hex
 from time import monotonic
 
-from outbox_core.delivery.checkpoint import encode, fitting, shorter
-from outbox_core.lanes.kept_rows import KeptRows
-from outbox_sdk import (
+from outbox_api import (
     MAX_CHECKPOINT,
     Advanced,
     Backlog,
@@ -28,6 +26,9 @@ from outbox_sdk import (
     Poison,
     TransactionalLane,
 )
+from outbox_core.delivery.checkpoint import encode, fitting, shorter
+from outbox_core.delivery.recovery import QUERY
+from outbox_core.lanes.kept_rows import KeptRows
 
 from pyspark_outbox.connection import Answer, Connection
 from pyspark_outbox.offsets import Offset
@@ -35,8 +36,6 @@ from pyspark_outbox.replay import Part, parts_of
 
 log = logging.getLogger("outbox.spark")
 
-SENDER = "spark-query."
-"""How the names begin under which streams are noted at the fence."""
 BACKLOG_SECONDS = 5.0
 PEEKED = 1_000
 """How many rows are looked at together."""
@@ -112,11 +111,16 @@ class Claim:
             if records or not poisons:
                 break
         batch, _ = fitting([record.id for record in records], advanced.newest)
-        if not records or self._is_later(records, batch):
-            self._settle(lead.fence)
+        if not records:
+            return start
+        if self._is_later(records, batch):
+            self._advance(lead.fence, 1, 1)  # raises if others have read the rest: a look takes no fence
             return start
         rows = encode(self._left, batch)
-        if len(rows) > MAX_CHECKPOINT:  # until the locked rows are free
+        if len(rows) > MAX_CHECKPOINT:
+            log.warning(
+                "%s: others have locked so many rows that no batch is read until they end", self._outbox
+            )
             return start
         self._keys = [(record.id, record.key) for record in records[: batch.rows]]
         self._selected = Offset(lead.identity, lead.query, start.batch + 1, rows)
@@ -141,14 +145,15 @@ class Claim:
             return []
         lead = self._lead(end)
         rows = end.checkpoint.attempted or Batch(())
-        if self._noted != end.batch:
-            note = TransactionalLane(1, f"{SENDER}{lead.query}", str(end.batch))
-            self._ask(lambda table: table.set_transactional(lead.fence, note))
-            self._noted = end.batch
         keys = self._keys
         if end != self._selected:
             keys = self._ask(lambda table: [(record.id, record.key) for record in table.rows(rows)])
-        return parts_of(end.batch, rows, keys, self._parts)
+        parts = parts_of(end.batch, rows, keys, self._parts)
+        if self._noted != end.batch:
+            note = TransactionalLane(1, f"{QUERY}{lead.query}", str(end.batch))
+            self._ask(lambda table: table.set_transactional(lead.fence, note))
+            self._noted = end.batch
+        return parts
 
     def close(self) -> None:
         """Disconnects. What the last batch was, Spark's offset log tells the next start. Idempotent."""
@@ -177,19 +182,13 @@ class Claim:
     def _refuse_others(self, table: OutboxTable, offset: Offset) -> None:
         """Refuses an outbox of which somebody else may have delivered rows that are still in it."""
         for lane, note in table.transactional_lanes().items():
-            if not note.sender.startswith(SENDER):
+            if not note.sender.startswith(QUERY):
                 raise OutboxError(_HARVESTER.format(outbox=table.name, lane=lane))
-            if note.sender != f"{SENDER}{offset.query}":
+            if note.sender != f"{QUERY}{offset.query}":
                 raise OutboxError(_OTHER.format(outbox=table.name, query=note.sender, batch=note.location))
             self._noted = int(note.location)
             if self._noted > offset.batch:
                 raise OutboxError(_OLDER.format(outbox=table.name, batch=note.location, older=offset.batch))
-
-    def _settle(self, fence: Fence) -> None:
-        """Takes the note away, as all that the stream has ever read is committed and deleted."""
-        if self._noted and not self._left:
-            self._ask(lambda table: table.set_transactional(fence, None))
-            self._noted = 0
 
     def _advance(self, fence: Fence, max_rows: int, max_bytes: int) -> Advanced:
         def advance(table: OutboxTable) -> Advanced:
@@ -272,13 +271,15 @@ _HARVESTER = (
     "the log and in the outbox: start its harvester and stop it in order, so that it settles them; "
     "'outbox fence forget' takes them for unpublished"
 )
+_FORGET = (
+    "else begin with a new checkpoint and a new sink (its path, or Delta's txnAppId), as sinks that know "
+    "batches by number leave out a number that they have; 'outbox fence forget' permits that"
+)
 _OTHER = (
-    "the outbox {outbox} is read by another query ({query}, batch {batch}), or by this one with a checkpoint "
-    "that is gone: its last batch may be delivered with its rows still in the outbox. Go on with that "
-    "checkpoint; 'outbox fence forget' takes the rows for undelivered"
+    "the outbox {outbox} was read by another query ({query}, batch {batch}), or by this one with a "
+    "checkpoint that is gone. Go on with that checkpoint; " + _FORGET
 )
 _OLDER = (
     "the checkpoint of the query is an older copy: it ends with batch {older}, and the query has read batch "
-    "{batch} of the outbox {outbox} since. Go on with the latest checkpoint; 'outbox fence forget' takes the "
-    "rows of later batches that are still in the outbox for undelivered"
+    "{batch} of the outbox {outbox} since. Go on with the latest checkpoint; " + _FORGET
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import pyarrow as pa
-from outbox_sdk import MarkedRecord
+from outbox_api import DeadLetter, MarkedRecord
 
 from pyspark_outbox.replay import Positioned
 
@@ -16,6 +16,8 @@ SCHEMA = (
     "create_time TIMESTAMP, deleted BOOLEAN"
 )
 """The same as ``ARROW``, as Spark writes it."""
+LETTER_SCHEMA = f"{SCHEMA}, status STRING, reason STRING, attempts BIGINT, since TIMESTAMP"
+"""The same as ``LETTER_ARROW``."""
 _TIME = pa.timestamp("us", tz="UTC")
 _HEADER = pa.struct([("name", pa.string()), ("value", pa.binary())])
 ARROW = pa.schema(
@@ -32,6 +34,9 @@ ARROW = pa.schema(
         ("deleted", pa.bool_()),
     ]
 )
+LETTER_ARROW = pa.schema(
+    [*ARROW, ("status", pa.string()), ("reason", pa.string()), ("attempts", pa.int64()), ("since", _TIME)]
+)
 ROWS = 1_000
 """How many rows an Arrow batch has."""
 _MICROSECONDS = 1_000_000
@@ -44,19 +49,30 @@ def batches(records: Sequence[Positioned], *, values: bool) -> Iterator[pa.Recor
         records: The records.
         values: Whether to keep values; if not, they are null, and ``deleted`` still tells of tombstones.
     """
-    rest = iter(records)
+    return _batches((_row(each.position, each.record, values=values) for each in records), ARROW)
+
+
+def letter_batches(letters: Sequence[DeadLetter], *, values: bool) -> Iterator[pa.RecordBatch]:
+    """Makes Arrow batches of dead letters; see :func:`batches`."""
+    rows = (
+        (*_row(None, each.record, values=values), str(each.status), each.reason, each.attempts, each.since)
+        for each in letters
+    )
+    return _batches(rows, LETTER_ARROW)
+
+
+def _batches(rows: Iterable[tuple[object, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    rest = iter(rows)
     while some := list(islice(rest, ROWS)):
-        rows = [_row(each.position, each.record, values=values) for each in some]
-        arrays = [
-            pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), ARROW, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=ARROW)
+        columns = zip(zip(*some, strict=True), schema, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in columns]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _row(position: int | None, record: MarkedRecord, *, values: bool) -> tuple[object, ...]:
     timestamp, created = record.timestamp_ms, record.created
-    if record.fault:  # only a snapshot has such rows
-        record = record._replace(value=None, headers=())
+    if record.fault:  # only batch queries have such rows
+        record = record._replace(headers=())
     return (
         record.id,
         position,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import TypeVar
 
-from outbox_sdk import DriverError, OutboxTable
+from outbox_api import DriverError, OutboxTable
 
 log = logging.getLogger("outbox.spark")
 

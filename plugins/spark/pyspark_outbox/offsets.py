@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from outbox_api import OutboxError
 from outbox_core.delivery.checkpoint import Checkpoint, decode
-from outbox_sdk import OutboxError
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import pickle
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from pathlib import Path
 
+from outbox_api import ConfigError, Seam, find
 from outbox_core.config import HarvestSettings, configure, load
 from outbox_core.config.decode import camel
 from outbox_core.config.problems import nearest_key
-from outbox_sdk import ConfigError, Seam, find
+
+from pyspark_outbox.sentences import not_installed
 
 _SHARED = ("dataSource", "dialect", "name", "outboxTable", "password")
 """The keys of ``harvest:`` in a file that are options, too."""
-_OWN = ("config", "maxBytesPerBatch", "maxRowsPerBatch", "outbox", "partitions", "values")
+_OWN = ("config", "maxBytesPerBatch", "maxRowsPerBatch", "of", "outbox", "partitions", "values")
 _DIALECT = "dialect."
 _HOW = "Spark source"
 _TRUTHS = {"true": True, "false": False}
+
+
+class Of(StrEnum):
+    """What of an outbox is read."""
+
+    WAITING = "waiting"
+    DEAD_LETTERS = "dead-letters"
 
 
 @dataclass(frozen=True)
@@ -29,13 +40,31 @@ class SourceOptions:
         max_bytes: How many bytes.
         partitions: Into how many partitions a batch is divided; ``None`` for as many as its size calls for.
         values: Whether values are read.
+        of: What is read.
     """
 
     settings: HarvestSettings
-    max_rows: int = 10_000
+    max_rows: int = 50_000
     max_bytes: int = 32 << 20
     partitions: int | None = None
     values: bool = True
+    of: Of = Of.WAITING
+
+    def __reduce__(self) -> tuple[Callable[[bytes], SourceOptions], tuple[bytes]]:
+        """Packs the options, so that an executor without the dialect can say so."""
+        return _unpacked, (pickle.dumps([getattr(self, field.name) for field in fields(self)]),)
+
+
+def _unpacked(packed: bytes) -> SourceOptions:
+    """Returns options that the driver has packed.
+
+    Raises:
+        PluginError: The dialect's distribution is not installed here.
+    """
+    try:
+        return SourceOptions(*pickle.loads(packed))  # noqa: S301 - within what Spark itself pickles
+    except ImportError as error:
+        raise not_installed(error) from None
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
@@ -53,12 +82,18 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
             f"the Spark source reads all rows of an outbox, and the affinity '{settings.affinity.driver}' "
             "gives each cluster some; leave the affinity out, or harvest this outbox"
         )
+    if settings.transforms:
+        raise ConfigError(
+            f"the Spark source applies no transforms, and {options['config']} has 'transform:'; transform "
+            "the DataFrame instead, and name the outbox in options or in a file without transforms"
+        )
     return SourceOptions(
         settings,
         _count(options, "maxRowsPerBatch") or SourceOptions.max_rows,
         _count(options, "maxBytesPerBatch") or SourceOptions.max_bytes,
         _count(options, "partitions"),
         _truth(options, "values"),
+        _of(options),
     )
 
 
@@ -132,3 +167,10 @@ def _truth(options: Mapping[str, str], name: str) -> bool:
     if text.lower() not in _TRUTHS:
         raise ConfigError(f"the option '{name}' is {text!r}; it is true or false")
     return _TRUTHS[text.lower()]
+
+
+def _of(options: Mapping[str, str]) -> Of:
+    text = options.get("of", Of.WAITING)
+    if text not in set(Of):
+        raise ConfigError(f"the option 'of' is {text!r}; it is {' or '.join(Of)}")
+    return Of(text)

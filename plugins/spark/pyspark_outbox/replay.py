@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from outbox_sdk import Batch, MarkedRecord, OutboxError, OutboxTable
+from outbox_api import Batch, MarkedRecord, OutboxError, OutboxTable
 
 INDEX_BITS = 32
 """A position is the number of the batch, and in so many lower bits the row's place in it."""
@@ -71,7 +71,7 @@ def read(part: Part, table: OutboxTable) -> list[Positioned]:
 
     Raises:
         OutboxError: Rows are missing, or can be no messages any more.
-        DriverError: As of :meth:`outbox_sdk.OutboxTable.rows`.
+        DriverError: As of :meth:`outbox_api.OutboxTable.rows`.
     """
     found = table.rows(part.rows)
     _require_all(part.batch, part.rows.ids(), {record.id for record in found})

@@ -1,16 +1,19 @@
-"""The adapter to PySpark's batch queries: what waits in the outbox, of which nothing is claimed."""
+"""The adapter to PySpark's batch queries: what waits in an outbox, and its dead letters. Claims nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_outbox.columns import ROWS, batches
+from pyspark_outbox.columns import ROWS, batches, letter_batches
 from pyspark_outbox.options import SourceOptions
 from pyspark_outbox.replay import Positioned
+
+LETTERS = 100
+"""How many dead letters are read together: some have large values."""
 
 
 class OutboxSnapshot(DataSourceReader):
@@ -25,10 +28,6 @@ class OutboxSnapshot(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    def partitions(self) -> Sequence[InputPartition]:
-        """Returns the only partition."""
-        return [InputPartition(None)]
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads on from the last row's id. Connects anew for no error: Spark runs the task again."""
         del partition
@@ -37,3 +36,26 @@ class OutboxSnapshot(DataSourceReader):
             while rows := view.peek(last, ROWS):
                 last = rows[-1].id
                 yield from batches([Positioned(None, row) for row in rows], values=self._options.values)
+
+
+class OutboxLetters(DataSourceReader):
+    """The dead letters of an outbox when a query begins, in one partition; reads as :class:`OutboxSnapshot`.
+
+    What operators free meanwhile may be missing.
+
+    Args:
+        options: What the options say.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads the letters in the order of their ids."""
+        del partition
+        dialect = self._options.settings.dialect.create()
+        with closing(dialect.dead_letters(read_only=True)) as letters:
+            ids = [letter.record.id for letter in letters.find(whole=False)]
+            for first in range(0, len(ids), LETTERS):
+                some = letters.find(ids=ids[first : first + LETTERS])
+                yield from letter_batches(some, values=self._options.values)

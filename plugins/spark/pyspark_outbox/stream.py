@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
-from outbox_sdk import OutboxTable
+from outbox_api import OutboxTable
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadLimit,
@@ -22,6 +22,7 @@ from pyspark_outbox.connection import Connection
 from pyspark_outbox.offsets import Offset
 from pyspark_outbox.options import SourceOptions
 from pyspark_outbox.replay import Part, read
+from pyspark_outbox.sentences import in_a_sentence
 
 
 class RowsOfPart(InputPartition):
@@ -50,26 +51,32 @@ class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns how many rows a batch may have."""
         return ReadMaxRows(self._options.max_rows)
 
+    @in_a_sentence
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's
         """Has the stream end with what waits now."""
         self._claim.prepare_available_now()
 
+    @in_a_sentence
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - PySpark's
         """Deletes what Spark has committed, and selects the next batch; see :meth:`.Claim.next`."""
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows
         max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         return self._claim.next(Offset.of(start), max_rows, max_bytes).written()
 
+    @in_a_sentence
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's
         """Returns what waits, for the query's progress."""
         backlog = self._claim.backlog()
         oldest = None if backlog.oldest is None else round(backlog.oldest, 1)
-        return {"waiting": backlog.records, "exact": backlog.exact, "oldestSeconds": oldest}
+        report = {"waiting": backlog.records, "exact": backlog.exact, "oldestSeconds": oldest}
+        return {"outbox": self._options.settings.title, **report}
 
+    @in_a_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Divides a batch that Spark has logged; see :meth:`.Claim.parts`."""
         return [RowsOfPart(part) for part in self._claim.parts(Offset.of(start), Offset.of(end))]
 
+    @in_a_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads a part of a batch, on an executor."""
         with closing(self._connection()) as connection:

@@ -17,7 +17,8 @@ from concurrent.futures.thread import ThreadPoolExecutor  # while everything can
 from contextlib import suppress
 
 NOBODY = 65534
-SECONDS = 1.0
+SECONDS = 10.0
+"""How long a JVM on a busy machine may take for its first answer; ports that say nothing take as long."""
 CHUNK_FETCH, RPC, STREAM, ONE_WAY = 0, 3, 6, 9
 """Kinds of Spark's messages."""
 RPC_ANSWER = 4
@@ -77,13 +78,14 @@ def answer_to(port: int, sent: bytes) -> bytes:
     return answer
 
 
+def blocks_of(port: int, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    with suppress(OSError, EOFError, struct.error):  # it does not speak Spark's protocol
+        found.extend(block(port, f"broadcast_{number}_piece0") for number in range(count))
+    return found
+
+
 def answers(port: int, blocks: int) -> list[bytes]:
-    found = []
-    for number in range(blocks):
-        try:
-            found.append(block(port, f"broadcast_{number}_piece0"))
-        except (OSError, EOFError, struct.error):
-            break  # it does not speak Spark's protocol
     attempts = [
         rpc(JAVA_OBJECT),
         one_way(JAVA_OBJECT),
@@ -93,8 +95,10 @@ def answers(port: int, blocks: int) -> list[bytes]:
         b"A\nwrong\ne\nc\nt\ngetenv\ne\n",
         text("wrong") + struct.pack(">i", 0) * 64,  # to a daemon of Python workers
     ]
-    with ThreadPoolExecutor(len(attempts)) as pool:
-        return [*found, *pool.map(lambda attempt: answer_to(port, attempt), attempts)]
+    with ThreadPoolExecutor(1 + len(attempts)) as pool:
+        found = pool.submit(blocks_of, port, blocks)
+        said = pool.map(lambda attempt: answer_to(port, attempt), attempts)
+        return [*found.result(), *said]
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from outbox_sdk import OutboxError
+from outbox_api import OutboxError
 from outbox_spark import training
 from outbox_spark.class_data import Archive, find_archive, may_archive
 from outbox_spark.jvm import java_home

@@ -7,6 +7,7 @@ from outbox_testkit.conformance import EngineConformance, EngineUnderTest
 
 
 @pytest.mark.spark
+@pytest.mark.slow("spark")
 class TestSpark(EngineConformance):
     @pytest.fixture(scope="class")
     @classmethod

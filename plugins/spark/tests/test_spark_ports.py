@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import psutil
 import pytest
-from outbox_sdk import Needs, OutboxError
+from outbox_api import Needs, OutboxError
 from outbox_spark.engine import SparkEngine
 from outbox_spark.options import SparkOptions
 from outbox_spark.security import require_authentication

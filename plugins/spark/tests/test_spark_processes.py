@@ -16,12 +16,12 @@ from typing import Any
 import psutil
 import pyspark
 import pytest
-from outbox_sdk import OutboxError
+from outbox_api import OutboxError
 from outbox_spark import jvm
 from outbox_spark.daemon import SERVICE_SIGNALS, is_copy
 from outbox_spark.engine import refuse_shrinking
 from outbox_spark.jvm import Jvm
-from outbox_spark.workers import SparkWorkers, _reason
+from outbox_spark.workers import SparkWorkers, reason
 from pyspark import SparkConf
 
 
@@ -158,13 +158,13 @@ def test_the_reason_of_a_lost_job_is_the_workers_or_the_jvms():
 ConnectionError: cannot reach the leader at 10.0.0.7:4711: timed out
 
 \tat org.apache.spark.api.python.BasePythonRunner"""
-    assert _reason(Exception(worker)).startswith("ConnectionError: cannot reach the leader")
+    assert reason(Exception(worker)).startswith("ConnectionError: cannot reach the leader")
     jvm = """An error occurred while calling o208.save.
 : org.apache.spark.SparkException: Job 0 cancelled as part of cancellation of all jobs
 \tat org.apache.spark.scheduler.DAGScheduler"""
-    assert _reason(Exception(jvm)).startswith("org.apache.spark.SparkException: Job 0 cancelled")
-    assert _reason(ConnectionError("the lanes lost touch")) == "the lanes lost touch"
-    assert _reason(EOFError()) == "EOFError"
+    assert reason(Exception(jvm)).startswith("org.apache.spark.SparkException: Job 0 cancelled")
+    assert reason(ConnectionError("the lanes lost touch")) == "the lanes lost touch"
+    assert reason(EOFError()) == "EOFError"
 
 
 def test_the_zips_inside_an_installed_pyspark_are_copies(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from threading import Event, Thread
 
 import psutil
 import pytest
-from outbox_sdk import Level, OutboxError
+from outbox_api import Level, OutboxError
 from outbox_spark import jvm
 from outbox_spark.check import check
 from outbox_spark.jvm import Jvm, java_arguments, properties, write_privately
@@ -75,6 +75,7 @@ class Watch:
 
 
 @pytest.mark.spark
+@pytest.mark.slow("spark")
 def test_a_start_shows_no_secret_to_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.some.default   kept\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))

@@ -2,62 +2,41 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+from urllib.request import urlopen
+from uuid import uuid4
 
 import pytest
+from outbox_api import Poison, Record, Stasher
 from outbox_core.config import configure
 from outbox_core.operations import fence
 from outbox_core.operations.journalled import Operator
-from outbox_sdk import Dialect, Record, Seam, Stasher, find
 from outbox_spark.application import Application
+from pyspark_outbox.metrics import OutboxListener
+
+from .sink_trial import KEYS, Outbox
 
 pytestmark = pytest.mark.spark
 
-KEYS = 50
 WAIT_SECONDS = 120
-
-
-class Outbox(NamedTuple):
-    """An outbox in some database."""
-
-    driver: str
-    data_source: str
-
-    @property
-    def dialect(self) -> Dialect:
-        driver = find(Seam.DIALECT, self.driver)
-        made: Dialect = driver.create(driver.options(data_source=self.data_source))
-        return made
-
-    @property
-    def options(self) -> dict[str, str]:
-        return {"dialect": self.driver, "dataSource": self.data_source}
-
-    def stash(self, numbers: Sequence[int]) -> None:
-        records = [Record("orders", f"k{number % KEYS}", str(number)) for number in numbers]
-        with closing(self.dialect.stash_connection()) as connection:
-            Stasher(dialect=self.driver).stash_many(connection, records)
-            connection.commit()
-
-    def waiting(self) -> int:
-        with closing(self.dialect.watch()) as view:
-            return view.backlog().records
-
-    def noted(self) -> bool:
-        with closing(self.dialect.watch()) as view:
-            return bool(view.transactional_lanes())
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - not without Arrow
 
-    application = Application("source", "local[2]", {"spark.sql.shuffle.partitions": "2"})
+    application = Application(
+        "source",
+        "local[2]",
+        {"spark.sql.shuffle.partitions": "2", "spark.python.authenticate.socketTimeout": "120s"},
+    )
     yield SparkSession(application.context)
     SparkSession._instantiatedSession = None
     application.stop()
@@ -68,7 +47,7 @@ def sqlite_outbox(tmp_path: Path) -> Outbox:
     return created("sqlite", str(tmp_path / "shop.db"))
 
 
-@pytest.fixture(params=["postgres", "sqlite"])
+@pytest.fixture(params=["postgres", pytest.param("sqlite", marks=pytest.mark.slow("spark"))])
 def outbox(request: pytest.FixtureRequest) -> Outbox:
     if request.param == "sqlite":
         return request.getfixturevalue("sqlite_outbox")  # type: ignore[no-any-return]
@@ -156,6 +135,7 @@ def writing(outbox: Outbox, begin: int) -> Iterator[list[int]]:
     thread.join()
 
 
+@pytest.mark.slow("spark")
 def test_a_query_that_is_stopped_goes_on(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
     outbox.stash(range(2500))
     query = to_parquet(
@@ -168,9 +148,10 @@ def test_a_query_that_is_stopped_goes_on(spark: Any, outbox: Outbox, tmp_path: P
     assert query.awaitTermination(WAIT_SECONDS)
     rows = rows_of(spark, tmp_path / "out")
     assert_once_in_order(rows, range(5000))
-    assert (outbox.waiting(), outbox.noted()) == (0, False)
+    assert outbox.waiting() == 0
 
 
+@pytest.mark.slow("spark")
 def test_a_batch_that_failed_is_read_again(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
     outbox.stash(range(3000))
     options = {**outbox.options, "maxRowsPerBatch": "1000"}
@@ -185,9 +166,10 @@ def test_a_batch_that_failed_is_read_again(spark: Any, outbox: Outbox, tmp_path:
     strip = [(row.id, row.position, row.key, row.value) for row in first]
     assert [(row.id, row.position, row.key, row.value) for row in rows_of(spark, torn)] == strip
     assert_once_in_order(rows_of(spark, tmp_path / "out"), range(5000))
-    assert (outbox.waiting(), outbox.noted()) == (0, False)
+    assert outbox.waiting() == 0
 
 
+@pytest.mark.slow("spark")
 def test_available_now_ends_while_writers_go_on(spark: Any, postgres_dsn: str, tmp_path: Path) -> None:
     outbox = created("postgres", postgres_dsn)
     outbox.stash(range(1000))
@@ -204,12 +186,19 @@ def test_available_now_ends_while_writers_go_on(spark: Any, postgres_dsn: str, t
     assert_once_in_order(rows_of(spark, tmp_path / "out"), range(1000 + len(written)))
 
 
-def test_a_second_query_fences_the_first(spark: Any, sqlite_outbox: Outbox, tmp_path: Path) -> None:
+@pytest.mark.slow("spark")
+def test_a_second_start_of_a_query_fences_the_first(
+    spark: Any, sqlite_outbox: Outbox, tmp_path: Path
+) -> None:
     outbox = sqlite_outbox
     outbox.stash(range(100))
-    first = to_parquet(source(spark, outbox.options, name="one"), tmp_path / "1", processingTime="0 seconds")
-    until(lambda: outbox.waiting() == 0 and not outbox.noted())
-    second = to_parquet(source(spark, outbox.options, name="two"), tmp_path / "2", availableNow=True)
+    first = to_parquet(source(spark, outbox.options, name="one"), tmp_path, processingTime="0 seconds")
+    until(lambda: outbox.waiting() == 0)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "2" / "checkpoint")
+    (tmp_path / "2" / "checkpoint" / ".metadata.crc").unlink()
+    # With the same id, the session would stop the first.
+    (tmp_path / "2" / "checkpoint" / "metadata").write_text(json.dumps({"id": str(uuid4())}))
+    second = by_batch(source(spark, outbox.options, name="two"), tmp_path / "2")
     assert second.awaitTermination(WAIT_SECONDS)
     ended = end_of(first)
     assert (
@@ -217,11 +206,12 @@ def test_a_second_query_fences_the_first(spark: Any, sqlite_outbox: Outbox, tmp_
     )
 
 
+@pytest.mark.slow("spark")
 def test_a_new_checkpoint_repeats_nothing_unasked(spark: Any, sqlite_outbox: Outbox, tmp_path: Path) -> None:
     sqlite_outbox.stash(range(100))
     end_of(by_batch(source(spark, sqlite_outbox.options), tmp_path / "1", lambda _: True))
     ended = end_of(by_batch(source(spark, sqlite_outbox.options), tmp_path / "2"))
-    assert "is read by another query" in ended
+    assert "was read by another query" in ended
     assert "'outbox fence forget'" in ended
     assert not (tmp_path / "2" / "out").exists()
     harvest = {"dialect": sqlite_outbox.driver, "dataSource": sqlite_outbox.data_source}
@@ -230,6 +220,7 @@ def test_a_new_checkpoint_repeats_nothing_unasked(spark: Any, sqlite_outbox: Out
     assert_once_in_order(rows_of(spark, tmp_path / "2" / "out"), range(100))
 
 
+@pytest.mark.slow("spark")
 def test_a_checkpoint_of_another_outbox_is_refused(spark: Any, sqlite_outbox: Outbox, tmp_path: Path) -> None:
     sqlite_outbox.stash(range(10))
     assert by_batch(source(spark, sqlite_outbox.options), tmp_path).awaitTermination(WAIT_SECONDS)
@@ -251,6 +242,7 @@ def test_a_row_that_is_no_message_parks_its_key(spark: Any, sqlite_outbox: Outbo
         assert [letter.record.id for letter in letters.find()] == [1, 52]
 
 
+@pytest.mark.slow("spark")
 def test_rows_that_somebody_else_deleted_end_the_query(
     spark: Any, sqlite_outbox: Outbox, tmp_path: Path
 ) -> None:
@@ -297,3 +289,60 @@ def test_a_batch_query_reads_what_waits_and_claims_nothing(spark: Any, outbox: O
     assert without.where("value IS NULL AND NOT deleted AND position IS NULL").count() == 2500
     with closing(outbox.dialect.watch()) as view:
         assert (view.backlog().records, view.lane_statuses()) == (2500, [])
+
+
+def test_dead_letters_are_a_batch_and_no_stream(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
+    outbox.stash(range(10))
+    with closing(outbox.dialect.connect()) as table:
+        lane = table.enter(0, 1, table.bump(1, "harvester"))
+        table.park(lane, None, [Poison(each, f"{each} is too large", each) for each in (3, 7)])
+    with closing(outbox.dialect.dead_letters()) as letters:
+        letters.skip([7])
+    options = {**outbox.options, "of": "dead-letters"}
+    frame = spark.read.format("outbox").options(**options).load()
+    with closing(outbox.dialect.dead_letters(read_only=True)) as letters:
+        expected = [(each.record.id, each.status, each.reason, each.since) for each in letters.find()]
+    read = [(row.id, row.status, row.reason, row.since.astimezone()) for row in frame.collect()]
+    assert read == expected
+    [row] = frame.where("status = 'parked'").collect()
+    assert (row.topic, row.key, bytes(row.value), row.attempts) == ("orders", "k2", b"2", 3)
+    assert (row.deleted, row.position, row.create_time, row.headers) == (False, None, None, [])
+    [row] = spark.read.format("outbox").options(**options, values="false").load().where("id = 3").collect()
+    assert (row.value, row.deleted) == (None, False)
+    assert "a stream reads what waits in an outbox" in end_of(by_batch(source(spark, options), tmp_path))
+
+
+def scraped(port: int | None) -> dict[str, float]:
+    """Returns the series that Prometheus would find, without their help."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+
+
+@pytest.mark.slow("spark")
+def test_a_listener_tells_what_a_query_does(spark: Any, sqlite_outbox: Outbox, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "200")
+    sqlite_outbox.stash(range(1000))
+    with closing(sqlite3.connect(sqlite_outbox.data_source)) as connection, connection:
+        connection.execute("UPDATE outbox SET kafka_header_keys = '[\"name\"]' WHERE id = 1")  # parks k0
+    outbox, lane = '{outbox="outbox"}', '{lane="0",outbox="outbox"}'
+    step_ = '{{lane="0",outbox="outbox",step="{}"}}'.format
+    with closing(OutboxListener(spark, port=0)) as listener:
+        spark.streams.addListener(listener)
+        frame = source(spark, sqlite_outbox.options, maxRowsPerBatch="700")
+        query = to_parquet(frame, tmp_path, processingTime="0 seconds")
+        until(lambda: scraped(listener.port).get(f"outbox_backlog{outbox}") == 1000 // KEYS)  # now it is idle
+        found = scraped(listener.port)
+        batches = [each for each in query.recentProgress if each.numInputRows]
+        assert '"waiting": 20,' in query.lastProgress.sources[0].latestOffset
+        assert found[f"outbox_backlog_age_seconds{outbox}"] == 0
+        assert found[f"outbox_leader{outbox}"] == 1
+        assert found[f"outbox_purged_total{lane}"] == sum(each.numInputRows for each in batches) == 980
+        assert found[f"outbox_batch_size_count{step_('publish')}"] == len(batches) == 2
+        for name, step in (("addBatch", "publish"), ("latestOffset", "advance")):
+            seconds = sum(each.durationMs[name] for each in batches) / 1000
+            assert found[f"outbox_step_duration_seconds_sum{step_(step)}"] == pytest.approx(seconds)
+        query.stop()
+        until(lambda: scraped(listener.port)[f"outbox_leader{outbox}"] == 0)
+        assert f"outbox_backlog{outbox}" not in scraped(listener.port)
+        spark.streams.removeListener(listener)

@@ -6,7 +6,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from outbox_sdk import EngineLost, Needs, OutboxError
+from outbox_api import EngineLost, Needs, OutboxError
 from outbox_spark import engine as engines
 from outbox_spark import watchdog, workers
 from outbox_spark.engine import SparkEngine

@@ -1,7 +1,7 @@
 """SQLite dialect of outbox."""
 
-from outbox_sdk import Dialect, Driver, hookimpl
-from outbox_sdk.portable import portable_insert
+from outbox_api import Dialect, Driver, hookimpl
+from outbox_api.portable import portable_insert
 
 from outbox_sqlite.dialect import SqliteDialect, SqliteOptions
 from outbox_sqlite.idiom import SqliteIdiom

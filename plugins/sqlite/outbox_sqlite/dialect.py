@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from outbox_sdk import AccessDenied, Capability, ConfigError, Duration, Finding, Level
-from outbox_sdk.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions, Session, TableName
-from outbox_sdk.portable.check import check
-from outbox_sdk.portable.outboxes import TablePattern
-from outbox_sdk.portable.tables import Tables
+from outbox_api import AccessDenied, Capability, ConfigError, Duration, Finding, Level
+from outbox_api.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions, Session, TableName
+from outbox_api.portable.check import check
+from outbox_api.portable.outboxes import TablePattern
+from outbox_api.portable.tables import Tables
 
 from outbox_sqlite.idiom import FileConnection, SqliteIdiom, lane, text
 
@@ -127,7 +127,7 @@ class SqliteDialect(PortableDialect):
         """Returns the statement that creates the outbox."""
         return [
             f"""CREATE TABLE {table} (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     create_time TEXT NOT NULL DEFAULT ({self.idiom.now}),
     kafka_topic TEXT NOT NULL,
     kafka_key TEXT NOT NULL,

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from urllib.request import url2pathname
 from zlib import crc32
 
-from outbox_sdk.portable import ErrorKind, Idiom, TableName
-from outbox_sdk.portable.rows import spellings
-from outbox_sdk.statement import Style
+from outbox_api.portable import ErrorKind, Idiom, TableName
+from outbox_api.portable.rows import spellings
+from outbox_api.statement import Style
 
 
 class Replaced(sqlite3.OperationalError):
@@ -78,6 +78,7 @@ class SqliteIdiom(Idiom):
         FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'"""
     current_schema: ClassVar[str] = "''"
     moment_type: ClassVar[str] = "TEXT"
+    long_text_type: ClassVar[str] = "TEXT"
     user: ClassVar[str] = ""
     # An index ends with the row's number, which is the id, whether its columns name it or not.
     indexes: ClassVar[str] = (

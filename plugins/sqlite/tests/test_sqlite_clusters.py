@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import ColumnIs, DriverError, Level, Origin, Record, Stasher
+from outbox_api import ColumnIs, DriverError, Level, Origin, Record, Stasher
 from outbox_sqlite import SqliteDialect, SqliteOptions
 
 ORIGIN = Origin(column="cluster_id", own=2, known=(1, 2), existing=1)

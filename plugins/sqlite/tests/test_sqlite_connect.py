@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import DriverError, Record, Stasher
+from outbox_api import DriverError, Record, Stasher
 from outbox_sqlite import SqliteDialect, SqliteOptions
 
 

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from outbox_sdk import ConfigError, Members
-from outbox_sdk.portable.outboxes import MemberRow, PortableMembers
+from outbox_api import ConfigError, Members
+from outbox_api.portable.outboxes import MemberRow, PortableMembers
 from outbox_sqlite.dialect import SqliteDialect, SqliteOptions
 
 

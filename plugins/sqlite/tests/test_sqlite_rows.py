@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import UNBOUNDED, MarkedRecord
+from outbox_api import UNBOUNDED, MarkedRecord
 from outbox_sqlite.idiom import Garbled
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box, Hand, plain

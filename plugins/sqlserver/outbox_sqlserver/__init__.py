@@ -1,7 +1,7 @@
 """SQL Server dialect of outbox."""
 
-from outbox_sdk import Dialect, Driver, hookimpl
-from outbox_sdk.portable import portable_insert
+from outbox_api import Dialect, Driver, hookimpl
+from outbox_api.portable import portable_insert
 
 from outbox_sqlserver.dialect import SqlServerDialect
 from outbox_sqlserver.idiom import SqlServerIdiom

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from outbox_sdk import Finding, Level
-from outbox_sdk.portable import Session
-from outbox_sdk.portable.check import no_index_on_id, privileges
-from outbox_sdk.tls import Protection, transport_finding
+from outbox_api import Finding, Level
+from outbox_api.portable import Session
+from outbox_api.portable.check import no_index_on_id, privileges
+from outbox_api.tls import Protection, transport_finding
 
 from outbox_sqlserver.options import SqlServerOptions
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from outbox_sdk import Capability, Finding
-from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
-from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
-from outbox_sdk.portable.creation import first_note
-from outbox_sdk.portable.session import TableMissing
-from outbox_sdk.portable.tables import Tables
+from outbox_api import Capability, Finding
+from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
+from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
+from outbox_api.portable.creation import first_note
+from outbox_api.portable.session import TableMissing
+from outbox_api.portable.tables import Tables
 
 from outbox_sqlserver.check import findings
 from outbox_sqlserver.idiom import BINARY, KEY_LENGTH, LISTED_IDS, SqlServerIdiom, octets
@@ -77,10 +77,9 @@ class SqlServerSession(Session):
         self._finish()
         return touched
 
-    def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+    def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> int:
         """Executes a change for each of the rows, in order; so does the driver."""
-        for row in rows:
-            self.execute(sql, **row)
+        return sum(self.execute(sql, **row) for row in rows)
 
     def execute_by_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
         """Executes a change of rows by their ids.

@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from outbox_sdk import ConfigError, Duration, FileText, present_text
-from outbox_sdk.file_text import only_password
-from outbox_sdk.portable import PortableOptions
+from outbox_api import ConfigError, Duration, FileText, present_text
+from outbox_api.file_text import only_password
+from outbox_api.portable import PortableOptions
 
 PORT: Final = 1433
 

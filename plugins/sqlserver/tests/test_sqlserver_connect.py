@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytds
 import pytest
-from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText, Level
+from outbox_api import AccessDenied, ConfigError, DriverError, FileText, Level
 from outbox_servers.services import free_port
 from outbox_sqlserver import SqlServerDialect, SqlServerOptions
 from outbox_sqlserver.tds_socket import TdsSocket

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outbox_sdk import ConfigError
+from outbox_api import ConfigError
 from outbox_sqlserver.options import DataSource
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytds
 import pytest
-from outbox_sdk import ConfigError, Finding, Level, Record, RecordError, Stasher
-from outbox_sdk.portable import ErrorKind
-from outbox_sdk.portable.sources import JOURNAL_INDEX
+from outbox_api import ConfigError, Finding, Level, Record, RecordError, Stasher
+from outbox_api.portable import ErrorKind
+from outbox_api.portable.sources import JOURNAL_INDEX
 from outbox_sqlserver import SqlServerDialect, SqlServerIdiom, SqlServerOptions, connection, outbox_dialect
 from outbox_sqlserver.idiom import error_kind
 from outbox_sqlserver.options import DataSource

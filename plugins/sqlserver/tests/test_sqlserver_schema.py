@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from outbox_sdk import DriverError, Schema
-from outbox_sdk.portable.sources import JOURNAL_INDEX
+from outbox_api import DriverError, Schema
+from outbox_api.portable.sources import JOURNAL_INDEX
 from outbox_sqlserver import SqlServerDialect, SqlServerOptions, connection
 
 from .fake_sqlserver import FakeSqlServer

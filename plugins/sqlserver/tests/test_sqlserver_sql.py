@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import sqlglot
-from outbox_sdk import ColumnIs, Origin
-from outbox_sdk.portable.intake import extra_columns
-from outbox_sdk.portable.notes import schema_query
-from outbox_sdk.portable.origin_columns import OriginColumns
-from outbox_sdk.portable.statements import UNCLAIMED, Statements
-from outbox_sdk.statement import Statement, Style
+from outbox_api import ColumnIs, Origin
+from outbox_api.portable.inbox import InboxStatements
+from outbox_api.portable.intake import extra_columns
+from outbox_api.portable.notes import schema_query
+from outbox_api.portable.origin_columns import OriginColumns
+from outbox_api.portable.statements import UNCLAIMED, Statements
+from outbox_api.statement import Statement, Style
 from outbox_sqlserver import check, outbox_dialect
 from outbox_sqlserver.connection import settings
 from outbox_sqlserver.dialect import SqlServerDialect, SqlServerSession
@@ -28,7 +29,7 @@ INDEXES = {"cluster_id": "by_cluster"}
 
 
 def statements() -> dict[str, str]:
-    """Everything that is sent, by a name for it; braces are the SDK's way to write parameters."""
+    """Everything that is sent, by a name for it; braces are outbox-api's way to write parameters."""
     idiom = SqlServerDialect.idiom
     eligible = (ColumnIs("cluster_id", 1), ColumnIs("cluster_id", 2, 1.5, "arrived"))
     made = Statements(idiom, OPTIONS.tables, eligible, indexes=INDEXES)
@@ -42,6 +43,8 @@ def statements() -> dict[str, str]:
     assert insert is not None
     found["insert"] = insert(OPTIONS.table, {}).sql
     found["insert of a cluster"] = insert(OPTIONS.table, {"cluster_id": 2}).sql
+    inbox = InboxStatements(idiom, OPTIONS.outbox)
+    found |= {"inbox first": inbox.first, "inbox forget": inbox.forget}
     found["schema"] = schema_query(idiom, OPTIONS.fence)
     return found | {name: getattr(check, name) for name in ("SERVER", "DATABASE", "INDEXED", "ALLOWED")}
 

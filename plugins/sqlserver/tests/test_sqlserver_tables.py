@@ -10,10 +10,10 @@ from uuid import uuid4
 
 import pytds
 import pytest
-from outbox_sdk import Batch, DriverError, Fence, LeadershipLost, Poison
-from outbox_sdk.portable import PortableDeadLetters, PortableTable
-from outbox_sdk.portable.outboxes import PortableMembers
-from outbox_sdk.portable.statements import Statements
+from outbox_api import Batch, DriverError, Fence, LeadershipLost, Poison
+from outbox_api.portable import PortableDeadLetters, PortableTable
+from outbox_api.portable.outboxes import PortableMembers
+from outbox_api.portable.statements import Statements
 from outbox_sqlserver.dialect import SqlServerDialect, SqlServerSession, _typed
 from outbox_sqlserver.options import SqlServerOptions
 

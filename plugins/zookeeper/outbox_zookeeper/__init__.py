@@ -3,12 +3,12 @@
 The leader owns the ephemeral node ``<root>/<election>/leader``, and confirms its leadership with writes to
 it, which ZooKeeper commits on a quorum of its servers. ZooKeeper deletes the node when its owner's session
 ends. Standbys watch the parent node, as the writes would wake a watch of the node itself. The number of a
-leadership is the transaction that created the node. :mod:`outbox_sdk.election` has the states of a candidate.
+leadership is the transaction that created the node. :mod:`outbox_api.election` has the states of a candidate.
 """
 
 from __future__ import annotations
 
-from outbox_sdk import Driver, Elector, hookimpl
+from outbox_api import Driver, Elector, hookimpl
 
 from outbox_zookeeper.elector import ZooKeeperOptions, zookeeper_elector
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from outbox_sdk import AccessDenied, Finding, Level, OutboxError
-from outbox_sdk.election import NO_GROUP
-from outbox_sdk.tls import Protection, transport_finding
+from outbox_api import AccessDenied, Finding, Level, OutboxError
+from outbox_api.election import NO_GROUP
+from outbox_api.tls import Protection, transport_finding
 
 from outbox_zookeeper.client import Client, required
 from outbox_zookeeper.elector import ZooKeeperOptions

@@ -12,7 +12,7 @@ from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
-from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText, present_text
+from outbox_api import AccessDenied, ConfigError, DriverError, FileText, present_text
 
 from outbox_zookeeper.elector import ZooKeeperOptions
 

@@ -1,4 +1,4 @@
-"""The elector: its options, and the SDK's elector over a lease of ZooKeeper."""
+"""The elector: its options, and outbox-api's elector over a lease of ZooKeeper."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
 
-from outbox_sdk import ConfigError, FileText, Finding, Lease
-from outbox_sdk.election import LeaseElector, LeaseTimes, required_group
+from outbox_api import ConfigError, FileText, Finding, Lease
+from outbox_api.election import LeaseElector, LeaseTimes, required_group
 
 
 @dataclass(frozen=True)

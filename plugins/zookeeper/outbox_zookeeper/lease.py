@@ -6,7 +6,7 @@ from threading import Event
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
-from outbox_sdk import ConfigError, OutboxError
+from outbox_api import ConfigError, OutboxError
 
 from outbox_zookeeper.client import Client
 from outbox_zookeeper.elector import ZooKeeperOptions
@@ -19,7 +19,7 @@ _GRANULARITY = 0.002
 
 
 class ZooKeeperLease:
-    """The ``Lease`` of ZooKeeper, and a ``SessionLease`` of the SDK.
+    """The ``Lease`` of ZooKeeper, and a ``SessionLease`` of outbox-api.
 
     While the connection is suspended, every request fails, so nothing is confirmed. If the session is lost,
     ZooKeeper has deleted the node, and a new one has another number.
@@ -48,7 +48,7 @@ class ZooKeeperLease:
             raise
 
     def take(self, holder: str, seconds: float) -> int | None:
-        """Takes or renews the lease; see :class:`outbox_sdk.Lease`.
+        """Takes or renews the lease; see :class:`outbox_api.Lease`.
 
         A standby asks ZooKeeper only after its watch has told that something has changed.
         """
@@ -80,7 +80,7 @@ class ZooKeeperLease:
             self._client.ask("delete", self._path, state.version)
 
     def recover(self) -> None:
-        """Goes on with the session after an error; see :class:`outbox_sdk.election.SessionLease`."""
+        """Goes on with the session after an error; see :class:`outbox_api.election.SessionLease`."""
         self._client.recover()
 
     def close(self) -> None:

@@ -13,6 +13,8 @@ from outbox_testkit.conformance.handover import HandOverConformance
 from outbox_testkit.proxy import Proxy
 from outbox_zookeeper import ZooKeeperOptions
 
+pytestmark = pytest.mark.slow("electors")
+
 SESSION = 8.0
 """Seconds: a leader that a busy machine halts for three seconds leads on."""
 

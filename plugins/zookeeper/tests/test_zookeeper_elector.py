@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText, Level
-from outbox_sdk.election import LeaseElector, SessionLease
+from outbox_api import AccessDenied, ConfigError, DriverError, FileText, Level
+from outbox_api.election import LeaseElector, SessionLease
 from outbox_servers.services import ZooKeeper, ZooKeeperServer
 from outbox_testkit.conformance.recording import RecordingCandidate
 from outbox_zookeeper import ZooKeeperOptions, zookeeper_elector
 from outbox_zookeeper.check import _transport
 from outbox_zookeeper.client import Client
 from outbox_zookeeper.lease import ZooKeeperLease
+
+pytestmark = pytest.mark.slow("electors")
 
 SESSION = 3.0
 PASSWORD = "pa55-of-the-user"

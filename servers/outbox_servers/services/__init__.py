@@ -1,5 +1,6 @@
 """Real servers as child processes, for tests, demonstrations and benchmarks; imports no test library."""
 
+from outbox_servers.services.apicurio import ApicurioServer
 from outbox_servers.services.chromium import ChromiumBrowser
 from outbox_servers.services.etcd import EtcdServer
 from outbox_servers.services.external import Etcd, Kafka, MySql, Postgres, ZooKeeper, connect_mysql
@@ -16,6 +17,7 @@ from outbox_servers.services.spark import SparkStandalone
 from outbox_servers.services.zookeeper import ZooKeeperServer
 
 __all__ = [
+    "ApicurioServer",
     "ChromiumBrowser",
     "Etcd",
     "EtcdServer",

@@ -17,8 +17,9 @@ CHECKSUMS = Path(__file__).parent.parent / "jars.sha256"
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Returns the checksums of the jars in a folder, by file name."""
-    return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in sorted(folder.glob("*.jar"))}
+    """Returns the checksums of the jars and archives in a folder, by file name."""
+    files = sorted([*folder.glob("*.jar"), *folder.glob("*.zip")])
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def read_checksums(file: Path = CHECKSUMS) -> dict[str, str]:

@@ -29,7 +29,9 @@ FETCH_TIMEOUT = 900
 _SHOWN_LINES = 15
 
 # The log lines of a download: Ivy "downloading URL ...", Maven "Downloading from central: URL".
-_DOWNLOADING = re.compile(r"[Dd]ownloading .*/([^/\s]+\.jar)\b")
+_DOWNLOADING = re.compile(r"[Dd]ownloading .*/([^/\s]+\.(?:jar|zip))\b")
+
+_ZIP = "<artifact name={} type='zip' ext='zip' m:classifier='all'/>"
 
 Coordinate = tuple[str, str, str]
 """Group, artifact and version."""
@@ -41,6 +43,8 @@ def fetch_jars(
     java: Java,
     progress: Progress = logged,
     checksums: Path = CHECKSUMS,
+    *,
+    archive: bool = False,
 ) -> None:
     """Puts artifacts and their runtime dependencies into a folder, and compares all with their checksums.
 
@@ -50,18 +54,26 @@ def fetch_jars(
         java: The Java that runs Ivy.
         progress: Called for downloads.
         checksums: The file with the checksums of all of them.
+        archive: Whether an artifact is a zip with all that it needs.
 
     Raises:
         ServiceError: They could not be fetched, or one has another checksum, or none in the file.
     """
-    download_jars(artifacts, into, java, progress)
+    download_jars(artifacts, into, java, progress, archive=archive)
     require_known_jars(into, checksums)
 
 
 def download_jars(
-    artifacts: Sequence[Coordinate], into: Path, java: Java, progress: Progress = logged
+    artifacts: Sequence[Coordinate],
+    into: Path,
+    java: Java,
+    progress: Progress = logged,
+    *,
+    archive: bool = False,
 ) -> None:
     """Puts artifacts and their runtime dependencies into a folder, as ``artifact-version.jar``, unchecked.
+
+    Of an archive it is ``artifact-version-all.zip``, which Ivy alone fetches.
 
     Uses the Ivy among PySpark's jars, and Maven if that fails and Maven is installed.
     ``OUTBOX_MAVEN_REPOSITORY`` names a mirror of Maven Central for Ivy; Maven has its own settings.
@@ -71,14 +83,14 @@ def download_jars(
     """
     failures = []
     for options in _trust_attempts(java):
-        failure = _ivy(artifacts, into, java, options, progress)
+        failure = _ivy(artifacts, into, java, options, progress, archive=archive)
         if failure is None:
             return
         failures.append(f"Ivy: {failure}")
         if "PKIX" not in failure:
             break
         progress("Java does not trust the repository's certificate; trying with other authorities")
-    if shutil.which("mvn"):
+    if shutil.which("mvn") and not archive:
         progress("Ivy could not fetch the jars; trying Maven")
         shutil.rmtree(into, ignore_errors=True)
         failure = _maven(artifacts, into, progress)
@@ -121,7 +133,13 @@ def _proxy_options() -> list[str]:
 
 
 def _ivy(
-    artifacts: Sequence[Coordinate], into: Path, java: Java, options: Sequence[str], progress: Progress
+    artifacts: Sequence[Coordinate],
+    into: Path,
+    java: Java,
+    options: Sequence[str],
+    progress: Progress,
+    *,
+    archive: bool,
 ) -> str | None:
     """Fetches with Ivy; returns None, or the end of its output if it failed."""
     jar = next(iter(sorted(pyspark_jars().glob("ivy-*.jar"), reverse=True)), None)
@@ -129,34 +147,38 @@ def _ivy(
         return "PySpark's jars do not contain Ivy"
     with tempfile.TemporaryDirectory(prefix="outbox-ivy-") as work:
         module = Path(work) / "ivy.xml"
-        module.write_text(_ivy_module(artifacts), encoding="utf-8")
+        module.write_text(_ivy_module(artifacts, archive=archive), encoding="utf-8")
         command = [str(java.executable), *options, *_proxy_options(), "-jar", str(jar), "-ivy", str(module)]
-        command += ["-cache", f"{work}/cache", "-confs", "default", "-types", "jar", "bundle"]
+        command += ["-cache", f"{work}/cache", "-confs", "default", "-types", "jar", "bundle", "zip"]
         command += ["-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"]
         mirror = os.environ.get("OUTBOX_MAVEN_REPOSITORY")
-        if mirror:
+        if mirror or archive:
             settings = Path(work) / "settings.xml"
-            settings.write_text(_ivy_settings(mirror), encoding="utf-8")
+            settings.write_text(_ivy_settings(mirror, archive=archive), encoding="utf-8")
             command += ["-settings", str(settings)]
         return _run(command, progress)
 
 
-def _ivy_module(artifacts: Sequence[Coordinate]) -> str:
+def _ivy_module(artifacts: Sequence[Coordinate], *, archive: bool) -> str:
     wanted = "".join(
-        f"<dependency org={quoteattr(group)} name={quoteattr(name)} rev={quoteattr(version)} conf='default'/>"
+        f"<dependency org={quoteattr(group)} name={quoteattr(name)} rev={quoteattr(version)} conf='default'"
+        + (f" transitive='false'>{_ZIP.format(quoteattr(name))}</dependency>" if archive else "/>")
         for group, name, version in artifacts
     )
     return (
-        "<ivy-module version='2.0'><info organisation='outbox' module='jars'/>"
+        "<ivy-module version='2.0' xmlns:m='http://ant.apache.org/ivy/maven'>"
+        "<info organisation='outbox' module='jars'/>"
         "<configurations><conf name='default'/></configurations>"
         f"<dependencies>{wanted}</dependencies></ivy-module>"
     )
 
 
-def _ivy_settings(mirror: str) -> str:
+def _ivy_settings(mirror: str | None, *, archive: bool) -> str:
+    root = f" root={quoteattr(mirror)}" if mirror else ""
+    poms = " usepoms='false'" if archive else ""  # it needs nothing else
     return (
         "<ivysettings><settings defaultResolver='mirror'/><resolvers>"
-        f"<ibiblio name='mirror' m2compatible='true' root={quoteattr(mirror)}/></resolvers></ivysettings>"
+        f"<ibiblio name='mirror' m2compatible='true'{root}{poms}/></resolvers></ivysettings>"
     )
 
 

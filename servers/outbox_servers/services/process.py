@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from outbox_sdk.errors import OutboxError
+from outbox_api.errors import OutboxError
 
 from outbox_servers.services.thread_states import has_ended, is_free, is_held, wait_until
 from outbox_servers.services.uninterrupted import uninterrupted
@@ -54,6 +54,8 @@ while [ $tries -gt 0 ] && kill -0 -- "-$1"; do sleep 0.1; tries=$((tries - 1)); 
 
 class ServiceError(OutboxError):
     """A service was not found, did not start, or did not answer; the message has the end of its log."""
+
+    code = "OUTBOX-SERVICE"
 
 
 def free_port() -> int:

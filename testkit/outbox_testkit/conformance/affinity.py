@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from outbox_sdk import Affinity, Origin, Seam, find
-from outbox_sdk.affinity import MAX_CLUSTER
+from outbox_api import Affinity, Origin, Seam, find
+from outbox_api.affinity import MAX_CLUSTER
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pytest
-from outbox_sdk import Capability
+from outbox_api import Capability
 
 from outbox_testkit.conformance.under_test import Box, OutboxUnderTest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import sleep
 
 import pytest
-from outbox_sdk import Batch, Capability, LeadershipLost, Record
+from outbox_api import Batch, Capability, LeadershipLost, Record
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.stashing import HEADERS, TEXTS, assert_same

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from time import monotonic, sleep
 
-from outbox_sdk import ColumnIs, Origin, Stasher
+from outbox_api import ColumnIs, Origin, Stasher
 
 from outbox_testkit.conformance.under_test import Box, Hand, OutboxUnderTest, plain
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 import pytest
-from outbox_sdk import ColumnIs, DriverError, MarkedRecord
+from outbox_api import ColumnIs, DriverError, MarkedRecord
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.clustered import (

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic, sleep
 
 import pytest
-from outbox_sdk import Capability, DriverError, LeadershipLost
+from outbox_api import Capability, DriverError, LeadershipLost
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.crowd import (

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any
 
-from outbox_sdk import Elector, Seam, find
-from outbox_sdk.election import elapsed
+from outbox_api import Elector, Seam, find
+from outbox_api.election import elapsed
 
 from outbox_testkit.proxy import Proxy
 

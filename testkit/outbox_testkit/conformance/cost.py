@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from time import perf_counter
 
-from outbox_sdk import Batch
+from outbox_api import Batch
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import Box, Hand

@@ -13,7 +13,7 @@ from time import sleep
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from outbox_sdk import UNBOUNDED, Batch, Capability, DriverError, Fence, LeadershipLost, MarkedRecord, Poison
+from outbox_api import UNBOUNDED, Batch, Capability, DriverError, Fence, LeadershipLost, MarkedRecord, Poison
 
 from outbox_testkit.conformance.under_test import Box, Hand, plain, texts
 

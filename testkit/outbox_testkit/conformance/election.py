@@ -8,7 +8,7 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from outbox_sdk.election import elapsed
+from outbox_api.election import elapsed
 
 from outbox_testkit.conformance.contender import Contender, ElectorUnderTest, Reported
 

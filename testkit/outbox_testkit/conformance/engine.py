@@ -23,7 +23,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from outbox_sdk import Engine, Level, Needs, OutboxError, Seam, Task, WorkerLost, Workers, find
+from outbox_api import Engine, Level, Needs, OutboxError, Seam, Task, WorkerLost, Workers, find
 
 PATIENCE = 60.0
 """Seconds for what must happen."""

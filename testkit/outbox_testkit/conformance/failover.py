@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from outbox_sdk.election import elapsed
+from outbox_api.election import elapsed
 
 from outbox_testkit.conformance.contender import ServiceUnderTest
 from outbox_testkit.conformance.electing import ElectorSuite, Measure

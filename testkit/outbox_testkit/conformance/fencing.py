@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import Batch, DriverError, LeadershipLost, Poison, TransactionalLane
+from outbox_api import Batch, DriverError, LeadershipLost, Poison, TransactionalLane
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import ALL, Box, Hand

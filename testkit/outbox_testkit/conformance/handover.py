@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from outbox_sdk import Elector, Finding, Level
+from outbox_api import Elector, Finding, Level
 
 from outbox_testkit.conformance.contender import ElectorUnderTest
 from outbox_testkit.conformance.electing import ElectorSuite, Measure

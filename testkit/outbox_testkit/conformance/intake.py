@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from outbox_sdk import Capability, DriverError, Intake, LeadershipLost
+from outbox_api import Capability, DriverError, Intake, LeadershipLost
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.under_test import ALL, Box, content, texts

@@ -8,7 +8,7 @@ from time import sleep
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import Action, DriverError, Entry, Journal, Level
+from outbox_api import Action, DriverError, Entry, Journal, Level
 
 from outbox_testkit.conformance.schemas import Noted, NotedConformance
 from outbox_testkit.conformance.stashing import TEXTS

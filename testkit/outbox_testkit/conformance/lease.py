@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from outbox_sdk import Lease
+from outbox_api import Lease
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.crowd import PATIENCE, persist

@@ -10,7 +10,7 @@ from time import sleep, time
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import Capability
+from outbox_api import Capability
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.stashing import TEXTS

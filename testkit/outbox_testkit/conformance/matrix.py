@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -32,7 +34,7 @@ class State(IntEnum):
 _WORDS = {
     State.PASSED: "passed",
     State.SKIPPED: "skipped",
-    State.NOT_RUN: "not run here",
+    State.NOT_RUN: "not run",
     State.FAILED: "failed",
 }
 _OTHER = "not for a capability but "
@@ -50,15 +52,7 @@ class Outcome(NamedTuple):
     reason: str = ""
 
     def __str__(self) -> str:
-        match self.state:
-            case State.NOT_RUN:
-                return "not run here"
-            case State.SKIPPED:
-                return f"skipped: {self.reason}"
-            case State.PASSED:
-                return "passed"
-            case _:
-                return "**failed**"
+        return f"{_WORDS[self.state]}: {self.reason}" if self.reason else _WORDS[self.state]
 
 
 def suite(name: str = "dialects") -> dict[str, list[str]]:
@@ -86,14 +80,25 @@ def read(reports: Iterable[str], tests: Mapping[str, Sequence[str]]) -> dict[str
 
 
 def render(matrix: Matrix, tests: Mapping[str, Sequence[str]]) -> str:
-    """Returns the table in Markdown, with a line for the totals."""
-    lines = [_line(["", *matrix]), _line(["---"] * (len(matrix) + 1))]
+    """Returns a table of the themes in Markdown, with a line for the totals.
+
+    A number alone is that of the tests, which all passed.
+    """
+    themes = {**tests, "**sum**": [name for names in tests.values() for name in names]}
+    rows = [[theme, *(_sum(column, names) for column in matrix.values())] for theme, names in themes.items()]
+    return "\n".join(map(_line, [["theme", *matrix], ["---", *["--:"] * len(matrix)], *rows]))
+
+
+def details(matrix: Matrix, tests: Mapping[str, Sequence[str]]) -> str:
+    """Returns the outcome of each test of each plugin as CSV, with a head."""
+    text = StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["theme", "test", *matrix])
     for theme, names in tests.items():
-        lines.append(_line([f"**{theme}**", *[""] * len(matrix)]))
         for name in names:
-            outcomes = [str(column.get(name, Outcome(State.NOT_RUN))) for column in matrix.values()]
-            lines.append(_line([name.removeprefix("test_").replace("_", " "), *outcomes]))
-    return "\n".join([*lines, _line(["**sum**", *(_sum(column, tests) for column in matrix.values())])])
+            outcomes = (column.get(name, Outcome(State.NOT_RUN)) for column in matrix.values())
+            rows.writerow([theme, name.removeprefix("test_").replace("_", " "), *outcomes])
+    return text.getvalue()
 
 
 def sound(matrix: Matrix) -> bool:
@@ -129,9 +134,10 @@ def _outcome(case: ET.Element) -> Outcome:
     return Outcome(State.SKIPPED, f"{_OTHER}{reason}")
 
 
-def _sum(column: Mapping[str, Outcome], tests: Mapping[str, Sequence[str]]) -> str:
-    every = [name for names in tests.values() for name in names]
-    count = Counter(column.get(name, Outcome(State.NOT_RUN)).state for name in every)
+def _sum(column: Mapping[str, Outcome], names: Sequence[str]) -> str:
+    count = Counter(column.get(name, Outcome(State.NOT_RUN)).state for name in names)
+    if count[State.PASSED] == len(names):
+        return str(len(names))
     return ", ".join(f"{count[state]} {word}" for state, word in _WORDS.items() if count[state])
 
 

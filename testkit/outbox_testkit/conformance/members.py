@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import Members
+from outbox_api import Members
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import Box

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from outbox_sdk import Batch, DeadLetterStatus, Fence, MarkedRecord
+from outbox_api import Batch, DeadLetterStatus, Fence, MarkedRecord
 
 from outbox_testkit.conformance.under_test import texts
 

@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from typing import Final
 
 import pytest
-from outbox_sdk import DeadLetterStatus, MarkedRecord
+from outbox_api import DeadLetterStatus, MarkedRecord
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import ALL, Box, Hand, content, plain

@@ -7,7 +7,7 @@ from datetime import timedelta
 from time import monotonic, sleep
 
 import pytest
-from outbox_sdk import ColumnIs, ConfigError, DriverError, Level, Origin, Stasher, Takeover
+from outbox_api import ColumnIs, ConfigError, DriverError, Level, Origin, Stasher, Takeover
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.clustered import (

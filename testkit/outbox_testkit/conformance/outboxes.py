@@ -1,12 +1,13 @@
-"""Outboxes are found by a pattern of their names."""
+"""Outboxes are found by a pattern of their names, and looked at together while they rest."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import pytest
-from outbox_sdk import ConfigError
+from outbox_api import ConfigError, DriverError
+from outbox_api.glance import RestingLane
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import Box
@@ -47,3 +48,40 @@ class OutboxesConformance(Conformance):
     def test_a_malformed_pattern_is_refused(self, bare: Box, pattern: str) -> None:
         with pytest.raises(ConfigError, match="pattern"):
             bare.dialect.find_outboxes(pattern)
+
+    def test_one_look_tells_which_outboxes_have_rows(self, box: Box) -> None:
+        other, third = box.beside("o"), box.beside("t")
+        with closing(box.dialect.glance()) as glance:
+            boxes = [each.dialect for each in (box, other, third)]
+            assert list(glance.waiting([])) == []
+            assert list(glance.waiting(boxes)) == [False] * 3
+            other.fill(3)
+            other.lead().mark(3)
+            assert list(glance.waiting(boxes)) == [False, True, False]
+            assert list(glance.waiting(boxes[::-1][:2])) == [False, True]
+            box.fill(1)
+            assert list(glance.waiting(boxes)) == [True, True, False]
+
+    def test_a_look_fails_for_a_missing_table_and_for_no_other(self, box: Box) -> None:
+        gone = Box(box.under.beside("gone"), ExitStack())
+        box.fill(1)
+        with closing(box.dialect.glance()) as glance, pytest.raises(DriverError):
+            glance.waiting([box.dialect, gone.dialect])
+        with closing(gone.dialect.glance()) as glance:
+            assert list(glance.waiting([box.dialect])) == [True]
+
+    def test_lanes_that_rest_have_heartbeats_until_another_leads(self, box: Box) -> None:
+        other = box.beside("o")
+        hands = [box.lead(), other.lead()]
+        lanes = [
+            RestingLane(each.dialect, hand.fence, {"purged_total": number})
+            for number, (each, hand) in enumerate(zip((box, other), hands, strict=True))
+        ]
+        with closing(box.dialect.glance()) as glance:
+            assert list(glance.heartbeats(lanes)) == [True, True]
+            found = [hand.table.lane_statuses()[0] for hand in hands]
+            assert [status.metrics["purged_total"] for status in found] == [0, 1]
+            assert all(status.age is not None for status in found)
+            other.lead()
+            assert list(glance.heartbeats(lanes)) == [True, False]
+            assert other.connect().lane_statuses()[0].heartbeat_at is None

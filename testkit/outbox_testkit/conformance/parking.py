@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import sleep
 
 import pytest
-from outbox_sdk import DeadLetterStatus, Parked, Record
+from outbox_api import DeadLetterStatus, Parked, Record
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.stashing import TEXTS, assert_same

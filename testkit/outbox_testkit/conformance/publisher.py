@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import (
+from outbox_api import (
     MAX_CHECKPOINT,
     Deliveries,
     DriverError,
@@ -112,6 +112,13 @@ def checkpoint_of(sender: TransactionalSender, location: str = "") -> str | None
     """Returns the checkpoint of the lane's last attempt, if there is any."""
     attempt = sender.attempt(location)
     return attempt and attempt.checkpoint
+
+
+def trace_of(sender: TransactionalSender) -> str:
+    """Returns by what the records of the lane's last attempt are recognised."""
+    attempt = sender.attempt()
+    assert attempt is not None
+    return attempt.trace
 
 
 def gather(sender: Sender, count: int) -> Deliveries:
@@ -322,6 +329,29 @@ class TransactionalConformance(Publishing):
         found = sender.find([*same, *under_test.records(3, 50)], attempt.trace)
         assert sorted(found.published) == [50, 51, 52]
         assert not found.undecided
+
+    def test_records_of_an_earlier_attempt_are_found_by_its_trace(self, under_test: TopicUnderTest) -> None:
+        sender = under_test.open_transactional()
+        assert sender.publish(under_test.records(3), "first") == []
+        earlier = trace_of(sender)
+        assert sender.publish(under_test.records(3, 50), "second") == []
+        found = under_test.open_transactional().find(under_test.records(3), earlier)
+        assert sorted(found.published) == [1, 2, 3]
+        assert not found.undecided
+
+    def test_without_records_the_log_tells_whether_the_checkpoint_was_committed(
+        self, under_test: TopicUnderTest
+    ) -> None:
+        sender, faulty = under_test.open_transactional(), MarkedRecord(9, under_test.topic, "k", "\ud800")
+        assert sender.publish(under_test.records(1), "first") == []
+        assert sender.publish([*under_test.records(3, 2), faulty], "aborted")
+        assert sender.publish(under_test.records(1, 10), "second") == []
+        assert sender.find((), trace_of(sender)).committed
+        assert sender.publish([*under_test.records(3, 20), faulty], "aborted")
+        attempt = under_test.open_transactional().attempt()
+        assert attempt is not None
+        found = under_test.open_transactional().find((), attempt.trace)
+        assert found.committed is (attempt.checkpoint == "second")
 
     def test_lanes_have_checkpoints_of_their_own(self, under_test: TopicUnderTest) -> None:
         senders = [under_test.open_transactional(lane) for lane in range(2)]

@@ -7,7 +7,7 @@ import time
 
 
 class RecordingCandidate:
-    """A candidate within the tests' own process; see :class:`outbox_sdk.Candidate`.
+    """A candidate within the tests' own process; see :class:`outbox_api.Candidate`.
 
     Attributes:
         told: The names of its events with their times, in seconds of the monotonic clock.

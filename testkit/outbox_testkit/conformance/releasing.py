@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import Capability
+from outbox_api import Capability
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.under_test import ALL, Box, Hand

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from outbox_sdk import OLDEST, SCHEMA, Capability, DriverError, Level, Schema
+from outbox_api import OLDEST, SCHEMA, Capability, DriverError, Level, Schema
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.under_test import Box

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from outbox_sdk import Batch, Capability, ColumnIs, DeadLetters, LeadershipLost, Stasher
+from outbox_api import Batch, Capability, ColumnIs, DeadLetters, LeadershipLost, Stasher
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.clustered import COLUMN, OTHER, OWN, created, origin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outbox_sdk import Capability, Header, MarkedRecord, Record, RecordError
+from outbox_api import Capability, Header, MarkedRecord, Record, RecordError
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.under_test import ALL, Box, plain

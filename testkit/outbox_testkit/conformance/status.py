@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
 
 import pytest
-from outbox_sdk import Backlog, Capability, DriverError, Finding, Level, TransactionalLane
+from outbox_api import Backlog, Capability, DriverError, Finding, Level, TransactionalLane
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.under_test import Box, plain

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
-from outbox_sdk import (
+from outbox_api import (
     UNBOUNDED,
     Advanced,
     Batch,

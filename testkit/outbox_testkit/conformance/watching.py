@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from outbox_sdk import Dialect, DriverError, Level, OutboxView, TransactionalLane
+from outbox_api import Dialect, DriverError, Level, OutboxView, TransactionalLane
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import Box, plain, texts

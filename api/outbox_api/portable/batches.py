@@ -1,0 +1,172 @@
+"""How a portable outbox deletes and selects batches, as exactly-once delivery does.
+
+The rows of a batch are deleted by runs of consecutive ids: a run is one look into the index, while a list of
+thousands of ids is as many. No row of another transaction lies within a run.
+
+Deletion and selection are two statements, and under READ COMMITTED the second may see rows that were
+committed after the first. That is no harm: such a row is in none of the batches, whose ids the selection
+leaves out, and it is selected as it would have been a moment later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
+from time import time
+
+from outbox_api.fence import Fence
+from outbox_api.portable.by_ids import SelectByIds, bounds, without_runs
+from outbox_api.portable.choosing import Choosing, Row, Wanted
+from outbox_api.portable.rows import records
+from outbox_api.portable.session import Session
+from outbox_api.portable.statements import Statements
+from outbox_api.record import Batch, MarkedRecord
+
+_LISTED_RUNS = (1, 2, 4, 8, 16)
+"""How many runs one statement names: few sizes make few statements to prepare."""
+
+_SHORT_RUN = 8
+"""Rows of batches whose runs have fewer than this on average are named one by one."""
+
+
+class Batches:
+    """Deletes and selects batches over one connection, within the caller's transaction.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+        choosing: Chooses rows.
+    """
+
+    def __init__(self, session: Session, sql: Statements, choosing: Choosing) -> None:
+        self._session = session
+        self._idiom = session.idiom
+        self._sql = sql
+        self._choosing = choosing
+        self._locked: frozenset[int] = frozenset()
+
+    @property
+    def skips_locked(self) -> bool:
+        """Whether the database can tell which rows others have locked."""
+        return self._sql.free is not None
+
+    def delete(self, batches: Sequence[Batch], *, waits: bool) -> tuple[int, list[Batch]]:
+        """Deletes the rows of batches while the fence is held.
+
+        Args:
+            batches: The batches.
+            waits: Whether to wait for rows that others have locked. Those that this connection has once
+                found locked are not waited for.
+
+        Returns:
+            How many rows it deleted, and the rows that it left to those who have locked them.
+
+        Raises:
+            LockTimeout: It waited in vain.
+        """
+        deleted, locked = 0, list[Batch]()
+        for batch in batches:
+            if self._sql.free is None or (waits and not self._found_locked(batch)):
+                deleted += self._delete(batch)
+                continue
+            rows, left = self._delete_free(batch, self._sql.free)
+            deleted += rows
+            if left:
+                locked.append(Batch.of(left, batch.newest))
+        self._locked = frozenset(number for batch in locked for number in batch.ids())
+        return deleted, locked
+
+    def select(  # noqa: PLR0917 - as in OutboxTable
+        self,
+        fence: Fence,
+        batches: Sequence[Batch],
+        limit: int,
+        max_bytes: int,
+        source: int,
+        keys: Collection[str] = (),
+        topics: Collection[str] = (),
+    ) -> tuple[list[MarkedRecord], str]:
+        """Selects the lane's earliest rows of a source that are in none of the batches.
+
+        Returns:
+            The rows, and the greatest ``create_time`` among them.
+        """
+        condition, values = self._outside(batches)
+        without, named = self._sql.without(keys, topics)
+        conditions = (*([condition] if condition else []), *without)
+        wanted = Wanted(limit, max_bytes, conditions, {**values, **named}, source)
+        chosen = self._choosing.choose(fence, wanted)
+        if not chosen.rows:
+            return [], ""
+        newest = self._newest(chosen.ids, source)
+        statements = (self._sql.selected_rows, self._sql.selected_heads)
+        return self._choosing.read(chosen, max_bytes, statements), newest
+
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        """Returns the rows of a batch that are there, ordered by id."""
+        guard, at = self._guard(batch), time()
+        statement = self._sql.selected_old if guard else self._sql.selected_rows
+        found = self._session.fetch_by_ids(statement, batch.ids(), **guard)
+        return sorted(records(found, self._idiom, at), key=itemgetter(0))
+
+    def _found_locked(self, batch: Batch) -> bool:
+        return bool(self._locked) and not self._locked.isdisjoint(batch.ids())
+
+    def _guard(self, batch: Batch) -> dict[str, str]:
+        """Returns the parameter by which statements leave out younger rows, if there is one."""
+        return {"newest": batch.newest} if batch.newest and self._idiom.time_text else {}
+
+    def _delete(self, batch: Batch) -> int:
+        guard = self._guard(batch)
+        guarded = bool(guard)
+        most, deleted = _LISTED_RUNS[-1], 0
+        if not self._sql.remove_runs(1, guarded=guarded) or batch.rows < _SHORT_RUN * len(batch.runs):
+            change = self._sql.remove_old if guarded else self._sql.remove
+            return self._session.execute_by_ids(change, batch.ids(), **guard)
+        for start in range(0, len(batch.runs), most):
+            runs = _padded(batch.runs[start : start + most])
+            statement = self._sql.remove_runs(len(runs), guarded=guarded)
+            deleted += self._session.execute(statement, **bounds(runs), **guard)
+        return deleted
+
+    def _delete_free(self, batch: Batch, free: SelectByIds) -> tuple[int, list[int]]:
+        """Deletes rows that nobody has locked; returns how many, and the ids of the others."""
+        guard = self._guard(batch)
+        change = self._sql.remove_old if guard else self._sql.remove
+        present = self._sql.present_old if guard else self._sql.present
+        ids = _ids(self._session.fetch_by_ids(present, batch.ids(), **guard))
+        ours = _ids(self._session.fetch_by_ids(free, ids))
+        deleted = self._session.execute_by_ids(change, ours, **guard)
+        # Who had locked a row may have deleted it by now.
+        rest = sorted(set(ids).difference(ours))
+        return deleted, _ids(self._session.fetch_by_ids(present, rest, **guard))
+
+    def _outside(self, batches: Sequence[Batch]) -> tuple[str, Mapping[str, object]]:
+        """Makes the condition that a row is in none of the batches, and its parameters."""
+        runs = [run for batch in batches for run in batch.runs]
+        if not runs:
+            return "", {}
+        if len(runs) > _LISTED_RUNS[-1]:
+            return self._idiom.ids_not_in([number for batch in batches for number in batch.ids()])
+        padded = _padded(runs)
+        return without_runs(len(padded)), bounds(padded)
+
+    def _newest(self, ids: Sequence[int], source: int) -> str:
+        """Returns the greatest ``create_time`` of rows.
+
+        Rows between them may count, too: all are older than any that gets one of these ids a second time.
+        """
+        if not (newest := self._sql.newest(source)):
+            return ""
+        values = self._sql.source(source).values
+        [(time,)] = self._session.fetch(newest, **values, first=ids[0], last=ids[-1])
+        return self._idiom.read_text(time) or ""
+
+
+def _ids(rows: Sequence[Row]) -> list[int]:
+    return sorted(int(row[0]) for row in rows)
+
+
+def _padded(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    size = next(size for size in _LISTED_RUNS if size >= len(runs))
+    return [*runs, *[runs[-1]] * (size - len(runs))]

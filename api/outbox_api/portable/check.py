@@ -1,0 +1,144 @@
+"""What ``outbox check`` says of every portable dialect, and findings that several dialects report alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from outbox_api.errors import AccessDenied, DriverError
+from outbox_api.finding import Finding, Level
+from outbox_api.portable.creation import columns_of, harvested, migrations, missing_columns
+from outbox_api.portable.intake import PortableIntake
+from outbox_api.portable.journal import journal_finding
+from outbox_api.portable.notes import read_schema
+from outbox_api.portable.origin_columns import Described, origin_findings
+from outbox_api.portable.session import Session
+from outbox_api.portable.sources import EXTRAS
+from outbox_api.schema import SCHEMA, refusal
+
+
+class Checked(Described, Protocol):
+    """What a check asks of :class:`outbox_api.portable.PortableDialect`, which has the docstrings."""
+
+    def session(self, *, watches: bool) -> Session: ...  # noqa: D102 - see the class
+    def findings(self, session: Session) -> Iterator[Finding]: ...  # noqa: D102 - see the class
+    def intake(self, session: Session, *, extras: bool) -> PortableIntake: ...  # noqa: D102 - see the class
+
+
+def check(dialect: Checked, *, watches: bool = False) -> list[Finding]:
+    """Connects and looks at everything; never raises. The work behind ``PortableDialect.check``.
+
+    Args:
+        dialect: Whose outbox.
+        watches: Whether in a session that only looks. In another one the database can tell what is permitted.
+    """
+    try:
+        session = dialect.session(watches=watches)
+    except DriverError as error:
+        cure = "see that the server runs and accepts this user" if error.retryable else "see the message"
+        return [Finding(Level.ERROR, "connection", str(error), cure)]
+    findings = [Finding(Level.OK, "connection", f"connected to {dialect.address}")]
+    try:
+        findings += dialect.findings(session)
+        findings += _tables(dialect, session)
+        findings += _version(dialect, session)
+        findings += _origin(dialect, session)
+        if dialect.options.intake:
+            findings += _intake(dialect, session, tries=not watches)
+    except DriverError as error:
+        findings.append(Finding(Level.ERROR, "connection", str(error), "see the message"))
+    finally:
+        session.close()
+    return findings
+
+
+def privileges(missing: Sequence[str]) -> Finding:
+    """Judges the privileges that the user lacks, each written as ``UPDATE ON table``."""
+    if missing:
+        cure = "; ".join(f"GRANT {privilege} TO this user" for privilege in missing)
+        return Finding(Level.ERROR, "privileges", f"missing: {', '.join(missing)}", cure)
+    return Finding(Level.OK, "privileges", "this user may read and change the tables that are there")
+
+
+def no_index_on_id() -> Finding:
+    """Returns the finding for an outbox without an index that begins with ``id``."""
+    cure = "make id the primary key, or index it; without, every mark reads the whole table"
+    return Finding(Level.WARNING, "index", "no index starts with id", cure)
+
+
+def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
+    tables = dialect.names(session)
+    optional = {tables.lease: "lease table", tables.members: "member table"}
+    subjects = {**{table: subject for table, (subject, _) in harvested(tables).items()}, **optional}
+    for table, subject in subjects.items():
+        wanted = columns_of(tables)[table]
+        try:
+            found = session.columns(dialect.idiom.quote_table(table))
+        except AccessDenied:
+            if table not in optional:
+                raise
+            yield Finding(
+                Level.OK, subject, f"this user may not read '{table}', and needs it for electors only"
+            )
+            continue
+        if found is None:
+            yield Finding(Level.ERROR, subject, f"there is no table '{table}'", "run 'outbox init'")
+        elif faults := missing_columns(table, wanted, found):
+            cure = "add the columns; 'outbox init --dry-run' shows their types"
+            yield Finding(Level.ERROR, subject, "; ".join(faults), cure)
+        else:
+            yield Finding(Level.OK, subject, f"'{table}' has its columns")
+
+
+def _version(dialect: Checked, session: Session) -> Iterator[Finding]:
+    tables = dialect.names(session)
+    if any(session.columns(dialect.idiom.quote_table(table)) is None for table in harvested(tables)):
+        return  # which another finding reports
+    yield journal_finding(dialect, session)
+    yield version_finding(dialect, session)
+
+
+def version_finding(dialect: Described, session: Session) -> Finding:
+    """Judges the version of tables that exist."""
+    tables = dialect.names(session)
+    found = read_schema(session, tables)
+    subject = "version of the tables"
+    if reason := refusal(found):
+        return Finding(Level.ERROR, subject, reason, "upgrade outbox")
+    if due := [each for together in migrations(dialect, session) for each in together]:
+        seen = f"it is {found.version}" if found else "it is not noted"
+        cure = f"run 'outbox migrate', or let somebody run: {'; '.join(due)}"
+        return Finding(Level.WARNING, subject, f"{seen}; this outbox makes version {SCHEMA}", cure)
+    return Finding(Level.OK, subject, str(SCHEMA))
+
+
+def _origin(dialect: Checked, session: Session) -> Iterator[Finding]:
+    outbox, origin = dialect.options.outbox, dialect.options.origin
+    found = session.columns(dialect.idiom.quote_table(outbox)) if origin else None
+    if found is not None:
+        yield from origin_findings(session, dialect.options.tables, origin, found)
+
+
+def _intake(dialect: Checked, session: Session, *, tries: bool) -> Iterator[Finding]:
+    subject = "intake"
+    columns = session.columns(dialect.idiom.quote_table(dialect.options.outbox)) or ()
+    try:
+        intake = dialect.intake(session, extras=set(EXTRAS) <= set(columns))
+    except DriverError as error:
+        yield Finding(Level.ERROR, subject, str(error), "see the message")
+        return
+    missing = []
+    for right, statement in intake.trials() if tries else ():
+        with suppress(DriverError):  # for example of a read-only server, which another finding reports
+            try:
+                with session.transaction(f"try {right}"):
+                    session.execute(statement)
+                    session.connection.rollback()  # some databases fire triggers for no rows, too
+            except AccessDenied:
+                missing.append(right)
+    for right in missing:
+        seen = f"{right} is not granted, so no row can be taken in"
+        yield Finding(Level.ERROR, subject, seen, f"GRANT {right} TO this user")
+    if not missing:
+        yield Finding(Level.OK, subject, f"rows of table {dialect.options.intake.table} can be taken in")

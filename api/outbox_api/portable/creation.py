@@ -1,0 +1,273 @@
+"""Creates the tables of an outbox, says what is wrong with those that are there, and adds what they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from outbox_api.affinity import ColumnIs, Origin
+from outbox_api.errors import AccessDenied, DriverError
+from outbox_api.portable.notes import note_schema, read_schema, schema_query
+from outbox_api.portable.origin_columns import Described, OriginColumns
+from outbox_api.portable.session import Session, TableMissing
+from outbox_api.portable.sources import (
+    DEAD_LETTER_COLUMNS,
+    FENCE_COLUMNS,
+    LEASE_COLUMNS,
+    MEMBER_COLUMNS,
+    NOTE_COLUMNS,
+    OUTBOX_COLUMNS,
+)
+from outbox_api.portable.table_idiom import TableName
+from outbox_api.portable.tables import Tables
+from outbox_api.schema import SCHEMA, refusal
+
+Together = Sequence[str]
+"""The statements of one transaction."""
+
+
+def migrations(dialect: Described, session: Session, command: str = "outbox migrate") -> list[Together]:
+    """Returns the statements that bring existing tables up to ``SCHEMA``, of which the last notes it.
+
+    Args:
+        dialect: Whose tables.
+        session: The connection.
+        command: Who notes it.
+    """
+    names = dialect.names(session)
+    query = schema_query(session.idiom, names.notes)
+    rows = session.query("read the version", query, name=str(names.outbox))
+    version = rows[0][0] if rows else None
+    if version is not None and int(version) > SCHEMA:
+        return []  # they have all that this version needs, and more
+    together: list[Together] = [[statement] for statement in dialect.alterations(session)]
+    if version is None or int(version) < SCHEMA:
+        name = session.idiom.literal(str(names.outbox))
+        together.append([note_schema(session.idiom, names.notes, name, command, anew=not rows)])
+    return together
+
+
+def migrate(dialect: Described, session: Session) -> list[str]:
+    """Executes :func:`migrations` without a long wait for any lock, and returns what it executed.
+
+    Raises:
+        DriverError: As :func:`execute`.
+    """
+    if brief := session.idiom.brief_locks:
+        with session.transaction("limit waits for locks", reads=True):
+            session.execute_ddl(brief)
+    return execute(session, lambda: migrations(dialect, session), "outbox migrate")
+
+
+def execute(session: Session, outdated: Callable[[], Sequence[Together]], command: str) -> list[str]:
+    """Executes statements that change existing tables. Several processes may do so at once.
+
+    Args:
+        session: The connection.
+        outdated: Returns the statements; none once any process has executed them.
+        command: What to run again if a lock is not to be had.
+
+    Returns:
+        The statements that this process has executed.
+
+    Raises:
+        DriverError: A lock was not to be had (retryable). Or the user may not; the message then contains the
+            statements for somebody who may.
+    """
+    done: list[str] = []
+    for together in outdated():
+        try:
+            with session.transaction("change a table of an earlier version"):
+                for statement in together:
+                    session.execute_ddl(statement)
+        except DriverError as error:
+            left = outdated()
+            if together not in left:
+                continue  # another process was first
+            if error.retryable:
+                raise DriverError(f"{error}; run '{command}' again", retryable=True) from error
+            kind = AccessDenied if isinstance(error, AccessDenied) else DriverError
+            texts = "; ".join(each for transaction in left for each in transaction)
+            message = f"{error}; let somebody who may run this: {texts}"
+            raise kind(message, retryable=False) from error
+        done += together
+    return done
+
+
+class Ready(NamedTuple):
+    """An outbox that this version can work with.
+
+    Attributes:
+        tables: Its tables.
+        columns: The columns of the outbox itself, in lower case.
+    """
+
+    tables: Tables
+    columns: Collection[str]
+
+
+def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] = (), more: str = "") -> Ready:
+    """Makes sure that the tables exist, have their columns, and are of no version that is too new.
+
+    Args:
+        dialect: Whose tables.
+        session: The connection.
+        eligible: The conditions for rows, which may ask for columns.
+        more: A table beside those that every harvester needs, by its name in ``Tables``.
+
+    Raises:
+        DriverError: They are not as they must be; the message says what to run.
+    """
+    options = dialect.options
+    names = dialect.names(session)
+    found = require_tables(dialect, session, names, more)
+    require_version(dialect, session, names)
+    faults, wanted = list[str](), columns_of(names)
+    for table, there in found.items():
+        faults += missing_columns(table, wanted[table], there)
+    outbox = found[names.outbox]
+    if absent := missing_columns(options.outbox, _asked(eligible, options.origin), outbox):
+        faults += [f"{absent[0]}; run 'outbox init', which adds what the affinity needs"]
+    elif eligible and (origin := options.origin):
+        columns = OriginColumns(dialect.idiom, options.outbox, origin)
+        if origin.is_of_another(default := columns.default(session)):
+            faults += ["; ".join(columns.wrong_default(default))]
+    if faults:
+        message = f"outbox {options.outbox} in {dialect.address} cannot be used: {'; '.join(faults)}"
+        raise DriverError(message, retryable=False)
+    return Ready(names, outbox)
+
+
+def columns_of(tables: Tables) -> Mapping[TableName, Sequence[str]]:
+    """Returns which columns each table must have."""
+    return {
+        tables.outbox: OUTBOX_COLUMNS,
+        tables.fence: FENCE_COLUMNS,
+        tables.notes: NOTE_COLUMNS,
+        tables.lease: LEASE_COLUMNS,
+        tables.members: MEMBER_COLUMNS,
+        tables.dead_letters: DEAD_LETTER_COLUMNS,
+    }
+
+
+def harvested(tables: Tables) -> Mapping[TableName, tuple[str, str]]:
+    """Returns the tables that every harvest needs: what each is called, and the option that names it."""
+    return {
+        tables.outbox: ("outbox table", "outboxTable"),
+        tables.fence: ("fence table", "fenceTable"),
+        tables.notes: ("table of notes", "fenceTable"),
+        tables.dead_letters: ("dead-letter table", "deadLetterTable"),
+    }
+
+
+def require_tables(
+    dialect: Described, session: Session, tables: Tables, more: str = ""
+) -> Mapping[TableName, Collection[str]]:
+    """Makes sure that the tables exist; returns their columns, in lower case.
+
+    Raises:
+        DriverError: A table is missing; the message says what to run.
+    """
+    found, wanted = dict[TableName, Collection[str]](), harvested(tables)
+    for table in (*wanted, *([getattr(tables, more)] if more else [])):
+        columns = session.columns(dialect.idiom.quote_table(table))
+        if columns is None:
+            kind, setting = wanted.get(table, ("table", "fenceTable"))
+            cure = f"run 'outbox init', or correct {setting}"
+            message = f"there is no {kind} '{table}' in {dialect.address}; {cure}"
+            raise TableMissing(message, retryable=False)
+        found[table] = columns
+    return found
+
+
+def require_version(dialect: Described, session: Session, names: Tables) -> None:
+    """Makes sure that existing tables are not too new.
+
+    Raises:
+        DriverError: They are.
+    """
+    if reason := refusal(read_schema(session, names)):
+        message = f"outbox {names.outbox} in {dialect.address} cannot be used: {reason}"
+        raise DriverError(message, retryable=False)
+
+
+def missing_columns(table: TableName, wanted: Collection[str], found: Collection[str]) -> list[str]:
+    """Returns a sentence that names the wanted columns that were not found; nothing where all were."""
+    missing = sorted(set(wanted).difference(found))
+    if not missing:
+        return []
+    return [f"table '{table}' lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"]
+
+
+def _asked(eligible: Sequence[ColumnIs], origin: Origin | None) -> set[str]:
+    """Returns the columns that an affinity needs beside those of every outbox, in lower case."""
+    aged = {each.since.lower() for each in eligible if each.older_than > 0}
+    telling = {name.lower() for name in (origin.column, origin.arrival) if name} if origin else set()
+    return telling | {each.column.lower() for each in eligible} | aged - set(OUTBOX_COLUMNS)
+
+
+_COMMAND = "outbox init"
+
+
+def first_note(dialect: Described) -> str:
+    """Returns the statement that notes the version of tables that have just been created."""
+    options = dialect.options
+    name = dialect.idiom.known_as(options.outbox)
+    return note_schema(dialect.idiom, options.tables.notes, name, _COMMAND, anew=True)
+
+
+def create(dialect: Described, session: Session) -> list[str]:
+    """Creates what does not exist, adds what an origin needs, and notes the version of the tables.
+
+    The version is noted once there is nothing to migrate.
+
+    Returns:
+        The names of the tables created.
+
+    Raises:
+        DriverError: The user may not; the message contains the statements for somebody who may. Or there are
+            tables that are too new.
+    """
+    names = dialect.names(session)
+    tables = zip(dialect.options.tables, dialect.tables(names).items(), strict=True)
+    with suppress(AccessDenied):  # what follows says what to run
+        if session.columns(session.idiom.quote_table(names.notes)) is not None:
+            require_version(dialect, session, names)
+    created = [
+        ".".join(part for part in configured if part)
+        for configured, (table, statements) in tables
+        if _create_table(session, table, statements, optional=table == names.journal)
+    ]
+    execute(session, lambda: dialect.additions(session), _COMMAND)
+    if not dialect.alterations(session):
+        execute(session, lambda: migrations(dialect, session, _COMMAND), _COMMAND)
+    return created
+
+
+def _is_there(session: Session, table: TableName, *, optional: bool) -> bool:
+    """Returns whether a table exists; harvesters, who need no right to the journal, need not see it."""
+    try:
+        return session.columns(session.idiom.quote_table(table)) is not None
+    except AccessDenied:
+        if not optional:
+            raise
+        return True
+
+
+def _create_table(session: Session, table: TableName, statements: Sequence[str], *, optional: bool) -> bool:
+    """Creates a table that does not exist; returns whether it did."""
+    if _is_there(session, table, optional=optional):
+        return False
+    try:
+        with session.transaction(f"create table {table}"):
+            for statement in statements:
+                session.execute_ddl(statement)
+    except AccessDenied as error:
+        ddl = "; ".join(statements)
+        raise AccessDenied(f"{error}; let somebody who may run this: {ddl}") from error
+    except DriverError:
+        if session.columns(session.idiom.quote_table(table)) is not None:
+            return False  # another process was first
+        raise
+    return True

@@ -1,0 +1,322 @@
+"""The dialect around a portable outbox: connections and tables."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
+
+from outbox_api.affinity import ColumnIs
+from outbox_api.dialect import Capability
+from outbox_api.errors import AccessDenied, ConfigError, DriverError
+from outbox_api.file_text import files_of, login_refused
+from outbox_api.finding import Finding
+from outbox_api.full_server import pace_of
+from outbox_api.portable.check import check
+from outbox_api.portable.creation import (
+    create,
+    first_note,
+    migrate,
+    migrations,
+    require,
+    require_tables,
+    require_version,
+)
+from outbox_api.portable.dead_letters import PortableDeadLetters
+from outbox_api.portable.glance import PortableGlance
+from outbox_api.portable.idiom import Idiom
+from outbox_api.portable.intake import PortableIntake, extra_columns
+from outbox_api.portable.journal import PortableJournal, require_journal
+from outbox_api.portable.lease import PortableLease
+from outbox_api.portable.notes import read_schema
+from outbox_api.portable.origin_columns import OriginColumns, find_index
+from outbox_api.portable.outboxes import PortableMembers, TablePattern, find_outboxes
+from outbox_api.portable.session import Session, closing_at_errors, translated
+from outbox_api.portable.sources import EXTRAS
+from outbox_api.portable.statements import Statements
+from outbox_api.portable.table import PortableTable
+from outbox_api.portable.table_idiom import TableName
+from outbox_api.portable.tables import Tables, auxiliary_statements
+from outbox_api.portable.view import PortableView
+from outbox_api.schema import Schema
+
+View = TypeVar("View", bound=PortableView)
+
+GLANCE_SECONDS = {"lock_timeout": 0.1, "statement_timeout": 5.0}
+"""How long a statement about many outboxes may wait for one of them, and how long it may run."""
+
+CAPABILITIES = frozenset({Capability.BYTES_VALUES, Capability.INTAKE})
+"""What every portable dialect can do beyond the contract."""
+
+SERVER_CAPABILITIES = CAPABILITIES | {Capability.CONCURRENT_DDL, Capability.CONCURRENT_WRITERS}
+"""What a dialect can do whose transactions lock rows, not the whole database."""
+
+
+class PortableDialect(ABC):
+    """An outbox in a database that a plugin knows how to connect to.
+
+    Args:
+        options: The plugin's options.
+
+    Attributes:
+        idiom: How the database writes SQL.
+        capabilities: What it can do beyond the contract.
+        session_type: How statements are sent.
+        intake_type: Takes in the rows of a table of another layout.
+    """
+
+    idiom: ClassVar[Idiom]
+    capabilities: ClassVar[frozenset[Capability]] = CAPABILITIES
+    session_type: ClassVar[type[Session]] = Session
+    intake_type: ClassVar[type[PortableIntake]] = PortableIntake
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """Where the database is, in words, without secrets."""
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """What must not appear in an error."""
+        return ()
+
+    @abstractmethod
+    def open(self) -> Any:
+        """Opens a DB-API connection for the harvester: no autocommit, time-outs, isolation READ COMMITTED.
+
+        Purges must be durable when a commit returns. Imports the driver, whose errors pass through.
+        """
+
+    def open_to_watch(self) -> Any:
+        """Opens a connection for somebody who only looks, perhaps without a right to write, or on a standby.
+
+        A database that can refuse the changes of a whole connection does so; for one that can refuse those of
+        a transaction there is ``Idiom.begin_watching``.
+        """
+        return self.open()
+
+    @abstractmethod
+    def open_as_application(self) -> Any:
+        """Opens a connection as an application would, with transactions on; its errors pass through."""
+
+    @abstractmethod
+    def outbox_statements(self, table: str) -> Sequence[str]:
+        """Returns the statements that create the outbox; its columns are those of ``OUTBOX_COLUMNS``.
+
+        Args:
+            table: Its name, quoted.
+        """
+
+    def names(self, session: Session) -> Tables:  # noqa: ARG002 - for subclasses
+        """Returns the tables' names; that of the outbox as the database knows it, however users spell it.
+
+        Two processes that name one outbox differently must share one fence.
+        """
+        tables: Tables = self.options.tables
+        return tables
+
+    def tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
+        """Returns the statements that create the tables, by table, in the order of ``Tables``."""
+        options, outbox = self.options, self.idiom.quote_table(names.outbox)
+        statements = [*self.outbox_statements(outbox)]
+        if options.intake and (options.intake.partition or options.intake.timestamp):
+            statements += extra_columns(outbox)
+        if origin := self.origin_columns():
+            statements += origin.created()
+        return {names.outbox: statements, **auxiliary_statements(self.idiom, names)}
+
+    def additions(self, session: Session) -> Sequence[Sequence[str]]:
+        """Returns what ``outbox init`` adds to tables that exist, by transaction: what an origin needs."""
+        origin = self.origin_columns()
+        return origin.missing(session) if origin else []
+
+    def alterations(self, session: Session) -> Sequence[str]:  # noqa: ARG002 - for later versions
+        """Returns the statements that bring existing tables of an earlier version up to ``SCHEMA``.
+
+        They only add: harvesters of the earlier version continue. There is no earlier version yet.
+        """
+        return []
+
+    def origin_columns(self) -> OriginColumns | None:
+        """Returns what makes the columns by which rows tell where they were written, if they are to."""
+        options = self.options
+        return OriginColumns(self.idiom, options.outbox, options.origin) if options.origin else None
+
+    def findings(self, session: Session) -> Iterator[Finding]:  # noqa: ARG002 - for subclasses
+        """Checks what only this database has: version, isolation, durability, …"""
+        yield from ()
+
+    def connect(self, eligible: Sequence[ColumnIs] = ()) -> PortableTable:
+        """Connects to the outbox, and looks at its tables."""
+        return self._connected(PortableTable, self.session(), eligible)
+
+    def watch(self) -> PortableView:
+        """Connects to the outbox to look at it."""
+        return self._connected(PortableView, self.session(watches=True), ())
+
+    def dead_letters(self, *, read_only: bool = False) -> PortableDeadLetters:
+        """Connects to the dead letters of the outbox, for an operator."""
+        session, options = self.session(watches=read_only), self.options
+        return PortableDeadLetters(session, self._required(session), binary=options.binary)
+
+    def journal(self, *, read_only: bool = False) -> PortableJournal:
+        """Connects to the journal of the outbox."""
+        session = self.session(watches=read_only)
+        tables = self._required(session)
+        with closing_at_errors(session):
+            require_journal(self, session)
+        return PortableJournal(session, tables)
+
+    def lease(self) -> PortableLease:
+        """Connects to the outbox's lease."""
+        session = self.session()
+        tables = self._required(session, "lease")
+        return PortableLease(session, Statements(self.idiom, tables), str(tables.outbox))
+
+    def members(self) -> PortableMembers:
+        """Connects to the list of members beside the outbox's fence."""
+        session = self.session()
+        tables = self._required(session, "members")
+        return PortableMembers(session, Statements(self.idiom, tables))
+
+    def glance(self) -> PortableGlance:
+        """Connects to look at this outbox and others of its database."""
+        short = {name: limit for name, limit in GLANCE_SECONDS.items() if hasattr(self.options, name)}
+        return PortableGlance(type(self)(replace(self.options, **short)).session())
+
+    def find_outboxes(self, pattern: str) -> Sequence[str]:
+        """Returns the names of the outboxes in the database that match a pattern; ignores case."""
+        wanted: TablePattern = self.options.table_pattern(pattern)
+        query = find_outboxes(self.idiom, everywhere=bool(wanted.schema))
+        with closing(self.session(watches=True)) as session:
+            rows = session.query("look for outboxes", query)
+        read = self.idiom.read_text
+        return wanted.names((read(schema) or "", read(table) or "") for schema, table in rows)
+
+    def stash_connection(self) -> Any:
+        """Opens a connection with transactions on, as an application would."""
+        with _reading_files(), self._connecting():
+            return self.open_as_application()
+
+    def ddl(self) -> Sequence[str]:
+        """Returns the statements that create the tables, and note their version."""
+        tables = self.tables(self.options.tables)
+        return [*(each for statements in tables.values() for each in statements), first_note(self)]
+
+    def create(self) -> Sequence[str]:
+        """Creates the tables where they do not exist."""
+        with closing(self.session()) as session:
+            return create(self, session)
+
+    def schema(self) -> Schema | None:
+        """Returns the version that is noted for the tables."""
+        with closing(self.session(watches=True)) as session:
+            names = self.names(session)
+            require_tables(self, session, names)
+            return read_schema(session, names)
+
+    def migrations(self) -> Sequence[str]:
+        """Returns the statements that bring existing tables up to ``SCHEMA``."""
+        with closing(self.session(watches=True)) as session:
+            self._require_known_tables(session)
+            return [statement for together in migrations(self, session) for statement in together]
+
+    def migrate(self) -> Sequence[str]:
+        """Executes :meth:`migrations`."""
+        with closing(self.session()) as session:
+            self._require_known_tables(session)
+            return migrate(self, session)
+
+    def _require_known_tables(self, session: Session) -> None:
+        names = self.names(session)
+        require_tables(self, session, names)
+        require_version(self, session, names)
+
+    def free_connections(self) -> int | None:
+        """Returns ``None``: the dialect of a server with a limit counts."""
+        return None
+
+    def check(self) -> Sequence[Finding]:
+        """Looks at everything that could be wrong with the database side; never raises."""
+        return check(self)
+
+    def session(self, *, watches: bool = False) -> Session:
+        """Connects, without a look at the tables.
+
+        Args:
+            watches: Whether the session only looks.
+
+        Raises:
+            DriverError: Unreachable (retryable), or not permitted.
+        """
+        with _reading_files(), pace_of(self.address).connecting(), self._connecting():
+            connection = self.open_to_watch() if watches else self.open()
+            return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
+
+    def _required(self, session: Session, more: str = "") -> Tables:
+        """Makes sure that the tables are as they must be; closes the session if they are not.
+
+        Returns:
+            Their names; that of the outbox as the database knows it.
+        """
+        with closing_at_errors(session):
+            return require(self, session, more=more).tables
+
+    def _connected(self, kind: type[View], session: Session, eligible: Sequence[ColumnIs]) -> View:
+        options = self.options
+        with closing_at_errors(session):
+            tables, columns = require(self, session, eligible)
+            extras = set(EXTRAS) <= set(columns)
+            intake = self.intake(session, extras=extras) if options.intake else None
+            indexes = self._indexes(session, eligible)
+        return kind(
+            session,
+            tables,
+            eligible,
+            origin=options.origin,
+            indexes=indexes,
+            intake=intake,
+            extras=extras,
+        )
+
+    @contextmanager
+    def _connecting(self) -> Iterator[None]:
+        secrets = self.secrets
+        try:
+            yield
+        except self.idiom.errors as error:
+            failure = translated(error, self.idiom, "connect", self.address, secrets)
+            if isinstance(failure, AccessDenied):
+                credentials = (getattr(self.options, name, None) for name in ("data_source", "password"))
+                failure = login_refused(str(failure), files_of(*credentials))
+            raise failure from None
+
+    def intake(self, session: Session, *, extras: bool) -> PortableIntake:
+        """Returns what takes in rows of the table that the options name; part of no transaction.
+
+        Raises:
+            DriverError: They cannot be taken in.
+        """
+        options = self.options
+        return self.intake_type(session, options.intake, options.outbox, binary=options.binary, extras=extras)
+
+    def _indexes(self, session: Session, eligible: Sequence[ColumnIs]) -> Mapping[str, str]:
+        """Returns column → the name of an index of the column and ``id``, for columns that are compared."""
+        origin = self.options.origin
+        columns = {each.column for each in eligible}
+        columns |= {origin.column} if origin else set()
+        found = {column: find_index(session, self.options.outbox, (column, "id")) for column in columns}
+        return {column: name for column, name in found.items() if name}
+
+
+@contextmanager
+def _reading_files() -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:  # a file, which was right at the start, and may be again
+        raise DriverError(f"cannot connect: {error}", retryable=True) from None

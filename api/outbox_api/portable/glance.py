@@ -1,0 +1,65 @@
+"""Looks at many outboxes of one database over one connection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from outbox_api.glance import RestingLane
+from outbox_api.portable.session import Session
+from outbox_api.portable.statements import Statements
+
+
+class PortableGlance:
+    """The ``Glance`` of portable outboxes.
+
+    Args:
+        session: The connection.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[Any, tuple[str, Statements]] = {}
+
+    def waiting(self, outboxes: Sequence[Any]) -> Sequence[bool]:
+        """Returns which outboxes have a row, by one statement for all of them."""
+        tables = [self._about(outbox)[1].outbox for outbox in outboxes]
+        read = self._session.idiom.snapshot_read
+        firsts = [
+            f"SELECT {place} AS place, MIN(id) AS first_id FROM {read(table)}"  # noqa: S608 - quoted
+            for place, table in enumerate(tables)
+        ]
+        rows = self._session.query("look for records", " UNION ALL ".join(firsts)) if firsts else []
+        return [first is not None for _, first in sorted(rows, key=lambda row: int(row[0]))]
+
+    def heartbeats(self, lanes: Sequence[RestingLane]) -> Sequence[bool]:
+        """Writes the heartbeats of lanes."""
+        beats = [self._beat(lane) for lane in lanes]
+        statements = {sql for sql, _ in beats}
+        with self._session.transaction("write heartbeats"):
+            # At best few round trips: in a process of many threads, each waits for the interpreter's lock.
+            held = sum(
+                self._session.execute_many(sql, [values for each, values in beats if each == sql])
+                for sql in statements
+            )
+            if held == len(beats):
+                return [True] * held
+            return [self._session.execute(sql, **values) > 0 for sql, values in beats]
+
+    def close(self) -> None:
+        """Disconnects."""
+        self._session.close()
+
+    def _beat(self, lane: RestingLane) -> tuple[str, dict[str, object]]:
+        """Returns the statement and the values of a heartbeat."""
+        name, sql = self._about(lane.dialect)
+        return sql.heartbeat, {"name": name, "metrics": json.dumps(dict(lane.metrics)), **asdict(lane.fence)}
+
+    def _about(self, outbox: Any) -> tuple[str, Statements]:
+        """Returns the name of an outbox, as its fence knows it, and its statements."""
+        if outbox not in self._known:
+            tables = outbox.names(self._session)
+            self._known[outbox] = str(tables.outbox), Statements(outbox.idiom, tables)
+        return self._known[outbox]

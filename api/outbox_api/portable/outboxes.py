@@ -1,0 +1,263 @@
+"""Finds the outboxes of a database by a pattern of their names, and keeps the list of a group's members."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from outbox_api.errors import ConfigError
+from outbox_api.portable.idiom import Idiom
+from outbox_api.portable.session import AlreadyExists, Session
+from outbox_api.portable.statements import Statements
+from outbox_api.portable.table_idiom import TableName, bounded
+
+TELLING_COLUMNS = ("kafka_topic", "kafka_key", "leader_id")
+"""The columns by which a table is taken for an outbox."""
+
+_STANDS_FOR_ANY = "\u01c0"
+"""A letter that has no other case: with it for each asterisk, a pattern is read as a name is."""
+
+
+class TablePattern:
+    """A pattern of tables' names: ``schema.table`` or ``table``, with ``*`` for any characters.
+
+    Args:
+        text: The pattern; its parts are quoted as those of names are.
+        read: Reads a table's name as the database does.
+        plain: Removes the quotes that ``read`` leaves on a part.
+        flags: How to compare, for ``re``.
+
+    Attributes:
+        schema: The pattern of the schema; empty if it names none.
+
+    Raises:
+        ConfigError: It is malformed.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        read: Callable[[str], TableName] = TableName.parse,
+        plain: Callable[[str], str] = str,
+        *,
+        flags: re.RegexFlag = re.IGNORECASE,
+    ) -> None:
+        try:
+            name = read(text.replace("*", _STANDS_FOR_ANY))
+        except ConfigError:
+            raise ConfigError(
+                f"'{text}' is no pattern of tables: write table or schema.table, with * for any characters; "
+                'put a part that holds anything but letters, digits, _ and * in double quotes, "like-*"'
+            ) from None
+        self.schema, self._table = name.schema and plain(name.schema), plain(name.table)
+        self._read = read
+        self._flags = flags
+
+    def names(self, found: Iterable[tuple[str, str]]) -> list[str]:
+        """Returns those of ``found``, schemas and tables, that match: sorted, as the option ``table`` is
+        written, and with the schema if the pattern has one.
+        """
+        return sorted(
+            ".".join(self._written(part) for part in ((schema, table) if self.schema else (table,)))
+            for schema, table in found
+            if self._matches(self._table, table) and (not self.schema or self._matches(self.schema, schema))
+        )
+
+    def _matches(self, pattern: str, name: str) -> bool:
+        wanted = ".*".join(map(re.escape, pattern.split(_STANDS_FOR_ANY)))
+        return re.fullmatch(wanted, name, self._flags | re.DOTALL) is not None
+
+    def _written(self, part: str) -> str:
+        """Writes a part of a name: in double quotes, unless it is read as it is."""
+        try:
+            if self._read(part) == TableName("", part):
+                return part
+        except ConfigError:
+            pass
+        return '"' + part.replace('"', '""') + '"'
+
+
+def find_outboxes(idiom: Idiom, *, everywhere: bool) -> str:
+    """Writes the query for schema and name of all tables that have the columns of an outbox.
+
+    Args:
+        idiom: How the database writes SQL.
+        everywhere: Whether to look in all schemas, not only in that of the connection.
+    """
+    telling = ", ".join(f"'{column}'" for column in TELLING_COLUMNS)
+    here = "" if everywhere else f" AND schema_name = {idiom.current_schema}"
+    return (
+        f"SELECT schema_name, table_name FROM ({idiom.catalogue}) found"
+        f" WHERE LOWER(column_name) IN ({telling}){here}"
+        f" GROUP BY schema_name, table_name HAVING COUNT(*) = {len(TELLING_COLUMNS)}"
+    )
+
+
+GROUP_LENGTH = 64
+MEMBER_LENGTH = 128
+"""Characters of a name that every table can hold."""
+
+_FORGOTTEN = 10
+"""After how many times ``seconds`` the row of a silent member is another's to use."""
+
+
+class MemberRow(NamedTuple):
+    """A row that is, or was, a member's.
+
+    Attributes:
+        name: The member's name.
+        group: Its group.
+        leads: How many outboxes it leads; ``None`` once it has left.
+        age: Seconds since it noted itself.
+    """
+
+    name: str
+    group: str
+    leads: int | None
+    age: float
+
+
+def present(rows: Iterable[MemberRow], group: str, seconds: float) -> dict[str, int]:
+    """Returns member → how many outboxes it leads, for those of a group that are here."""
+    group = bounded(group, GROUP_LENGTH)
+    return {
+        row.name: row.leads
+        for row in rows
+        if row.group == group and row.leads is not None and row.age <= seconds
+    }
+
+
+class TableMembers(ABC):
+    """The ``Members`` of an outbox, as rows of a table.
+
+    Nobody needs the right to delete rows. A member therefore takes over a row that another has
+    left behind, and adds one only where there is none. Each statement is a transaction of its own, which
+    locks one row.
+    """
+
+    @abstractmethod
+    def rows(self) -> Sequence[MemberRow]:
+        """Returns all rows of members, of whatever group."""
+
+    @abstractmethod
+    def take_row(self, former: str, row: MemberRow, seconds: float) -> bool:
+        """Makes the row ``former`` into ``row``, as of now.
+
+        Only if that is the member's own already, or its member has left, or is silent for more than
+        ``seconds``.
+
+        Returns:
+            Whether it did.
+        """
+
+    @abstractmethod
+    def add_row(self, row: MemberRow) -> None:
+        """Adds a row, as of now. Does nothing if the member has one."""
+
+    @abstractmethod
+    def free_row(self, name: str) -> None:
+        """Notes that a member has left, if there is such a row."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnects."""
+
+    def note(self, group: str, member: str, leads: int, seconds: float) -> Mapping[str, int]:
+        """Notes that a member is here; returns the members of its group that are."""
+        own = MemberRow(bounded(member, MEMBER_LENGTH), bounded(group, GROUP_LENGTH), leads, 0)
+        forgotten = _FORGOTTEN * seconds
+        known = self.take_row(own.name, own, forgotten)
+        others = [row for row in self.rows() if row.name != own.name]
+        if not known:
+            free = [row.name for row in others if row.leads is None or row.age > forgotten]
+            if not any(self.take_row(name, own, forgotten) for name in free):
+                self.add_row(own)
+        return {**present(others, group, seconds), member: leads}
+
+    def leave(self, member: str) -> None:
+        """Takes a member off the list."""
+        self.free_row(bounded(member, MEMBER_LENGTH))
+
+
+class PortableMembers(TableMembers):
+    """The ``Members`` of a portable outbox.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+    """
+
+    def __init__(self, session: Session, sql: Statements) -> None:
+        self._session = session
+        self._statements = MemberStatements(sql)
+
+    def rows(self) -> Sequence[MemberRow]:
+        """Returns all rows of members."""
+        return read_members(self._session, self._statements)
+
+    def take_row(self, former: str, row: MemberRow, seconds: float) -> bool:
+        """Makes a row into another, if it is free or the member's own."""
+        values = {"former": former, "member": row.name, "member_group": row.group, "leads": row.leads}
+        with self._session.transaction("note the member"):
+            return self._session.execute(self._statements.take_row, **values, seconds=seconds) > 0
+
+    def add_row(self, row: MemberRow) -> None:
+        """Adds a row."""
+        values = {"member": row.name, "member_group": row.group, "leads": row.leads}
+        try:
+            with self._session.transaction("add the member"):
+                self._session.execute(self._statements.add_row, **values)
+        except AlreadyExists:
+            pass  # by an earlier call that failed only after its commit
+
+    def free_row(self, name: str) -> None:
+        """Notes that a member has left."""
+        with self._session.transaction("leave the members"):
+            self._session.execute(self._statements.free_row, member=name)
+
+    def close(self) -> None:
+        """Disconnects."""
+        self._session.close()
+
+
+class MemberStatements:
+    """The statements about the members beside one outbox.
+
+    Args:
+        sql: The outbox's other statements.
+
+    Attributes:
+        rows: Returns name, group, outboxes led and age of each row.
+        take_row: Makes the row ``{former}`` into that of ``{member}``, if that may be; see ``TableMembers``.
+        add_row: Adds a row.
+        free_row: Notes that ``{member}`` has left.
+    """
+
+    def __init__(self, sql: Statements) -> None:
+        idiom, members = sql.idiom, sql.members
+        # ruff: noqa: S608 - the table's name is quoted, and every value is a parameter
+        self.rows = (
+            f"SELECT member, member_group, leads, {idiom.age_seconds('seen_at')}"
+            f" FROM {idiom.snapshot_read(members)}"
+        )
+        self.take_row = (
+            f"UPDATE {members} SET member = {{member}}, member_group = {{member_group}}, leads = {{leads}},"
+            f" seen_at = {idiom.now} WHERE member = {{former}}"
+            f" AND (member = {{member}} OR leads IS NULL OR {idiom.older_than('seen_at')})"
+        )
+        self.add_row = (
+            f"INSERT INTO {members} (member, member_group, leads, seen_at)"
+            f" VALUES ({{member}}, {{member_group}}, {{leads}}, {idiom.now})"
+        )
+        self.free_row = f"UPDATE {members} SET leads = NULL WHERE member = {{member}}"
+
+
+def read_members(session: Session, statements: MemberStatements) -> list[MemberRow]:
+    """Returns all rows of members."""
+    rows = session.query("read the members", statements.rows)
+    return [
+        MemberRow(str(name), str(group), None if leads is None else int(leads), float(age))
+        for name, group, leads, age in rows
+    ]

@@ -1,0 +1,148 @@
+"""How a portable outbox purges and resets marked rows: around those that others have locked, if it can."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from math import inf
+from time import monotonic
+from typing import TypeVar
+
+from outbox_api.outbox_table import Changed
+from outbox_api.portable.by_ids import ChangeByIds
+from outbox_api.portable.session import LockTimeout, Session
+from outbox_api.portable.statements import Statements
+
+IMPATIENT_SECONDS = 60.0
+"""For how long a connection that has met a locked row purges and resets without a wait."""
+
+MAX_NAMED = 5
+"""How many locked rows a message names."""
+
+
+class LockWaits:
+    """Remembers for one connection which marked rows it met locked. Does no I/O, but for the log.
+
+    Args:
+        name: The outbox's name, for the log.
+        log: Where it logs that the first row is locked, and that none is any more.
+        clock: Seconds on a clock that never goes back.
+        lockers: Returns who has locked rows, in words; empty where the database does not tell.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        log: logging.Logger,
+        clock: Callable[[], float] = monotonic,
+        lockers: Callable[[Sequence[int]], str] = lambda _: "",
+    ) -> None:
+        self._name = name
+        self._log = log
+        self._clock = clock
+        self._lockers = lockers
+        self._impatient_until = -inf
+        self._locked: frozenset[int] = frozenset()  # those that were met and not passed since
+
+    @property
+    def permitted(self) -> bool:
+        """Whether the next statement may wait for locked rows, until the lock time-out."""
+        return self._clock() >= self._impatient_until
+
+    def timed_out(self) -> None:
+        """Handles a statement that waited in vain."""
+        self._impatient_until = self._clock() + IMPATIENT_SECONDS
+
+    def met(self, ids: Sequence[int], locked: Sequence[int]) -> None:
+        """Handles a statement that changed some rows, but for those that are locked."""
+        before, self._locked = self._locked, self._locked.difference(ids).union(locked)
+        if locked:
+            self.timed_out()
+        if self._locked and not before:
+            lockers = self._lockers(locked)
+            self._log.warning(
+                "%s: others have locked %s after a mark; their keys wait, and every other goes on%s",
+                *(self._name, named(locked), f"; locked by {lockers}" if lockers else ""),
+            )
+        elif before and not self._locked:
+            self._log.info("%s: no marked row is locked any more", self._name)
+
+
+def named(ids: Collection[int]) -> str:
+    """Names rows in a message."""
+    listed = sorted(ids)
+    more = f" and {len(listed) - MAX_NAMED:,} more" if len(listed) > MAX_NAMED else ""
+    return f"row{'s' * (len(listed) > 1)} {', '.join(map(str, listed[:MAX_NAMED]))}{more}"
+
+
+log = logging.getLogger("outbox.portable")
+
+Result = TypeVar("Result")
+
+
+class Releasing:
+    """Takes marked rows out of a leader id's hands, within the caller's transaction, which holds the fence.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+        name: The outbox's name in its fence, for the log.
+        clock: Seconds on a clock that never goes back.
+    """
+
+    def __init__(
+        self, session: Session, sql: Statements, name: str, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._session = session
+        self._sql = sql
+        self._waits = LockWaits(name, log, clock)
+
+    def around_locked(self, transaction: Callable[[bool], Result]) -> Result:
+        """Runs a transaction; once more without a wait for locked rows, if it waited for one in vain.
+
+        Args:
+            transaction: Is given whether to wait.
+        """
+        if self._waits.permitted:
+            try:
+                return transaction(True)
+            except LockTimeout:
+                if not self._sql.free:
+                    raise
+                self._waits.timed_out()
+        return transaction(False)
+
+    def free(self, ids: Sequence[int]) -> list[int]:
+        """Locks and returns those of the rows that nobody has locked."""
+        assert self._sql.free  # noqa: S101 - or locked rows are waited for
+        return [int(row[0]) for row in self._session.fetch_by_ids(self._sql.free, ids)]
+
+    def change(self, change: ChangeByIds, ids: Sequence[int], leader: object, *, waits: bool) -> Changed:
+        """Purges or resets rows.
+
+        Args:
+            change: The statement.
+            ids: The rows.
+            leader: The leader id that they must still carry, if the statement asks for it.
+            waits: Whether to wait for those that others have locked.
+        """
+        free = ids if waits else self.free(ids)
+        rows = self._session.execute_by_ids(change, free, leader=leader)
+        if rows >= len(ids):
+            self._waits.met(ids, ())
+            return Changed(rows)
+        query, marked = (
+            (self._sql.carried, {"leader": leader}) if change.condition else (self._sql.present, {})
+        )
+        left = [int(row[0]) for row in self._session.fetch_by_ids(query, ids, **marked)]
+        kept = set(free).intersection(left)
+        locked = sorted(set(left).difference(kept))
+        self._waits.met(ids, locked)
+        return Changed(rows, locked, sorted(kept))
+
+    def locked(self, ids: Sequence[int], free: Sequence[int], leader: object) -> list[int]:
+        """Returns those of the rows that carry a leader id and are not free."""
+        rest = sorted(set(ids).difference(free))
+        locked = [int(row[0]) for row in self._session.fetch_by_ids(self._sql.carried, rest, leader=leader)]
+        self._waits.met(ids, locked)
+        return locked

@@ -1,0 +1,113 @@
+"""The tables of a portable outbox: their columns, and the conditions by which rows are taken from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from outbox_api.affinity import ColumnIs
+from outbox_api.portable.idiom import Idiom
+from outbox_api.portable.table_idiom import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One condition in the words of an idiom.
+
+    Attributes:
+        condition: What must hold for a row; empty for every row.
+        column: The column that the condition compares with a value, quoted; empty if it compares none.
+        index: The index to read by, quoted; empty for that of ids.
+        ripe: An expression that is 1 for a row which is old enough and 0 for one at which rows end; empty
+            where age does not matter.
+        values: The parameters of ``condition`` and ``ripe``.
+    """
+
+    condition: str = ""
+    column: str = ""
+    index: str = ""
+    ripe: str = ""
+    values: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def order(self) -> str:
+        """What stands behind ``ORDER BY``: the order of ids, for its rows, in the words of its index."""
+        return f"{self.column}, id" if self.index else "id"
+
+
+def sources(idiom: Idiom, eligible: Sequence[ColumnIs], indexes: Mapping[str, str]) -> list[Source]:
+    """Makes a source of each condition; without conditions, the one source of all rows.
+
+    Args:
+        idiom: How the database writes SQL.
+        eligible: The conditions.
+        indexes: Column → name of an index of this column and ``id``, where there is one.
+    """
+    return [_source(idiom, condition, indexes) for condition in eligible] or [Source()]
+
+
+def _source(idiom: Idiom, condition: ColumnIs, indexes: Mapping[str, str]) -> Source:
+    column = quoted(idiom, TableName("", condition.column))
+    index = indexes.get(condition.column, "")
+    return Source(
+        condition=f"{column} = {{eligible}}",
+        column=column,
+        index=quoted(idiom, TableName("", index)) if index else "",
+        ripe=_ripe(idiom, condition),
+        values={"eligible": condition.value, "ripe_age": condition.older_than},
+    )
+
+
+def _ripe(idiom: Idiom, condition: ColumnIs) -> str:
+    if condition.older_than <= 0:
+        return ""
+    since = "create_time"
+    if condition.since != since:
+        # Rows that were there before the column have no time of arrival.
+        since = f"COALESCE({quoted(idiom, TableName('', condition.since))}, {since})"
+    return f"CASE WHEN {idiom.age_seconds(since)} >= {{ripe_age}} THEN 1 ELSE 0 END"
+
+
+def quoted(idiom: Idiom, table: TableName) -> str:
+    """Returns a table's name as it stands in a statement."""
+    return idiom.quote_table(table).replace("{", "{{").replace("}", "}}")
+
+
+COLUMNS = ("id", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values")
+"""What is read of a row; in portable outboxes headers are two JSON arrays of equal length, or null."""
+
+EXTRAS = ("kafka_partition", "kafka_timestamp")
+"""Columns of an outbox whose intake tells partition and timestamp (milliseconds)."""
+
+BEGINNING = 250
+"""How many characters of such a topic or key are read. Rows that begin alike are treated as rows of one key,
+which does no harm: none of them is ever sent."""
+
+OUTBOX_COLUMNS = (*COLUMNS, "create_time", "leader_id")
+
+FENCE_COLUMNS = (
+    "name", "lane", "lanes", "token", "epoch", "holder", "since", "heartbeat_at", "metrics", "transacting",
+    "identity", "sender", "location",
+)  # fmt: skip
+"""The fence has one row for each lane of each outbox."""
+
+NOTE_COLUMNS = ("name", "identity", "version", "oldest", "noted_by", "noted_at", "takeovers")
+"""What is noted of each outbox: its identity, the version of its tables, and the takeovers under way."""
+
+LEASE_COLUMNS = ("name", "holder", "term", "length_ms", "renewed_at")
+"""The lease of each outbox, see :mod:`outbox_api.lease`; one that was released has no holder."""
+
+MEMBER_COLUMNS = ("member", "member_group", "leads", "seen_at")
+"""The members of :mod:`outbox_api.lease`; one that has left leads null."""
+
+DEAD_LETTER_COLUMNS = ("name", *COLUMNS, "status", "reason", "attempts", "since")
+
+JOURNAL_COLUMNS = (
+    "name", "id", "begun", "ended", "operator", "via", "verb", "subject", "reason", "outcome",
+)  # fmt: skip
+
+JOURNAL_INDEX = ("name", "begun", "id")
+"""The columns of the journal's index, by which the last entries of an outbox are found."""
+
+JOURNAL_TEXTS = {"operator": 400, "via": 40, "verb": 160, "subject": 2000, "reason": 2000, "outcome": 2000}
+"""The texts of a journal, the fields of an ``Action`` and the outcome, with the bytes of UTF-8 of each."""

@@ -1,0 +1,252 @@
+"""One connection to a portable outbox: what operators and monitors look at."""
+# ruff: noqa: S608 - names come quoted from the idiom, and every other value is a parameter
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from outbox_api.affinity import ColumnIs, Origin, Takeover
+from outbox_api.errors import DriverError
+from outbox_api.fence import Fence, LaneStatus, TransactionalLane
+from outbox_api.outbox_view import MAX_COUNTED, Backlog, OldSnapshot, OriginBacklog, Upkeep
+from outbox_api.parking import Parked
+from outbox_api.portable.intake import PortableIntake
+from outbox_api.portable.notes import Takeovers
+from outbox_api.portable.outboxes import MemberStatements, present, read_members
+from outbox_api.portable.rows import records
+from outbox_api.portable.session import Session
+from outbox_api.portable.sources import Source, sources
+from outbox_api.portable.statements import Statements
+from outbox_api.portable.tables import Tables
+from outbox_api.record import MarkedRecord
+
+
+class Origins:
+    """Counts the rows of each cluster, within the caller's transaction, by the index of the column.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+        origin: How rows tell where they were written.
+        indexes: As for :class:`Statements`.
+    """
+
+    def __init__(self, session: Session, sql: Statements, origin: Origin, indexes: Mapping[str, str]) -> None:
+        self._session = session
+        [source] = sources(session.idiom, [ColumnIs(origin.column, origin.own)], indexes)
+        self.statements = OriginStatements(sql, source)
+
+    def backlogs(self) -> list[OriginBacklog]:
+        """Returns how many rows of each cluster there are, ordered by cluster."""
+        return [found for cluster in self._clusters() if (found := self._backlog(cluster))]
+
+    def spread(self) -> int:
+        """Returns how many rows there are at most, by the ranges of each cluster's ids."""
+        ranges = [self._session.fetch(self.statements.spread, eligible=each)[0] for each in self._clusters()]
+        return sum(int(last) - int(first) + 1 for first, last in ranges if first is not None)
+
+    def _clusters(self) -> Iterator[Any]:
+        """Leaps from each cluster to the next: one look into the index for each."""
+        statement, values = self.statements.first, dict[str, Any]()
+        while (found := self._session.fetch(statement, **values)[0][0]) is not None:
+            yield found
+            statement, values = self.statements.next, {"eligible": found}
+
+    def _backlog(self, cluster: Any) -> OriginBacklog | None:
+        [(count,)] = self._session.fetch(self.statements.count, eligible=cluster, limit=MAX_COUNTED + 1)
+        head = self._session.fetch(self.statements.oldest, eligible=cluster)
+        if not head:
+            return None  # they are gone by now
+        records, age = int(count), head[0][0]
+        return OriginBacklog(
+            cluster=int(cluster),
+            records=min(max(records, 1), MAX_COUNTED),
+            exact=records <= MAX_COUNTED,
+            oldest=0.0 if age is None else float(age),
+        )
+
+
+class OriginStatements:
+    """The statements about rows of the cluster ``{eligible}``.
+
+    Args:
+        sql: The outbox's other statements.
+        source: The rows of a cluster.
+
+    Attributes:
+        first: Returns the lowest number of a cluster, or null.
+        next: Returns the next higher number, or null.
+        count: Counts rows of a cluster, up to ``{limit}``.
+        oldest: Returns the age of the cluster's row with the lowest id.
+        spread: Returns the cluster's lowest and highest id, or nulls.
+    """
+
+    def __init__(self, sql: Statements, source: Source) -> None:
+        idiom, seen = sql.idiom, sql.seen_by(source)
+        column, own = source.column, source.condition
+        self.first = f"SELECT MIN({column}) FROM {seen}"
+        self.next = f"{self.first} WHERE {column} > {{eligible}}"
+        sample = idiom.limit(f"SELECT id FROM {seen} WHERE {own} ORDER BY {source.order}", "{limit}")
+        self.count = f"SELECT COUNT(*) FROM ({sample}) counted"
+        age = idiom.age_seconds("create_time")
+        self.oldest = idiom.limit(f"SELECT {age} FROM {seen} WHERE {own} ORDER BY {source.order}", "1")
+        self.spread = f"SELECT MIN(id), MAX(id) FROM {seen} WHERE {own}"
+
+
+def read_upkeep(session: Session) -> Upkeep:
+    """Returns what waits to be removed; all of it is unknown if the idiom has no queries.
+
+    Raises:
+        DriverError: Not to be reached.
+    """
+    queries = session.idiom.upkeep
+    if queries is None:
+        return Upkeep()
+    dead = next((rows[0][0] for query in queries.dead if (rows := _permitted(session, query))), None)
+    found = _permitted(session, queries.snapshot)
+    snapshot = OldSnapshot(str(found[0][0]), float(found[0][1])) if found else None
+    number = None if dead is None else int(dead)
+    return Upkeep(number, queries.unit, snapshot=snapshot, visible=found is not None)
+
+
+def _permitted(session: Session, query: str) -> Sequence[Sequence[Any]] | None:
+    """Returns the rows of a query, or ``None`` if the user may not send it."""
+    try:
+        return session.query("look for old snapshots", query)
+    except DriverError as error:
+        if error.retryable:
+            raise
+        return None
+
+
+class PortableView:
+    """The ``OutboxView`` of a portable outbox.
+
+    Args:
+        session: The connection.
+        tables: The tables of the outbox, which itself has its schema as far as it is known.
+        eligible: Conditions of which one must hold for a row to be marked.
+        origin: How rows tell where they were written; ``None`` if they do not.
+        indexes: Column → name of an index of this column and ``id``, where there is one.
+        intake: Takes in rows of another table; ``None`` for none.
+        extras: Whether the outbox has columns for partition and timestamp.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tables: Tables,
+        eligible: Sequence[ColumnIs] = (),
+        *,
+        origin: Origin | None = None,
+        indexes: Mapping[str, str] = MappingProxyType({}),
+        intake: PortableIntake | None = None,
+        extras: bool = False,
+    ) -> None:
+        self._session = session
+        self._idiom = session.idiom
+        self._name = str(tables.outbox)
+        self._sql = Statements(session.idiom, tables, eligible, indexes=indexes, extras=extras)
+        self._intake = intake
+        self._origins = Origins(session, self._sql, origin, indexes) if origin else None
+        self._takeovers = Takeovers(session, self._sql, self._name)
+
+    @property
+    def name(self) -> str:
+        """The outbox's name as the database knows it."""
+        return self._name
+
+    def known_identity(self) -> str | None:
+        """Returns the outbox's identity; ``None`` before there is one."""
+        rows = self._session.query("read the outbox's identity", self._sql.identity, name=self._name)
+        return str(rows[0][0]) if rows and rows[0][0] else None
+
+    def parked(self) -> Parked:
+        """Returns how much is parked."""
+        [(keys, oldest)] = self._session.query("read the parked keys", self._sql.parked, name=self._name)
+        return Parked(keys=int(keys), oldest=None if oldest is None else float(oldest))
+
+    def transactional_lanes(self) -> dict[int, TransactionalLane]:
+        """Returns the lanes that publish in transactions, and how."""
+        rows = self._session.query(
+            "read who publishes in transactions", self._sql.transactional_lanes, name=self._name
+        )
+        text = self._idiom.read_text
+        return {
+            int(lane): TransactionalLane(int(lanes), text(sender) or "", text(location) or "")
+            for lane, lanes, sender, location in rows
+        }
+
+    def lane_statuses(self) -> list[LaneStatus]:
+        """Returns what the fence stores about each lane."""
+        rows = self._session.query("read the fence", self._sql.lane_statuses, name=self._name)
+        moment, text = self._idiom.read_timestamp, self._idiom.read_text
+        return [
+            LaneStatus(
+                fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), epoch=int(epoch)),
+                holder=text(holder) or "",
+                since=moment(since),
+                heartbeat_at=None if heartbeat_at is None else moment(heartbeat_at),
+                age=None if age is None else float(age),
+                metrics=json.loads(text(metrics) or "{}"),
+            )
+            for lane, lanes, token, epoch, holder, since, heartbeat_at, age, metrics in rows
+        ]
+
+    def members(self, group: str, seconds: float) -> Mapping[str, int]:
+        """Returns the members of a group that are here."""
+        return present(read_members(self._session, MemberStatements(self._sql)), group, seconds)
+
+    def backlog(self) -> Backlog:
+        """Returns how many records wait: counted up to ``MAX_COUNTED``, beyond at most the range of ids.
+
+        To find the oldest it passes the rows of parked keys at the head. Rows that an intake has yet to take
+        in count, and have no age.
+        """
+        with self._session.transaction("read the backlog", reads=True):
+            count = int(self._session.fetch(self._sql.count, limit=MAX_COUNTED + 1)[0][0])
+            rows = self._session.fetch(self._sql.oldest, name=self._name)
+            # A timestamp that cannot be read has no age.
+            oldest = float(rows[0][0]) if rows and rows[0][0] is not None else None
+            to_take_in = self._intake.waiting(MAX_COUNTED + 1) if self._intake else 0
+            return Backlog.of(count, to_take_in, oldest, self._id_range)
+
+    def peek(self, after: int, limit: int) -> list[MarkedRecord]:
+        """Returns rows with higher ids than ``after``."""
+        with self._session.transaction("look at rows", reads=True):
+            now = self._session.now().timestamp()
+            return records(self._session.fetch(self._sql.peek, after=after, limit=limit), self._idiom, now)
+
+    def origins(self) -> list[OriginBacklog]:
+        """Returns how many records of each cluster of origin wait."""
+        if self._origins is None:
+            return []
+        with self._session.transaction("read the backlog of each cluster", reads=True):
+            return self._origins.backlogs()
+
+    def takeovers(self) -> list[Takeover]:
+        """Returns the deliberate takeovers that have begun and not ended."""
+        return self._takeovers.read()
+
+    def now(self) -> datetime:
+        """Returns the present time by the database's clock."""
+        with self._session.transaction("ask for the time", reads=True):
+            return self._session.now()
+
+    def upkeep(self) -> Upkeep:
+        """Returns what waits to be removed from the outbox, and the oldest snapshot that keeps it."""
+        return read_upkeep(self._session)
+
+    def close(self) -> None:
+        """Disconnects."""
+        self._session.close()
+
+    def _id_range(self) -> int:
+        if self._origins:
+            return self._origins.spread()  # the ids of several writers may be far apart
+        first, last = self._session.fetch(self._sql.spread)[0]
+        return 0 if first is None else int(last) - int(first) + 1

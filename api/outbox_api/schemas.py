@@ -1,0 +1,158 @@
+"""Serializers whose values name a schema in a schema registry, in Confluent's format.
+
+They are those of confluent-kafka, which ``pip install confluent-kafka[avro]``, ``[json]`` and ``[protobuf]``
+bring with what they need. A schema is registered, or looked up, when a topic's first record is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
+
+from outbox_api.errors import ConfigError
+from outbox_api.payloads import Serializer, to_json, to_plain
+
+TIMEOUT = 5.0
+"""Seconds to wait for a registry, which a transaction of the application may wait for."""
+
+_Settings = Mapping[str, Any]
+_Framing = Callable[[Any, SerializationContext], bytes]
+_DEFAULTS: _Settings = {"subject.name.strategy": topic_subject_name_strategy}
+_MISFITS = (SerializationError, TypeError, ValueError, LookupError, AttributeError)
+_CURES = {
+    401: "check basic.auth.user.info",
+    403: "check what this user may do with the subject",
+    404: "register it first, or leave auto.register.schemas on",
+    409: "give new fields a default and leave the others as they are, or change the subject's compatibility",
+    422: "correct it",
+}
+_SERVER_ERRORS = 500
+
+
+class SchemaRegistry:
+    """A schema registry, for the serializers of :meth:`outbox_api.Record.of`. Holds connections; thread-safe.
+
+    A serializer raises an error in one sentence if the registry does not answer, if it refuses the schema, or
+    if a model does not fit it. What it has registered, or looked up, it does not ask for again.
+
+    Args:
+        url: The registry's address.
+        settings: Further settings of ``SchemaRegistryClient``, such as ``basic.auth.user.info``. By default
+            it waits :data:`TIMEOUT` seconds, and does not try again: the caller's transaction is open.
+
+    Raises:
+        ValueError: A setting cannot be used.
+    """
+
+    def __init__(self, url: str, settings: _Settings | None = None) -> None:
+        conf = {"timeout": TIMEOUT, "max.retries": 0, **(settings or {}), "url": url}
+        self._client = SchemaRegistryClient.new_client(conf)
+        self._host = urlsplit(url).netloc.rpartition("@")[2]
+
+    def close(self) -> None:
+        """Closes the connections; an application that ends needs not."""
+        self._client.__exit__()  # type: ignore[no-untyped-call]  # it has no types
+
+    def avro(self, schema: str, settings: _Settings | None = None) -> Serializer:
+        """Returns a serializer for models of an Avro schema.
+
+        Args:
+            schema: The schema, as JSON.
+            settings: Those of confluent-kafka's ``AvroSerializer``, such as ``auto.register.schemas``.
+
+        Raises:
+            ConfigError: The schema is not one.
+        """
+        from confluent_kafka.schema_registry.avro import AvroSerializer  # noqa: PLC0415 - needs its extra
+        from fastavro import parse_schema  # noqa: PLC0415 - likewise
+        from fastavro.validation import ValidationError, validate  # noqa: PLC0415 - likewise
+
+        try:
+            parsed = parse_schema(json.loads(schema))
+        except Exception as error:
+            raise ConfigError(f"the schema is not one of Avro: {type(error).__name__}: {error}") from error
+
+        def misfit(model: Any, error: Exception) -> str:
+            try:
+                validate(to_plain(model), parsed)
+            except ValidationError as invalid:
+                wrong = invalid.errors
+                return "; ".join(f"{each.field} is {_type(each.datum)}, not {each.schema}" for each in wrong)
+            return type(error).__name__
+
+        conf = {**_DEFAULTS, **(settings or {})}
+        return self._guarded(AvroSerializer(self._client, schema, _plain, conf), misfit)
+
+    def json(self, schema: str, settings: _Settings | None = None) -> Serializer:
+        """Returns a serializer for models of a JSON schema, say ``json.dumps(Order.model_json_schema())``.
+
+        Args:
+            schema: The schema, with a title.
+            settings: Those of confluent-kafka's ``JSONSerializer``.
+        """
+        from confluent_kafka.schema_registry.json_schema import JSONSerializer  # noqa: PLC0415 - needs its extra
+
+        def misfit(_model: Any, error: Exception) -> str:
+            invalid: Any = error.__context__
+            if hasattr(invalid, "json_path"):
+                return f"{invalid.json_path} violates {invalid.validator}: {invalid.validator_value}"
+            return str(error)
+
+        conf = {**_DEFAULTS, **(settings or {})}
+        return self._guarded(JSONSerializer(schema, self._client, _jsonable, conf), misfit)
+
+    def protobuf(self, message_type: Any, settings: _Settings | None = None) -> Serializer:
+        """Returns a serializer for messages of a class that ``protoc`` has made.
+
+        Args:
+            message_type: The class.
+            settings: Those of confluent-kafka's ``ProtobufSerializer``.
+        """
+        from confluent_kafka.schema_registry.protobuf import ProtobufSerializer  # noqa: PLC0415 - needs its extra
+
+        conf = {**_DEFAULTS, "use.deprecated.format": False, **(settings or {})}
+        return self._guarded(
+            ProtobufSerializer(message_type, self._client, conf), lambda _, error: str(error)
+        )
+
+    def _guarded(self, frame: _Framing, misfit: Callable[[Any, Exception], str]) -> Serializer:
+        """Makes errors of a serializer say what is wrong, without the model's values."""
+
+        def serialize(model: Any, topic: str) -> bytes:
+            try:
+                return frame(model, SerializationContext(topic, MessageField.VALUE))
+            except SchemaRegistryError as error:
+                why = self._refusal(error)
+            except _MISFITS as error:
+                why = f"it does not fit its schema: {misfit(model, error)}"
+            except Exception as error:  # noqa: BLE001 - the client's HTTP library is not the same in each version
+                said = str(error) or type(error).__name__
+                why = f"the schema registry at {self._host} does not answer: {said}"
+            raise ValueError(why)
+
+        return serialize
+
+    def _refusal(self, error: SchemaRegistryError) -> str:
+        status = error.http_status_code
+        what = "has failed" if status >= _SERVER_ERRORS else "refuses the schema"
+        cure = _CURES.get(status)
+        said = f"the schema registry at {self._host} {what}: {error.error_message} (HTTP status {status})"
+        return f"{said}; {cure}" if cure else said
+
+
+def _type(value: object) -> str:
+    return type(value).__name__
+
+
+def _plain(model: Any, _context: SerializationContext) -> Any:
+    return to_plain(model)
+
+
+def _jsonable(model: Any, _context: SerializationContext) -> Any:
+    return json.loads(to_json(model))

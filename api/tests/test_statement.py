@@ -1,0 +1,52 @@
+"""The insert in every parameter style, and drivers that use them."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from outbox_api.statement import Statement, Style
+from outbox_api.target import find_target, require_transaction
+
+SQL = 'INSERT INTO "5%: {{x}}" VALUES ({key}, {value}, {key})'
+
+
+@pytest.mark.parametrize(
+    ("style", "text"),
+    [
+        (Style.PYFORMAT, 'INSERT INTO "5%%: {x}" VALUES (%(key)s, %(value)s, %(key)s)'),
+        (Style.FORMAT, 'INSERT INTO "5%%: {x}" VALUES (%s, %s, %s)'),
+        (Style.NAMED, 'INSERT INTO "5%: {x}" VALUES (:key, :value, :key)'),
+        (Style.QMARK, 'INSERT INTO "5%: {x}" VALUES (?, ?, ?)'),
+        (Style.NUMERIC, 'INSERT INTO "5%: {x}" VALUES (:1, :2, :3)'),
+        (Style.SQLALCHEMY, 'INSERT INTO "5%\\: {x}" VALUES (:key, :value, :key)'),
+    ],
+)
+def test_parameters_are_written_in_the_style(style: Style, text: str) -> None:
+    statement = Statement(SQL, style)
+    assert statement.text == text
+    values = {"key": 1, "value": 2}
+    assert statement.arguments(values) == (values if style.by_name else (1, 2, 1))
+
+
+def test_a_driver_with_positional_parameters() -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute('CREATE TABLE "5%: {x}" (a, b, c)')
+    for through in (connection, connection.cursor()):
+        target = find_target(through, lambda style: Statement(SQL, style))
+        target.execute([{"key": 1, "value": 2}])
+        target.execute([{"key": 3, "value": 4}, {"key": 5, "value": 6}])
+    assert connection.in_transaction
+    assert len(connection.execute('SELECT * FROM "5%: {x}"').fetchall()) == 6
+    connection.rollback()
+    assert connection.execute('SELECT * FROM "5%: {x}"').fetchall() == []
+    connection.close()
+
+
+def test_sqlite_without_transactions_is_refused() -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    with pytest.raises(ValueError, match="autocommit"):
+        require_transaction(connection)
+    connection.execute("BEGIN")
+    require_transaction(connection)
+    connection.close()

@@ -1,0 +1,275 @@
+"""Outboxes that rest: one look for all of a database, which wakes those that have rows.
+
+An outbox that is empty for a while rests: no thread, no connection and no leadership is left of it in this
+process. A wake begins as a start does, with an election and a new token of the fence. So what is seen here
+decides when a harvest begins and ends, and nothing else.
+
+Each outbox begins once after a start, some at a time, so that what is wrong with it is logged early.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from threading import Event as Flag
+from time import monotonic
+from typing import TypeVar
+
+from outbox_api import Dialect, DriverError, OutboxError
+from outbox_api.context_thread import ContextThread
+from outbox_api.election import LeaseTimes
+from outbox_api.glance import Glance, RestingLane
+
+from outbox_core.config.settings import HarvestSettings
+from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
+from outbox_core.multi_outbox.harvest_thread import HarvestThread
+from outbox_core.rivals import leading_lane, leading_lanes
+from outbox_core.snapshot import longest_silence, silence
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.1
+"""Between two looks at outboxes that rest."""
+AWAKE_LOOK_SECONDS = 2.0
+"""Between two looks at an outbox that does not rest, to learn whether it is empty."""
+TROUBLE_SECONDS = 1.0
+"""Between two looks at a database that does not answer."""
+AT_ONCE = 50
+"""Outboxes that one statement looks at."""
+BEGINNERS = 8
+"""Outboxes of a database that begin at a time."""
+BEGIN_SECONDS = 5.0
+"""An outbox that takes longer to begin no longer keeps others from beginning."""
+LED_SECONDS = 1.0
+"""For how long an outbox is led that has begun and is empty, while others wait to begin."""
+RARE_SECONDS = 1800.0
+"""An outbox that is woken sooner after it came to rest rests four times later than before."""
+LATEST = 16
+"""How many times later than ``restAfter`` an outbox rests at most."""
+_CLOSE_SECONDS = 1.0
+_AT_REST = {"purged_per_second": 0, "in_flight": 0, "waiting": 0, "resting": True}
+
+Item = TypeVar("Item")
+
+
+def may_rest(outbox: HarvestSettings) -> bool:
+    """Returns whether an outbox may rest, as it then begins again within a fraction of a second.
+
+    An outbox that takes rows of another table in may not, as the look would not see those.
+    """
+    elector, dialect = outbox.elector, outbox.dialect
+    return (
+        outbox.limits.rest_after > 0
+        and outbox.engine.driver == "inline"
+        and (elector.driver == "static" or isinstance(elector.options, LeaseTimes))
+        and getattr(dialect.options, "intake", None) is None
+        and hasattr(dialect.create(), "glance")
+    )
+
+
+def is_led(outbox: HarvestSettings) -> bool:
+    """Returns whether somebody leads an outbox: one that takes part must not rest before that is decided."""
+    lanes = leading_lanes(outbox.dialect)
+    return bool(lanes) and silence(lanes[0]) <= longest_silence(outbox)
+
+
+@dataclass(slots=True, eq=False)
+class _Outbox:
+    """What is known of one outbox.
+
+    Attributes:
+        thread: Its harvest.
+        dialect: Its database.
+        begun: Whether it has begun, and need not again without a row.
+        beginner: Whether it has begun without a row, and had nothing to do since.
+        busy_at: When it was last known to have something to do, or was woken.
+        done: What its lanes had done then.
+        rested_at: When it came to rest.
+        later: How many times later than ``restAfter`` it rests, as it was woken often: each wake is a
+            takeover, and costs as much.
+        look_due: When to look at it, if it does not rest.
+        beat_due: When the next heartbeat of its resting lanes is due.
+    """
+
+    thread: HarvestThread
+    dialect: Dialect
+    begun: bool = False
+    beginner: bool = False
+    busy_at: float = 0.0
+    done: tuple[int, ...] = (0, 0, 0)
+    rested_at: float = 0.0
+    later: int = 1
+    look_due: float = 0.0
+    beat_due: float = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Returns whether to look at it now; not while its lanes do something."""
+        if self.thread.rests:
+            return True
+        metrics = self.thread.totals.metrics()
+        done = (metrics.marked, metrics.sent, metrics.purged)
+        if done != self.done:
+            self.done, self.beginner = done, False
+            self.busy_at, self.look_due = now, now + AWAKE_LOOK_SECONDS
+        return now >= self.look_due
+
+    def wake(self, now: float, look_again: float, *, beginner: bool = False) -> None:
+        """Has it harvested, and looks at it after so many seconds."""
+        if self.rested_at and self.thread.rests:
+            self.later = min(4 * self.later, LATEST) if now - self.rested_at < RARE_SECONDS else 1
+        self.busy_at, self.look_due = now, now + look_again
+        self.begun, self.beginner = True, beginner
+        self.thread.wake()
+
+
+class RestThread:
+    """Looks at all outboxes of one database, has them begin, rest and wake, on a thread of its own.
+
+    Args:
+        threads: Their harvests, which rest.
+
+    Attributes:
+        threads: As given; may be replaced by the caller.
+    """
+
+    def __init__(self, threads: Collection[HarvestThread]) -> None:
+        self.threads = threads
+        self._outboxes: dict[HarvestThread, _Outbox] = {}
+        self._glance: Glance | None = None
+        self._anew = Flag()
+        self._stopping = Flag()
+        self._thread = ContextThread(target=self._run, name="resting", daemon=True)
+        self._thread.start()
+
+    def begin_anew(self) -> None:
+        """Has outboxes that rest, and that this process would not lead, begin again: their leader is gone."""
+        self._anew.set()
+
+    def stop(self) -> None:
+        """Ends, if the database answers at once. Idempotent."""
+        self._stopping.set()
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        told = ""
+        while not self._stopping.is_set():
+            now, trouble, defect = monotonic(), "", None
+            self._learn(now)
+            try:
+                self._look(now)
+                self._beat(now)
+            except Exception as error:  # noqa: BLE001 - logged; all that rest depend on this thread
+                trouble, defect = str(error), None if isinstance(error, OutboxError) else error
+                self._close()
+            if trouble and trouble != told:
+                log.warning("cannot look at outboxes that rest, trying again: %s", trouble, exc_info=defect)
+            told = trouble
+            self._begin(now)
+            self._stopping.wait(TROUBLE_SECONDS if trouble else LOOK_SECONDS)
+        self._close()
+
+    def _learn(self, now: float) -> None:
+        known = self._outboxes
+        self._outboxes = {
+            thread: known.get(thread) or _Outbox(thread, thread.settings.dialect.create(), busy_at=now)
+            for thread in self.threads
+        }
+        if self._anew.is_set():
+            self._anew.clear()
+            for outbox in self._outboxes.values():
+                outbox.begun &= not outbox.thread.rests or bool(outbox.thread.resting_lanes)
+
+    def _look(self, now: float) -> None:
+        due = [outbox for outbox in self._outboxes.values() if outbox.is_due(now)]
+        for outbox, waits in self._of_each(_waiting, due):
+            if waits is None:  # its harvest tells what is wrong
+                outbox.wake(now, outbox.thread.settings.limits.rest_after)
+            elif waits:
+                outbox.wake(now, AWAKE_LOOK_SECONDS)
+            elif outbox.thread.rests:
+                outbox.thread.seen_empty = now
+            else:
+                self._found_empty(outbox, now)
+
+    def _found_empty(self, outbox: _Outbox, now: float) -> None:
+        crowded = not all(each.begun for each in self._outboxes.values())
+        patience = outbox.thread.settings.limits.rest_after * outbox.later
+        if crowded and outbox.beginner:
+            patience = min(patience, LED_SECONDS if outbox.thread.leads else BEGIN_SECONDS)
+        outbox.look_due = now + (LOOK_SECONDS if crowded else AWAKE_LOOK_SECONDS)
+        if not outbox.thread.takes_part or now - outbox.busy_at < patience:
+            return
+        if outbox.thread.leads or is_led(outbox.thread.settings):
+            outbox.beginner, outbox.rested_at = False, now
+            outbox.thread.rest()
+
+    def _begin(self, now: float) -> None:
+        """Has outboxes begin that never did."""
+        outboxes = self._outboxes.values()
+        beginning = sum(each.beginner and now - each.busy_at < BEGIN_SECONDS for each in outboxes)
+        waiting = [outbox for outbox in outboxes if not outbox.begun]
+        for outbox in waiting[: max(0, BEGINNERS - beginning)]:
+            outbox.wake(now, LOOK_SECONDS, beginner=True)
+
+    def _beat(self, now: float) -> None:
+        """Writes the heartbeats of lanes that rest, so that others see that somebody would harvest them."""
+        due = [
+            (outbox, RestingLane(outbox.dialect, lane.fence, {**lane.metrics, **_AT_REST}))
+            for outbox in self._outboxes.values()
+            if now >= outbox.beat_due
+            for lane in outbox.thread.resting_lanes
+        ]
+        for (outbox, _), held in self._of_each(_beats, due):
+            interval = outbox.thread.settings.limits.min_metrics_interval
+            outbox.beat_due = now + max(interval, MIN_HEARTBEAT_SECONDS)
+            if held is False:
+                outbox.thread.resting_lanes, outbox.thread.rests_since = (), now
+                # Another process has begun to lead, or an operator has raised the fence.
+                if leading_lane(outbox.thread.settings.dialect) is None:
+                    outbox.begun = False
+
+    def _of_each(
+        self, ask: Callable[[Glance, Sequence[Item]], Sequence[bool]], items: Sequence[Item]
+    ) -> Iterable[tuple[Item, bool | None]]:
+        """Asks about many at a time; where that fails, about each, and ``None`` is the answer that fails.
+
+        Raises:
+            DriverError: The database cannot be reached.
+        """
+        for start in range(0, len(items), AT_ONCE):
+            some = items[start : start + AT_ONCE]
+            try:
+                answers: Sequence[bool | None] = ask(self._open(), some)
+            except DriverError as error:
+                log.debug("asks about each outbox that rests: %s", error)
+                self._close()
+                answers = [self._of_one(ask, item) for item in some]
+            yield from zip(some, answers, strict=True)
+
+    def _of_one(self, ask: Callable[[Glance, Sequence[Item]], Sequence[bool]], item: Item) -> bool | None:
+        glance = self._open()
+        try:
+            return ask(glance, [item])[0]
+        except DriverError:
+            self._close()
+            return None
+
+    def _open(self) -> Glance:
+        """Returns the connection; opens it if need be, by the settings of any of the outboxes."""
+        if self._glance is None:
+            self._glance = next(iter(self._outboxes.values())).dialect.glance()
+        return self._glance
+
+    def _close(self) -> None:
+        if self._glance is not None:
+            self._glance.close()
+        self._glance = None
+
+
+def _waiting(glance: Glance, outboxes: Sequence[_Outbox]) -> Sequence[bool]:
+    return glance.waiting([outbox.dialect for outbox in outboxes])
+
+
+def _beats(glance: Glance, lanes: Sequence[tuple[_Outbox, RestingLane]]) -> Sequence[bool]:
+    return glance.heartbeats([lane for _, lane in lanes])

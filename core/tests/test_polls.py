@@ -1,0 +1,73 @@
+"""Polls of outboxes that rest: once for all who ask, until something changes, and without a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import enumerate as threads
+from time import monotonic, sleep
+
+import pytest
+from outbox_core.config import HarvestSettings, configure
+from outbox_core.monitoring import polls as module
+from outbox_core.monitoring.polls import StatusPolls
+from outbox_core.snapshot import Snapshot, Views
+
+pytestmark = pytest.mark.slow("operating")
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> HarvestSettings:
+    dialect = {"driver": "sqlite", "dataSource": str(tmp_path / "outbox.db")}
+    [settings] = configure({"harvest": {"engine": "inline", "dialect": dialect}}).outboxes
+    settings.dialect.create().create()
+    return settings
+
+
+def test_an_outbox_that_rests_is_polled_once_until_it_wakes(
+    outbox: HarvestSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SHARED_SECONDS", 0.0)
+    looks = 0
+
+    @contextmanager
+    def view() -> Iterator[Callable[[HarvestSettings], Snapshot]]:
+        def look(settings: HarvestSettings) -> Snapshot:
+            nonlocal looks
+            looks += 1
+            return views.snapshot(settings)
+
+        with Views() as views:
+            yield look
+
+    idle_since: float | None = monotonic()
+    polls = StatusPolls(view, lambda _: idle_since)
+    first = polls.ask(outbox).result(PATIENCE)
+    until_nobody_polls()
+    sleep(0.1)
+    later = [polls.ask(outbox).result(0) for _ in range(5)]
+    assert looks == 1
+    assert all(poll.snapshot is first.snapshot for poll in later)
+    assert polls.known(outbox) == later[-1]
+    assert later[-1].at > first.at + 0.1, "it is known to be so now"
+
+    idle_since = None
+    for _ in range(2):
+        polls.ask(outbox).result(PATIENCE)
+    assert looks == 3
+    idle_since = monotonic()
+    polls.ask(outbox).result(PATIENCE)
+    assert looks == 4, "it may have changed before it came to rest again"
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
+    polls.ask(outbox).result(PATIENCE)
+    assert looks == 5
+
+
+def until_nobody_polls() -> None:
+    end = monotonic() + PATIENCE
+    while any(thread.name.startswith("poll-") for thread in threads()):
+        assert monotonic() < end
+        sleep(0.01)

@@ -1,0 +1,81 @@
+"""A harvester within a test: it sends what is committed, in order, and fails a test with a parked key."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from outbox_api import DriverError, Record, Seam, Stasher, find
+from outbox_core.testing import running
+from sqlalchemy import create_engine
+
+HEADERS = (("source", "shop"), ("source", None))
+
+
+@pytest.fixture(params=["postgres", "mysql", "sqlite"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    if request.param == "sqlite":
+        return "sqlite", str(tmp_path / "shop.db")
+    return request.param, request.getfixturevalue(f"{request.param}_dsn")
+
+
+def stash(database: tuple[str, str], *records: Record) -> None:
+    kind = find(Seam.DIALECT, database[0])
+    with closing(kind.create(kind.options(data_source=database[1])).stash_connection()) as connection:
+        Stasher(dialect=database[0]).stash_many(connection, records)
+        connection.commit()
+
+
+def test_records_arrive_once_and_in_order(database: tuple[str, str]) -> None:
+    sent = [Record("orders", f"k{number % 3}", f"é {number}", HEADERS) for number in range(300)]
+    threads = {*threading.enumerate()}  # those of earlier tests may end meanwhile
+    with running(database) as harvester:
+        stash(database, *sent, Record("bills", "k0"))
+        assert harvester.wait_for("bills", timeout=60) == Record("bills", "k0")
+        for key in ("k0", "k1", "k2"):
+            wanted = [record for record in sent if record.key == key]
+            assert [harvester.wait_for(key=key, timeout=60) for _ in wanted] == wanted
+        with pytest.raises(
+            AssertionError, match=r"no record of topic 'orders' was sent within 0 s.*: nothing"
+        ):
+            harvester.wait_for("orders", timeout=0)
+        stash(database, Record("orders", "last"))  # nobody waits for it
+    assert not {*threading.enumerate()} - threads
+    with running(database) as harvester, pytest.raises(AssertionError, match="not yet waited for: nothing"):
+        harvester.wait_for(timeout=0.5)  # it was sent before the end
+
+
+BROKEN = """
+INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_header_keys, kafka_header_values)
+VALUES (now(), 'orders', '42', '{a,b}', '{1}')
+"""
+
+
+def harvest_after(dsn: str, statement: str) -> None:
+    with running(("postgres", dsn)) as harvester:
+        with psycopg.connect(dsn) as connection:
+            connection.execute(statement)
+        if statement is not BROKEN:
+            harvester.wait_for("orders")
+
+
+def test_a_parked_key_fails_the_test(postgres_dsn: str) -> None:
+    with pytest.raises(AssertionError, match=r"keys are parked: orders '42': .*2 header names"):
+        harvest_after(postgres_dsn, BROKEN)
+
+
+def test_what_has_ended_the_harvester_is_told(postgres_dsn: str) -> None:
+    with pytest.raises(DriverError, match="outbox"):
+        harvest_after(postgres_dsn, "DROP TABLE outbox")
+
+
+def test_an_engine_tells_where_the_outbox_is(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}")
+    with running(engine) as harvester:
+        with engine.begin() as connection:
+            Stasher(dialect="sqlite").stash(connection, Record("orders", "42"))
+        assert harvester.wait_for().key == "42"
+    engine.dispose()

@@ -1,0 +1,24 @@
+"""What Django loads: the checks, and the tables where a project has no migrations."""
+
+from django.apps import AppConfig
+from django.core.signals import setting_changed
+from django.db.models.signals import pre_migrate
+
+LABEL = "outbox_django"
+
+
+class OutboxConfig(AppConfig):
+    """The app."""
+
+    name = LABEL
+    verbose_name = "Outbox"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Registers what Django calls."""
+        from outbox_django import checks, tables  # noqa: PLC0415 - not before the apps are there
+        from outbox_django.outboxes import forget  # noqa: PLC0415 - likewise
+
+        checks.register()
+        pre_migrate.connect(tables.create_without_migrations, sender=self, dispatch_uid=LABEL)
+        setting_changed.connect(forget, dispatch_uid=LABEL)

@@ -1,0 +1,108 @@
+"""The migration creates what ``outbox init`` creates, and the checks say what is wrong."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.core.management import call_command
+from django.db import connections
+from django.test import override_settings
+from outbox_api import Dialect
+from outbox_django.addresses import address_of
+from outbox_django.outboxes import outbox_of
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+class NoOutbox:
+    """A router that wants the outbox nowhere."""
+
+    def allow_migrate(self, _: str, app: str, **__: object) -> bool | None:
+        return False if app == "outbox_django" else None
+
+
+def dialect() -> Dialect:
+    outbox = outbox_of("default")
+    return outbox.driver.create(replace(outbox.options, **address_of("default")))
+
+
+def migrate(*target: str, database: str = "default") -> None:
+    call_command("migrate", "outbox_django", *target, database=database, verbosity=0)
+
+
+def tables(alias: str = "default") -> set[str]:
+    with connections[alias].cursor() as cursor:
+        return {name for name in connections[alias].introspection.table_names(cursor) if "outbox" in name}
+
+
+def told(**how: Any) -> list[str]:
+    return [each.id for each in run_checks(**how) if each.id.startswith("outbox_django")]
+
+
+def test_a_migration_creates_what_init_creates_and_drops_it() -> None:
+    assert told(databases=["default"]) == ["outbox_django.W002"]
+    migrate()
+    assert len(tables()) == 7
+    assert told(databases=["default", "other"]) == []
+    assert dialect().create() == []
+    assert dialect().migrations() == []
+    with closing(dialect().connect()) as table:
+        assert table.identity()
+    call_command("makemigrations", check=True, dry_run=True, verbosity=0)  # exits if it would propose any
+    migrate("zero")
+    assert tables() == set()
+    migrate()
+    assert len(tables()) == 7
+
+
+def test_an_outbox_that_init_made_stays() -> None:
+    dialect().create()
+    with closing(dialect().connect()) as table:
+        identity = table.identity()
+    migrate()
+    with closing(dialect().connect()) as table:
+        assert table.identity() == identity
+
+
+def test_routers_and_settings_say_where(capsys: pytest.CaptureFixture[str]) -> None:
+    with override_settings(DATABASE_ROUTERS=[NoOutbox()]):
+        migrate()
+        assert told(databases=["default"]) == []
+    migrate(database="other")
+    assert tables() == tables("other") == set()
+    call_command("sqlmigrate", "outbox_django", "0001")
+    assert "outbox_dead_letters" in capsys.readouterr().out
+
+
+def test_tests_without_migrations_have_the_outbox() -> None:
+    with override_settings(MIGRATION_MODULES={"outbox_django": None}):
+        call_command("migrate", run_syncdb=True, verbosity=0)
+    assert dialect().create() == []
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("outbox", "told"),
+    [
+        ({"TABEL": "x"}, "TABEL"),
+        ({"DATABASES": "default"}, "list of aliases"),
+        ({"DATABASES": ["orders"]}, "'orders', which DATABASES lacks"),
+        ({"TABLE": "shop.outbox"}, "without a schema"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_told(outbox: dict[str, Any], told: str) -> None:
+    with override_settings(OUTBOX=outbox):
+        found = run_checks(databases=["default"])
+    [error] = [each for each in found if each.id.startswith("outbox_django")]
+    assert told in error.msg
+    assert error.is_serious()
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_database_without_transactions_of_djangos_is_told() -> None:
+    connections["default"].settings_dict["AUTOCOMMIT"] = False
+    assert told() == ["outbox_django.W001"]

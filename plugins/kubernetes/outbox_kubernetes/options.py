@@ -1,0 +1,123 @@
+"""The options of the elector, as users write them, and what the service account of a pod adds to them."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from outbox_api import ConfigError, FileText
+from outbox_api.election import LeaseTimes, required_group
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds token, authority and namespace of its service account."""
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+_LONGEST_NAME = 253
+_HASH_DIGITS = 10
+
+_REQUESTS = 4
+"""So many requests may run out of time, one after another, before a leader's confirmation does."""
+
+_MOST_REQUEST_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class KubernetesOptions(LeaseTimes):
+    """Where the API server is, and how to take part in the election.
+
+    Attributes:
+        leader_group_id: The name of the election, which the competing processes share; required for an
+            election.
+        server: The API server's address, ``https://host:port``; by default that of the cluster that the
+            process runs in, with its service account.
+        token_file: The file with the token, read anew at each request; outside of a cluster none by default.
+        ca_file: The file with the authority of the server's certificate, read anew at each connect; outside
+            of a cluster those of the system by default.
+        namespace: The Lease's namespace; by default the pod's own.
+    """
+
+    leader_group_id: str | None = None
+    server: str | None = None
+    token_file: str | None = None
+    ca_file: str | None = None
+    namespace: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.session_timeout <= 0:
+            raise ConfigError("sessionTimeout must be longer than 0")
+        if self.server is None:
+            return
+        parts = urlsplit(self.server)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise ConfigError("server is written as https://host:port, without a user")
+        if self.namespace is None:
+            raise ConfigError("with server, namespace must say where the Lease is")
+
+    @property
+    def lease_name(self) -> str:
+        """The Lease's name: the election's, made a name that Kubernetes permits, and distinct.
+
+        Raises:
+            ConfigError: The election has no name.
+        """
+        group = required_group(self.leader_group_id)
+        if _NAME.fullmatch(group) and len(group) <= _LONGEST_NAME:
+            return group
+        readable = re.sub(r"[^a-z0-9]+", "-", group.lower())[:50].strip("-")
+        return f"{readable or 'outbox'}-{sha256(group.encode()).hexdigest()[:_HASH_DIGITS]}"
+
+    @property
+    def whole_seconds(self) -> int:
+        """The length of the Lease; Kubernetes counts whole seconds."""
+        return math.ceil(self.session_timeout)
+
+    @property
+    def request_timeout(self) -> float:
+        """Seconds that a request may take."""
+        return min(_MOST_REQUEST_SECONDS, self.lease_duration / _REQUESTS)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the API server is, and who asks it.
+
+    Attributes:
+        server: Its address, without a slash at its end.
+        token_file: The file with the token, if there is one.
+        ca_file: The file with the authority of its certificate; ``None`` for those of the system.
+        namespace: The Lease's namespace.
+    """
+
+    server: str
+    token_file: Path | None
+    ca_file: str | None
+    namespace: str
+
+
+def access(options: KubernetesOptions, environment: Mapping[str, str] = os.environ) -> Access:
+    """Returns what the options say, completed by the service account if they name no server.
+
+    Raises:
+        ConfigError: They name none, and this is no pod with a service account.
+    """
+    if options.server is not None:
+        token = Path(options.token_file) if options.token_file else None
+        return Access(options.server.rstrip("/"), token, options.ca_file, options.namespace or "")
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        raise ConfigError(
+            "this process runs in no pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set): set server, "
+            "tokenFile, caFile and namespace"
+        )
+    return Access(
+        f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        Path(options.token_file) if options.token_file else SERVICE_ACCOUNT / "token",
+        options.ca_file or str(SERVICE_ACCOUNT / "ca.crt"),
+        options.namespace or FileText((SERVICE_ACCOUNT / "namespace",)).read().strip(),
+    )
