@@ -221,6 +221,15 @@ def test_a_batch_passes_through_a_lane_which_says_at_the_fence_when_it_has_ended
     ]
 
 
+def test_a_lane_that_ends_with_torn_rows_keeps_its_note(telemetry):
+    opened = Opened(FENCE, "sender", Parked(2, 9.0), 0)
+    lane = ExactlyOnceLane(machinery(SelectPublishPurge), 3, telemetry, opened, FOREVER, torn=[RECORD.id])
+    advance = only(lane.step(0.0, LED), Advance)
+    lane.receive(0.0, Answer(advance, advanced=Advanced(0, [])))
+    assert lane.step(0.0, LaneControl(FOREVER, draining=True)) == []
+    assert lane.over
+
+
 def test_an_aborted_batch_is_counted_and_its_key_held(batches, telemetry):
     batches.receive(0.0, Answer(only(batches.step(0.0, LED), Advance), advanced=Advanced(0, [RECORD])))
     publish = only(batches.step(0.0, LED), Publish)

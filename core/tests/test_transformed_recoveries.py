@@ -254,7 +254,7 @@ class Untold(TransformingTransactionalSender):
 
     def attempt(self, location: str = "") -> Attempt | None:
         attempt = super().attempt(location)
-        self._torn.read("")
+        self.torn.read("")
         return attempt
 
 

@@ -47,7 +47,8 @@ class BatchLane(LaneRun):
             limits, world.scenario.failures, world.chance.random, result.locked
         )
         expires = self.host.clock() + world.scenario.lane_seconds
-        self.lane = world.parts.batch_lane(machine, self.number, self.telemetry, result, expires)
+        torn = self.producer.__dict__.get("torn", ())
+        self.lane = world.parts.batch_lane(machine, self.number, self.telemetry, result, expires, torn=torn)
 
     def close(self) -> None:
         """Leaves what is under way to the broker."""

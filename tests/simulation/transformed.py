@@ -12,6 +12,7 @@ from typing import Any
 
 from greenlet import greenlet
 from outbox_api import Attempt, Deliveries, DriverError, Failure, Found, MarkedRecord, Outgoing
+from outbox_core.lanes.lane import ExactlyOnceLane
 from outbox_core.transforms.chain import Chain
 from outbox_core.transforms.senders import _MARK, TransformingSender, TransformingTransactionalSender
 from outbox_core.transforms.torn import TornRows
@@ -20,7 +21,7 @@ from .broker import Broker, Packet, Producer
 from .mutant import Mutant, under
 from .recovery import step
 from .requests import TIMED_OUT, Reply
-from .scenario import Mode, Parts
+from .scenario import PLACES, Mode, Parts
 from .scheduler import Host
 from .sender import UNKNOWN, Outcome, TransactionalProducer
 from .torn_mutants import TEARING
@@ -232,6 +233,13 @@ TRANSFORMED: Sequence[Mutant] = (
 """Worlds without a bug."""
 
 
+PASSED_ON = {
+    **TEARING, "torn": 0.5, "processes": 3, "lanes": (1, 1, 1), "workers": (0, 0, 0), "seconds": 16.0,
+    "places": PLACES, "tables": ("public.box",),
+}  # fmt: skip
+"""A world in which a lane goes often from one process to another that keeps checkpoints elsewhere."""
+
+
 class ReportedWithItsFirst(TransformingSender):
     def _settle(self, deliveries: Deliveries) -> Any:
         for row, _ in super()._settle(deliveries):
@@ -247,6 +255,11 @@ class LeaseUnlooked(TransformingSender):
 class Untransformed(TransformingTransactionalSender):
     def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:
         return self._sender.find([each._replace(value="as it is") for each in records], trace)
+
+
+class Farewell(ExactlyOnceLane):
+    def __init__(self, *arguments: Any, **_: object) -> None:
+        super().__init__(*arguments)
 
 
 class Forgetful(TransformingTransactionalSender):
@@ -268,4 +281,7 @@ TRANSFORMED_MUTANTS: Sequence[Mutant] = (
     under("crashes", **TEARING, each=_breaks(
         "torn-forgotten", "All of a row is published again of which a part is in the log.", "I6 checkpoint",
         Mode.EXACTLY_ONCE, batch_producer=type("Forgets", (SpreadProducer,), {"rows": Forgetful}))),
+    under("crashes, handovers", **PASSED_ON, each=_breaks(
+        "torn-farewell", "A lane that ends takes its note back though rows are torn.", "I6 checkpoint",
+        Mode.EXACTLY_ONCE, batch_producer=SpreadProducer, batch_lane=Farewell)),
 )  # fmt: skip

@@ -7,7 +7,7 @@ Both are a :class:`outbox_core.lanes.turn.Lane`: ``step`` returns requests to th
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import assert_never
 
 from outbox_api import Batch, Deliveries, DriverError
@@ -167,6 +167,7 @@ class ExactlyOnceLane:
         telemetry: Its metrics, events and log.
         opened: Its fence, and how much is parked.
         expires: When it reaches its age limit, in the caller's time.
+        torn: Rows of which a part is in the log, as the checkpoint says. While there are any, its note stays.
     """
 
     def __init__(
@@ -176,6 +177,8 @@ class ExactlyOnceLane:
         telemetry: Telemetry,
         opened: Opened,
         expires: float,
+        *,
+        torn: Sized = (),
     ) -> None:
         self.over = False
         self.fence = opened.fence
@@ -183,20 +186,22 @@ class ExactlyOnceLane:
         self._number = number
         self._telemetry = telemetry
         self._expires = expires
+        self._torn = torn
         self._ending = False
         telemetry.counted(opened.parked, machine.policy, 0)
 
     def step(self, now: float, control: LaneControl) -> list[Request]:
-        """See :meth:`.Lane.step`; a drained lane has purged its batches and removed its note."""
+        """See :meth:`.Lane.step`; a drained lane has purged its batches, and removed its note if it may."""
         machine = self.machine
         if self.over or self._ending:
             return []
         if control.draining:
             machine.drain()
-        if machine.drained and control.draining:
+        drained = control.draining and machine.drained
+        if drained and not self._torn:
             self._ending = True
             return [EndTransactions()]
-        if machine.idle and now > self._expires:
+        if drained or (machine.idle and now > self._expires):
             self.over = True
             return []
         requests = self._requests(now, machine.decide(now, leading=now < control.lease_until))

@@ -145,7 +145,8 @@ class LaneLoop:
             return Answer(request, failures=sender.publish(request.records, request.checkpoint))
 
         machine = SelectPublishPurge(plan.limits, plan.failures, self._chance, opened.locked, ages(eligible))
-        lane = ExactlyOnceLane(machine, name, self._telemetry, opened, self._clock() + LIFE_SECONDS)
+        expires = self._clock() + LIFE_SECONDS
+        lane = ExactlyOnceLane(machine, name, self._telemetry, opened, expires, torn=untraced.torn)
         with ExitStack() as stack:
             broker = Worker(f"publisher-{name}", publish, sender.close, self._replies)
             stack.enter_context(closing(broker))

@@ -50,7 +50,7 @@ def enter_lane(
 
 def open_lane(
     plan: Plan, lane: int, eligible: Sequence[ColumnIs] = ()
-) -> tuple[Opened, TransactionalSender, OutboxTable]:
+) -> tuple[Opened, TransformingTransactionalSender, OutboxTable]:
     """Takes over a lane of exactly-once delivery; see :meth:`Recovery.open`.
 
     Returns:
@@ -173,7 +173,7 @@ class ConnectedServers:
         self._transforms = transforms
         self._topics = topics
         self._torn = TornRows()
-        self.senders: dict[str, TransactionalSender] = {}
+        self.senders: dict[str, TransformingTransactionalSender] = {}
         self.table: OutboxTable = dialect.create().connect(eligible)
 
     def open_sender(self, name: str) -> TransactionalSender:

@@ -138,6 +138,9 @@ class TransformingTransactionalSender:
         chain: The transforms.
         refusal: To which topics may be published.
         torn: The rows of which a part is in the log; shared with senders that are opened after another.
+
+    Attributes:
+        torn: These rows. While there are any, checkpoints carry them, and must be found by the next holder.
     """
 
     def __init__(
@@ -146,7 +149,7 @@ class TransformingTransactionalSender:
         self._sender = sender
         self._chain = chain
         self._refusal = refusal
-        self._torn = TornRows() if torn is None else torn
+        self.torn = TornRows() if torn is None else torn
         self._former = chain.fingerprint  # of the transforms of the attempt
 
     @property
@@ -160,7 +163,7 @@ class TransformingTransactionalSender:
         place, _, former = location.partition(_MARK)
         self._former = former if location else self._chain.fingerprint
         attempt = self._sender.attempt(place)
-        return attempt and attempt._replace(checkpoint=self._torn.read(attempt.checkpoint))
+        return attempt and attempt._replace(checkpoint=self.torn.read(attempt.checkpoint))
 
     def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:
         """Looks for rows in the log: those are published of which everything is.
@@ -184,8 +187,8 @@ class TransformingTransactionalSender:
         undecided = [row for row, its in others.items() if possible.issuperset(its)]
         complete = len(undecided) == len(records) - len(numbers) + len(others)
         published = [row for row, its in numbers.items() if row not in others and (its or complete)]
-        self._torn.forget(published)
-        self._torn.add(trace, [row for row, its in others.items() if certain.intersection(its)])
+        self.torn.forget(published)
+        self.torn.add(trace, [row for row, its in others.items() if certain.intersection(its)])
         return found._replace(published=published, undecided=undecided)
 
     def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
@@ -197,9 +200,9 @@ class TransformingTransactionalSender:
             return list(failures.values())
         if in_log := self._in_log(messages, numbers):
             messages = [message for message in messages if message.id not in in_log]
-        failed = self._sender.publish(messages, self._torn.written(checkpoint))
+        failed = self._sender.publish(messages, self.torn.written(checkpoint))
         if not failed:
-            self._torn.forget(numbers)
+            self.torn.forget(numbers)
             return []
         rows = {number: row for row in records for number in numbers[row.id]}
         return [replace(failure, record=rows[failure.record.id]) for failure in failed]
@@ -233,7 +236,7 @@ class TransformingTransactionalSender:
     def _in_log(self, messages: Sequence[MarkedRecord], numbers: Mapping[int, range]) -> set[int]:
         """Returns the numbers of messages of torn rows that earlier transactions have committed."""
         found: set[int] = set()
-        for trace, rows in self._torn.among(numbers):
+        for trace, rows in self.torn.among(numbers):
             its = {number for row in rows for number in numbers[row]} - found  # what later attempts had
             found.update(self._sender.find([messages[number] for number in sorted(its)], trace).published)
         return found
