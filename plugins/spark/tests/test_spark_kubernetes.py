@@ -8,7 +8,8 @@ import pytest
 from outbox_servers.services.kubernetes import KubeApiServer
 from outbox_spark.application import Application
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
+"""The API server is built the first time."""
 
 HOST = "127.0.0.1"
 PODS = "/api/v1/namespaces/default/pods"
