@@ -330,3 +330,10 @@ def test_without_transforms_all_is_passed_on_as_it_is():
     assert sender.publish(batch, "checkpoint") == []
     assert broker.log == [("t", "1"), ("t", "bad")]
     assert sender.find(batch, "").published == [1, 2]
+
+
+def test_without_transforms_no_row_is_torn_as_no_checkpoint_says_so():
+    sender = publishing(MemoryTransactions(), NOBODY)
+    sender.torn.add("trace", [1])
+    assert sender.publish([], "checkpoint") == []
+    assert not sender.torn

@@ -47,7 +47,7 @@ class BatchLane(LaneRun):
             limits, world.scenario.failures, world.chance.random, result.locked
         )
         expires = self.host.clock() + world.scenario.lane_seconds
-        torn = self.producer.__dict__.get("torn", ())
+        torn = self.producer.torn
         self.lane = world.parts.batch_lane(machine, self.number, self.telemetry, result, expires, torn=torn)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from outbox_api import MarkedRecord
+from outbox_core.transforms.torn import TornRows
 
 FOR_GOOD = 1_000_000
 """Refusals of a record that the broker never takes."""
@@ -49,6 +50,7 @@ class Session:
         lanes: How many lanes there are.
         superseded: Kept by the fence, see :mod:`tests.simulation.audit`.
         losses: How often it was; it may enter the lane anew.
+        torn: The rows of which a part is in the log; the senders that one recovery opens share it.
         trail: What it has done.
     """
 
@@ -59,6 +61,7 @@ class Session:
         self.lanes = 0
         self.superseded = False
         self.losses = 0
+        self.torn = TornRows()
         self.trail = Trail()
 
     def close(self) -> None:

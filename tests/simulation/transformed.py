@@ -15,7 +15,6 @@ from outbox_api import Attempt, Deliveries, DriverError, Failure, Found, MarkedR
 from outbox_core.lanes.lane import ExactlyOnceLane
 from outbox_core.transforms.chain import Chain
 from outbox_core.transforms.senders import _MARK, TransformingSender, TransformingTransactionalSender
-from outbox_core.transforms.torn import TornRows
 
 from .broker import Broker, Packet, Producer
 from .mutant import Mutant, under
@@ -146,8 +145,7 @@ class SplitTransactionalProducer(TransactionalProducer):
 
     def __init__(self, broker: Broker, host: Host, session: Session, name: str, location: str) -> None:
         super().__init__(broker, host, session, name, location)
-        torn = session.__dict__.setdefault("torn", TornRows())  # what one recovery opens shares it
-        self._rows = self.rows(_TransactionalClient(self), self.chain, _permitted, torn)
+        self._rows = self.rows(_TransactionalClient(self), self.chain, _permitted, session.torn)
 
     def attempt(self, location: str, then: Reply) -> None:
         _run(lambda: self._rows.attempt(f"{location}{_MARK}{self.chain.fingerprint}"), then)

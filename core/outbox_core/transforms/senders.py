@@ -194,6 +194,7 @@ class TransformingTransactionalSender:
     def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
         """Publishes what is made of rows; fails without a transaction if a row cannot be transformed."""
         if not self._chain:
+            self.torn.read("")  # rows are published as they are, whatever of them was torn before
             return self._sender.publish(records, checkpoint)
         messages, numbers, failures = self._made(records, self._refusal)
         if failures:
