@@ -135,8 +135,10 @@ class Demonstration:
         killed = 0
         while killed < kills:
             killed += self._update(kill=True)
-        while self._shop.writing() or self._shop.waiting():
-            self._update(kill=False)
+        # The kill may have come after the last batch, and before the tables that are made of it.
+        complete = False
+        while not complete or self._shop.writing() or self._shop.waiting():
+            complete = self._update(kill=False)
         seconds = time.monotonic() - self._began
         rate = self._shop.written() / seconds
         self.say(
@@ -145,7 +147,7 @@ class Demonstration:
         return self._compare()
 
     def _update(self, *, kill: bool) -> bool:
-        """Runs the pipeline; returns whether it was killed: after a batch, with others to come."""
+        """Runs the pipeline; returns whether it was killed, after a batch, or without ``kill`` ended well."""
         before = self._lakehouse.batches()
         with self._lakehouse.update() as process:
             while process.poll() is None:
@@ -166,7 +168,7 @@ class Demonstration:
                 "everything was written before the driver was killed often enough; take more changes"
             )
         self.say(f"an update of the tables has ended, {self._state()}")
-        return False
+        return not kill
 
     def _repeat(self, log: str) -> None:
         """Lets a run be repeated in which Python was too slow."""
