@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 from outbox_api import AccessDenied, DriverError
 from outbox_api.bounds import MESSAGE_TOO_LARGE
 from outbox_kafka_client.clients import ClientLog
@@ -83,6 +83,26 @@ _CURES = {
 }
 _MISSING_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+_NO_OFFSET = KafkaError(
+    KafkaError._INCONSISTENT,
+    "the client reports a delivery without an offset, so the record may not be in the log",
+)
+
+
+def delivery_error(error: KafkaError | None, message: Message) -> KafkaError | None:
+    """Returns why a delivery report does not prove that the record is in the log; ``None`` if it does.
+
+    The broker names the offset of what it has written. Without one, the client has only concluded that the
+    record was written, because the broker took a later one of the same partition. A broker that does not know
+    the producer takes any, so the conclusion may be wrong: the outcome is unknown.
+
+    Args:
+        error: The report's error.
+        message: The report's message.
+    """
+    if error is None and message.offset() is None:
+        return _NO_OFFSET
+    return error
 
 
 def is_permanent(error: KafkaError) -> bool:

@@ -12,6 +12,7 @@ from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRec
 from outbox_kafka_client.errors import is_refusal
 
 from outbox_kafka.errors import (
+    delivery_error,
     is_fatal,
     is_invalid_timestamp,
     is_missing_topic,
@@ -241,7 +242,8 @@ class KafkaSender:
 
     # --- callbacks ----------------------------------------------------------------------------------
 
-    def _on_delivery(self, record: MarkedRecord, error: KafkaError | None, _message: Message) -> None:
+    def _on_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
+        error = delivery_error(error, message)
         if error is None:
             self._reports.delivered.append(record)
         elif self._producer is None or is_purged(error):
@@ -252,8 +254,9 @@ class KafkaSender:
             self._fail(record, error)
 
     def _on_unbatched_delivery(
-        self, record: MarkedRecord, error: KafkaError | None, _message: Message
+        self, record: MarkedRecord, error: KafkaError | None, message: Message
     ) -> None:
+        error = delivery_error(error, message)
         if error is None:
             self._reports.delivered.append(record)
         elif is_invalid_timestamp(error) and not record.timestamp_ms:
