@@ -1,7 +1,10 @@
 """Looks for the records of an attempt in the log: which of them are committed, and which may have been.
 
-A key's records are in one partition, where a transaction is committed or aborted as a whole. A record that is
-not there was aborted, unless the broker has deleted it since: with its topic, by its age, or by compaction.
+Nothing says that a partition has committed all of a transaction or nothing: a request that arrives late may
+end it between two records. But a partition takes the records of a key in their order. So one that is missing,
+and is followed by one that is not, was committed, and has been replaced or changed since. Any other that is
+missing was aborted or refused, unless the broker has deleted it since: with its topic, by its age, or by
+compaction.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from outbox_kafka_client.admin import EARLIEST, LATEST, NEWEST, KafkaAdmin
 
 from outbox_kafka.errors import driver_error
 from outbox_kafka.log_reader import COMMITTED, LogReader, Partition, Range
-from outbox_kafka.matches import LoggedRecord, Matches, key_of, octets
+from outbox_kafka.matches import Key, LoggedRecord, Matches, key_of, octets
 from outbox_kafka.trace import Trace
 
 log = logging.getLogger("outbox.kafka")
@@ -124,7 +127,9 @@ class LogSearch:
         }
         is_committed = bool(matches.doubtful) and self._is_committed(trace)
         published, undecided, reason = [], list[int](), ""
-        committed = set()  # keys, with the partition where rows name one
+        committed = dict[
+            tuple[Key, int | None], int
+        ]()  # key, with the partition where rows name one → last place
         for record in matches.found:
             key = key_of(record)
             if key in matches.repeated or (key in matches.doubtful and not is_committed):
@@ -132,10 +137,11 @@ class LogSearch:
                 reason = f"topic '{record.topic}' may have such records of others"
             else:
                 published.append(record.id)
-                committed.add((key, record.partition))
+                at = key, record.partition
+                committed[at] = max(matches.place(record), committed.get(at, 0))
         for record in matches.missing:
-            if (key_of(record), record.partition) in committed:
-                # Its partition is committed: a later record has replaced it, or its row was changed since.
+            if matches.place(record) < committed.get((key_of(record), record.partition), 0):
+                # A later record has replaced it, or its row was changed since.
                 published.append(record.id)
             elif why := self._why_undecided(record, matches, trace, cut, configs):
                 undecided.append(record.id)

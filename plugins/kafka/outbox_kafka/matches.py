@@ -58,6 +58,7 @@ class Matches:
         self._time_ms = time_ms
         self._exact = frozenset(exact)
         self._missing = {record.id: record for record in records}
+        self._places = {record.id: place for place, record in enumerate(records)}
         self._wanted: dict[tuple[Any, ...], list[MarkedRecord]] = defaultdict(list)
         self._times: dict[tuple[Any, ...], set[int]] = defaultdict(set)
         for record in reversed(records):  # the first of equal ones is the last in its list
@@ -93,6 +94,10 @@ class Matches:
     def _fits(self, record: MarkedRecord, seen: LoggedRecord, appended: bool) -> bool:
         timely = appended or seen.timestamp[1] == (record.timestamp_ms or self._time_ms)
         return timely and record.partition in {None, seen.partition}
+
+    def place(self, record: MarkedRecord) -> int:
+        """Returns how many records were published before one of the attempt."""
+        return self._places[record.id]
 
     @property
     def complete(self) -> bool:

@@ -103,9 +103,7 @@ def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any
     # By default, a client that has lost all connections discards its brokers, and with them requests of the
     # transaction: it would wait until the transaction times out. A sender that fails is reopened anyway.
     defaults = {"retry.backoff.ms": str(_RETRY_BACKOFF_MS), "metadata.recovery.strategy": "none"} | settings
-    # Only failures need reports; the length of the client's queue shows when the rest is delivered.
-    own = {"transactional.id": name, "delivery.report.only.error": True}
-    return defaults | own | {"transaction.timeout.ms": str(timeout_ms)}
+    return defaults | {"transactional.id": name, "transaction.timeout.ms": str(timeout_ms)}
 
 
 def timeout_conflict(producer: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -9,8 +9,19 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_api import Failure, MarkedRecord
 
-from outbox_kafka.errors import is_invalid_timestamp, is_missing_topic, is_secondary, rejects_whole_batch
+from outbox_kafka.errors import (
+    delivery_error,
+    is_invalid_timestamp,
+    is_missing_topic,
+    is_secondary,
+    rejects_whole_batch,
+)
 from outbox_kafka.produce import failure
+
+_CONTRADICTIONS = frozenset({KafkaError.INVALID_TXN_STATE, KafkaError.INVALID_PRODUCER_ID_MAPPING})
+"""What a broker answers that does not know of the transaction, or of its producer, which are there for the
+client.
+"""
 
 _NOT_AUTHORIZED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
@@ -23,7 +34,7 @@ class TransactionErrors:
         time_ms: The timestamp of records without one of their own.
         checkpoint_error: Why it could not be stored; ``None`` if there is no error.
         chunk: The records that were produced last.
-        delivery_failed: Whether the client accepted a record and then failed to deliver it.
+        delivery_failed: Whether the client accepted a record and then did not surely deliver it.
         missing_topics: The topics that are missing, according to the client.
     """
 
@@ -65,6 +76,16 @@ class TransactionErrors:
                 return record
         return None
 
+    def contradiction(self, transaction_error: KafkaError | None) -> KafkaError | None:
+        """Returns an answer that the transaction is not open; ``None`` if there is none.
+
+        Args:
+            transaction_error: The error of the transaction as a whole.
+        """
+        errors = [transaction_error, self.checkpoint_error, *self._errors.values()]
+        known = (error for error in errors if isinstance(error, KafkaError))
+        return next((error for error in known if error.code() in _CONTRADICTIONS), None)
+
     def blames_nothing(self, transaction_error: KafkaError | None) -> bool:
         """Returns whether no error, ``transaction_error`` included, says why the transaction failed."""
         errors = [*self._errors.values(), self.checkpoint_error, transaction_error]
@@ -78,9 +99,9 @@ class TransactionErrors:
             return None
         return error
 
-    def on_delivery(self, record: MarkedRecord, error: KafkaError | None, _message: Message) -> None:
+    def on_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
         """Receives a delivery report."""
-        if error is not None:
+        if (error := delivery_error(error, message)) is not None:
             self.delivery_failed = True
             self._add(record, error)
 

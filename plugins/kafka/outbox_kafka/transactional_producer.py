@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from outbox_api import AccessDenied, DriverError, MarkedRecord, OutboxError
-from outbox_kafka_client.clients import ClientLog, Producer, try_files
+from outbox_kafka_client.clients import Producer, try_files
 from outbox_kafka_client.errors import is_refusal
 from outbox_kafka_client.files import Renewal
 from outbox_kafka_client.settings import config_error
@@ -18,8 +18,9 @@ from outbox_kafka.errors import is_unrecoverable, log_client_error, reason, tran
 from outbox_kafka.produce import produce
 from outbox_kafka.topic_cache import Statuses, look_up
 from outbox_kafka.transaction_errors import TransactionErrors
+from outbox_kafka.transaction_log import TransactionLog
 
-NOT_COMMITTED = "nothing of the transaction was committed"
+UNKNOWN = "whether the transaction was committed is unknown"
 
 _INITIALIZE_SECONDS = 30.0
 """Seconds for the coordinator to end the previous producer's transaction and to register this producer."""
@@ -36,7 +37,9 @@ _TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's sp
 class TransactionalProducer:
     """Runs transactions one after the other; used by one thread.
 
-    A method that raises a ``DriverError`` ends the producer: only :meth:`close` is left to call.
+    A method that raises a ``DriverError`` ends the producer: only :meth:`close` is left to call. So does an
+    end of a transaction that the broker did not answer at once, though that has ended as it should: the next
+    :meth:`begin` raises.
 
     Attributes:
         error: What ended the producer; ``None`` while it can be used.
@@ -55,11 +58,10 @@ class TransactionalProducer:
         self._settings = settings
         self._timeout = int(settings["transaction.timeout.ms"]) / 1000
         self._renewal = Renewal(settings)
-        self._log = log = ClientLog()
+        self._log = log = TransactionLog(settings)
+        own = {"debug": log.contexts, "logger": log, "error_cb": partial(log_client_error, log, settings)}
         try:
-            self._producer: Producer | None = Producer(
-                {**settings, "logger": log, "error_cb": partial(log_client_error, log, settings)}
-            )
+            self._producer: Producer | None = Producer({**settings, **own})
         except KafkaException as error:
             raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
 
@@ -174,27 +176,29 @@ class TransactionalProducer:
         Raises:
             DriverError: The outcome is unknown.
         """
-        try:
-            # A bound method would refer to the client (see close).
-            self._retry(deadline, lambda left: self._client.commit_transaction(left))  # noqa: PLW0108
-        except KafkaException as error:
-            raise self.end("whether the transaction was committed is unknown", error) from error
+        # A bound method would refer to the client (see close).
+        self._end_transaction(deadline, lambda left: self._client.commit_transaction(left))  # noqa: PLW0108
 
     def abort(self) -> None:
         """Aborts the transaction.
 
         Raises:
-            DriverError: The abort failed; nothing of the transaction was committed all the same.
+            DriverError: The outcome is unknown, also if the broker knows of no transaction: another request
+                may have ended it.
         """
         deadline = time.monotonic() + self._timeout
+        self._end_transaction(deadline, lambda left: self._client.abort_transaction(left))  # noqa: PLW0108
+
+    def _end_transaction(self, deadline: float, call: Callable[[float], Any]) -> None:
+        self._log.begin_end()
         try:
-            # As in commit.
-            self._retry(deadline, lambda left: self._client.abort_transaction(left))  # noqa: PLW0108
+            self._retry(deadline, call)
+            self._client.poll(0)  # hands over the lines of the log
         except KafkaException as error:
-            ended = self.end(NOT_COMMITTED, error)
-            # The broker knows of no transaction, as when no request of it arrived: equal to an abort.
-            if error.args[0].code() != KafkaError.INVALID_TXN_STATE:
-                raise ended from error
+            raise self.end(UNKNOWN, error) from error
+        if self._log.is_in_doubt:
+            what = "the end of a transaction was not answered at once: its request may arrive a second time"
+            self.error = DriverError(f"{what}; open a new sender", retryable=True)
 
     def look_up(self, topics: Collection[str], new: Collection[str]) -> Statuses:
         """Asks the broker for the status of topics, see :func:`outbox_kafka.topic_cache.look_up`."""
@@ -236,7 +240,7 @@ class TransactionalProducer:
         except KafkaException as caught:
             error: KafkaError = caught.args[0]
             if error.fatal():
-                raise self.end(NOT_COMMITTED, caught) from caught
+                raise self.end(UNKNOWN, caught) from caught
             return error if error.txn_requires_abort() else None
         raise AssertionError("a transaction began inside another")
 
@@ -264,4 +268,4 @@ class TransactionalProducer:
         try:
             self._client.flush(timeout)
         except KafkaException as error:
-            self.end(NOT_COMMITTED, error)
+            self.end(UNKNOWN, error)

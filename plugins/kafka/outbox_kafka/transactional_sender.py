@@ -16,7 +16,9 @@ from outbox_kafka.timestamps import diagnose
 from outbox_kafka.topic_cache import TopicCache
 from outbox_kafka.trace import Trace, Tracer
 from outbox_kafka.transaction_errors import TransactionErrors
-from outbox_kafka.transactional_producer import NOT_COMMITTED, TransactionalProducer
+from outbox_kafka.transactional_producer import UNKNOWN, TransactionalProducer
+
+_NOT_COMMITTED = "nothing of the transaction was committed"
 
 _OVERHEAD_BYTES = 20
 """About what Kafka's record format adds to a record."""
@@ -60,8 +62,10 @@ class KafkaTransactionalSender:
     """Sends with one transactional producer; see :class:`outbox_api.TransactionalSender` for the contract.
 
     The request to commit is the point of no return. Before it, any error aborts the transaction, with a
-    certain outcome. After it, anything but a success is an unknown outcome: even an error that the client
-    calls abortable may be the answer to a second request, of which the first succeeded.
+    certain outcome once the broker has answered that. After it, anything but a success is an unknown outcome:
+    even an error that the client calls abortable may be the answer to a second request, of which the first
+    succeeded. So is, at any time, an answer that contradicts what the client knows: something else has ended
+    the transaction.
     """
 
     def __init__(
@@ -143,6 +147,8 @@ class KafkaTransactionalSender:
                 self._producer.commit(deadline)
                 self._accepting |= topics
                 return []
+            if (contradiction := errors.contradiction(error)) is not None:
+                raise self._producer.end(UNKNOWN, KafkaException(contradiction))
             self._producer.abort()
             if errors.is_ambiguous:
                 self._chunk_bytes = (self._chunk_bytes or _REQUEST_BYTES) // 4
@@ -167,8 +173,12 @@ class KafkaTransactionalSender:
         errors = TransactionErrors(self._store.record(CANCELLED, trace), trace.time_ms)
         others = [MarkedRecord(-1, topic, "", None, partition=number) for topic, number in places]
         failed = self._producer.produce([errors.checkpoint, *others], errors, self._producer.begin())
-        self._producer.abort()
         error = failed or errors.checkpoint_error
+        try:
+            self._producer.abort()
+        except DriverError:  # there is nothing to abort if the broker has refused everything
+            if error is None:
+                raise
         if error is not None:
             raise self._checkpoint_error(error)
 
@@ -218,7 +228,7 @@ class KafkaTransactionalSender:
             # The error names no topic; it may be the checkpoint's.
             refused = self._unwritable({self._store.topic, *(record.topic for record in records)})
             if not refused:
-                raise self._producer.end(NOT_COMMITTED, KafkaException(failed))
+                raise self._producer.end(_NOT_COMMITTED, KafkaException(failed))
             if self._store.topic in refused:
                 raise self._checkpoint_error(failed)
             errors.add_unauthorized(record for record in records if record.topic in refused)
@@ -229,7 +239,7 @@ class KafkaTransactionalSender:
         if (record := errors.first_with_our_invalid_timestamp(records)) is not None:
             refusal = diagnose(self._settings, record.topic)
             if refusal.clock_is_wrong:
-                raise DriverError(f"{NOT_COMMITTED}: {refusal.reason}", retryable=False)
+                raise DriverError(f"{_NOT_COMMITTED}: {refusal.reason}", retryable=False)
             return [Failure(record, refusal.reason, retryable=True)]
         failures = errors.failures(records, failed, self._settings)
         if not failures:
@@ -237,7 +247,7 @@ class KafkaTransactionalSender:
         return failures
 
     def _checkpoint_error(self, error: KafkaError | Exception) -> DriverError:
-        what = f"{NOT_COMMITTED}: the checkpoint cannot be written to topic '{self._store.topic}'"
+        what = f"{_NOT_COMMITTED}: the checkpoint cannot be written to topic '{self._store.topic}'"
         if not isinstance(error, KafkaError):
             return DriverError(f"{what}: {error}", retryable=False)
         if is_missing_topic(error):  # the next sender creates it, or says that it is gone
