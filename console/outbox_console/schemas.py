@@ -56,6 +56,14 @@ class OtherCluster(Body):
     """Another cluster, whose records are in this outbox too."""
 
     cluster: Annotated[int, Field(description="Its number.")]
+    fence_token: Annotated[
+        _Id | None,
+        Field(
+            description="The leader's token, as `/status` has it; nothing is done if it was raised since, as "
+            "each beginning and end of a takeover does. Without it, a copy of the request that arrives late "
+            "is done again."
+        ),
+    ] = None
 
 
 class _Answer(BaseModel):

@@ -134,11 +134,17 @@ class Operations:
         self._note(Verb.RAISE_FENCE, "", operator)
         return Raised(4_300_000, 2, operator.holder, "harvester-a, token 4200017")
 
-    def begin_takeover(self, settings: HarvestSettings, cluster: int, operator: Operator) -> TakeoverChanged:
+    def begin_takeover(
+        self, settings: HarvestSettings, cluster: int, operator: Operator, seen: int | None = None
+    ) -> TakeoverChanged:
+        self.seen.append(seen)
         self._note(Verb.TAKE_OVER, f"cluster {cluster}", operator)
         return TakeoverChanged(Verb.TAKE_OVER, cluster, changed=True, token=5)
 
-    def end_takeover(self, settings: HarvestSettings, cluster: int, operator: Operator) -> TakeoverChanged:
+    def end_takeover(
+        self, settings: HarvestSettings, cluster: int, operator: Operator, seen: int | None = None
+    ) -> TakeoverChanged:
+        self.seen.append(seen)
         self._note(Verb.END_TAKEOVER, f"cluster {cluster}", operator)
         return TakeoverChanged(Verb.END_TAKEOVER, cluster, changed=True, token=6)
 

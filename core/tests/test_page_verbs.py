@@ -155,6 +155,7 @@ def test_a_takeover_begins_and_ends(site: PageSite, operations: Operations):
     asked = site.get("/do/end-takeover?cluster=2", **AS_PERSON)
     done = site.post("/do/end-takeover", ALICE, reason="x", **fields_of(asked))
     assert follow(site, done) == "The takeover of cluster 2 has ended. The token is 6 now."
+    assert operations.seen == [4_200_017, 4_200_017], "a form that comes late does nothing"
     refused = site.get("/do/take-over?cluster=3", **AS_PERSON)
     assert refused.code == 409
     assert "there is no cluster 3; the others are 2" in refused.text

@@ -104,13 +104,17 @@ class Verbs:
         if verb.about.target is Target.LETTERS:
             ids = None if query.get("all") == "1" else integers(",".join(query.getlist("id")))
             confirmation = await self._of_letters(verb, outbox, ids)
-        elif cluster is not None:
-            await self._parts.work.read(partial(operations.check_cluster, outbox, verb, cluster))
-            confirmation = Confirmation.of_cluster(verb, cluster)
         else:
+            if cluster is not None:
+                await self._parts.work.read(partial(operations.check_cluster, outbox, verb, cluster))
             changed = self._parts.outboxes.changed_at([outbox])
             [known] = await self._parts.watch.poll([outbox], changed)
-            confirmation = Confirmation.of_fence(status_of(outbox.title, known, datetime.now(UTC)).leader)
+            leader = status_of(outbox.title, known, datetime.now(UTC)).leader
+            confirmation = (
+                Confirmation.of_fence(leader)
+                if cluster is None
+                else Confirmation.of_cluster(verb, cluster, leader)
+            )
         return self._parts.page(
             request,
             "do.html",
@@ -205,7 +209,7 @@ def _act(
     ids = integers(form.get("ids", "")) if verb.about.target is Target.LETTERS else []
     if verb.about.target is Target.LETTERS and not ids:
         raise RefusedError(400, "nothing was done: no record is chosen")
-    # A proxy may bring a form that is sent twice to two harvesters.
+    # A proxy may bring a form that is sent twice to two harvesters, or an hour later.
     seen = next(iter(integers(form.get("seen", ""))), None)
     to = Arguments(ids, _cluster(verb, form) or 0, seen)
 

@@ -57,18 +57,22 @@ class Confirmation:
         return cls(f"{action}?", action, tuple(about), letters, {"ids": ids})
 
     @classmethod
-    def of_cluster(cls, verb: Verb, cluster: int) -> Confirmation:
+    def of_cluster(cls, verb: Verb, cluster: int, leader: Leader | None) -> Confirmation:
         """Asks before a deliberate takeover begins or ends."""
         action = verb.about.label.format(cluster)
-        return cls(f"{action}?", action, fields={"cluster": str(cluster)})
+        return cls(f"{action}?", action, fields={"cluster": str(cluster), **_seen(leader)})
 
     @classmethod
     def of_fence(cls, leader: Leader | None) -> Confirmation:
         """Asks before the fence is raised."""
         now = f"{leader.name} leads, with token {leader.token}." if leader else "No leader is known."
-        fields = {"seen": str(leader.token)} if leader else {}
         action = Verb.RAISE_FENCE.about.label
-        return cls(f"{action}?", action, (now,), fields=fields)
+        return cls(f"{action}?", action, (now,), fields=_seen(leader))
+
+
+def _seen(leader: Leader | None) -> dict[str, str]:
+    """Returns what makes the form do nothing once the fence was raised."""
+    return {"seen": str(leader.token)} if leader else {}
 
 
 def said(done: Changed | Raised | TakeoverChanged) -> str:

@@ -19,7 +19,8 @@ class Arguments(NamedTuple):
     Attributes:
         ids: The ids of dead letters.
         cluster: A cluster.
-        fence_token: The token of the leader whom the operator has seen; ``None`` for whoever leads.
+        fence_token: The fence's token as the operator has seen it, for a leader or a cluster; ``None`` for
+            whatever it is.
     """
 
     ids: Sequence[int] = ()
@@ -39,7 +40,7 @@ def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Oper
         Verb.REVEAL: lambda: reveal(settings, to.ids, operator),
         Verb.RAISE_FENCE: lambda: raise_fence(settings, operator, to.fence_token),
         Verb.FORGET: lambda: forget(settings, operator),
-        Verb.TAKE_OVER: lambda: begin_takeover(settings, to.cluster, operator),
-        Verb.END_TAKEOVER: lambda: end_takeover(settings, to.cluster, operator),
+        Verb.TAKE_OVER: lambda: begin_takeover(settings, to.cluster, operator, to.fence_token),
+        Verb.END_TAKEOVER: lambda: end_takeover(settings, to.cluster, operator, to.fence_token),
     }
     return do[verb]()

@@ -66,8 +66,7 @@ def raise_fence(settings: HarvestSettings, operator: Operator, seen: int | None 
     with closing(settings.dialect.create().connect()) as table:
         held = table.lane_statuses()
         fenced = held_by(held)
-        if seen not in {None, held_token(held)}:
-            raise _raised_meanwhile(fenced)
+        refuse_if_raised(held, seen)
         with journalled(settings, Verb.RAISE_FENCE, fenced, operator, at_once=True) as outcome:
             lanes = lane_count(held, settings)
             try:
@@ -94,6 +93,16 @@ def forget(settings: HarvestSettings, operator: Operator) -> Forgotten:
             token = _end_notes(table, settings, operator.holder)
             outcome.text = f"token {token}"
     return Forgotten(token, operator.holder, notes, outcome.unnoted)
+
+
+def refuse_if_raised(held: Sequence[LaneStatus], seen: int | None) -> None:
+    """Makes sure that the fence has the token that an operator has seen, if one is given.
+
+    Raises:
+        OutboxError: Somebody has raised it since.
+    """
+    if seen not in {None, held_token(held)}:
+        raise _raised_meanwhile(held_by(held))
 
 
 def held_by(held: Sequence[LaneStatus]) -> str:

@@ -9,7 +9,7 @@ from outbox_api.errors import ConfigError, DriverError, OutboxError
 from outbox_api.outbox_table import OutboxTable
 
 from outbox_core.config import HarvestSettings
-from outbox_core.operations.fence import lane_count
+from outbox_core.operations.fence import lane_count, refuse_if_raised
 from outbox_core.operations.journalled import Operator, journalled
 from outbox_core.operations.verbs import Verb
 
@@ -37,21 +37,33 @@ class TakeoverChanged:
     unnoted: str = ""
 
 
-def begin_takeover(settings: HarvestSettings, cluster: int, operator: Operator) -> TakeoverChanged:
+def begin_takeover(
+    settings: HarvestSettings, cluster: int, operator: Operator, seen: int | None = None
+) -> TakeoverChanged:
     """Has this cluster take the records of another one at once, until that is ended.
 
-    The operator's reason is stored beside the fence, too. Idempotent.
+    The operator's reason is stored beside the fence, too. Idempotent. Both verbs raise the fence: a request
+    that names the token does nothing if it arrives again after the other verb.
+
+    Args:
+        settings: The outbox.
+        cluster: The other cluster.
+        operator: Who does it.
+        seen: The fence's token, as the operator has seen it; ``None`` for whatever it is.
 
     Raises:
         ConfigError: The outbox has one cluster only.
         UnknownCluster: It is no other cluster of which records could be here.
+        OutboxError: Somebody has raised the token since; nothing was done.
     """
-    return _change(settings, Verb.TAKE_OVER, cluster, operator)
+    return _change(settings, Verb.TAKE_OVER, cluster, operator, seen)
 
 
-def end_takeover(settings: HarvestSettings, cluster: int, operator: Operator) -> TakeoverChanged:
-    """Ends the deliberate takeover of a cluster; idempotent, and raises as :func:`begin_takeover`."""
-    return _change(settings, Verb.END_TAKEOVER, cluster, operator)
+def end_takeover(
+    settings: HarvestSettings, cluster: int, operator: Operator, seen: int | None = None
+) -> TakeoverChanged:
+    """Ends the deliberate takeover of a cluster; as :func:`begin_takeover`."""
+    return _change(settings, Verb.END_TAKEOVER, cluster, operator, seen)
 
 
 def check_cluster(settings: HarvestSettings, verb: Verb, cluster: int) -> None:
@@ -93,20 +105,21 @@ def _refuse(cluster: int, origin: Origin, found: Collection[int]) -> None:
         raise UnknownCluster(f"there is no cluster {cluster}; the others are {others or 'none'}")
 
 
-def _change(settings: HarvestSettings, verb: Verb, cluster: int, operator: Operator) -> TakeoverChanged:
+def _change(
+    settings: HarvestSettings, verb: Verb, cluster: int, operator: Operator, seen: int | None
+) -> TakeoverChanged:
     check_cluster(settings, verb, cluster)
-    with (
-        closing(settings.dialect.create().connect()) as table,
-        journalled(settings, verb, f"cluster {cluster}", operator) as outcome,
-    ):
-        if verb is Verb.TAKE_OVER:
-            changed = table.begin_takeover(cluster, operator.reason)
-            said = "began" if changed else "was on already"
-        else:
-            changed = table.end_takeover(cluster)
-            said = "ended" if changed else "was not on"
-        token = _raise_fence(table, settings, operator, said)
-        outcome.text = said if token is None else f"{said}, token {token}"
+    with closing(settings.dialect.create().connect()) as table:
+        refuse_if_raised(table.lane_statuses(), seen)
+        with journalled(settings, verb, f"cluster {cluster}", operator) as outcome:
+            if verb is Verb.TAKE_OVER:
+                changed = table.begin_takeover(cluster, operator.reason)
+                said = "began" if changed else "was on already"
+            else:
+                changed = table.end_takeover(cluster)
+                said = "ended" if changed else "was not on"
+            token = _raise_fence(table, settings, operator, said)
+            outcome.text = said if token is None else f"{said}, token {token}"
     return TakeoverChanged(verb, cluster, changed, token, outcome.unnoted)
 
 
