@@ -164,7 +164,8 @@ class LogSearch:
             return f"topic '{topic}' does not exist"
         age_ms = time.time() * 1000 - trace.time_ms + _MARGIN_MS
         if "compact" in config.get("cleanup.policy", "compact"):
-            replaced = key_of(record) in matches.others or record.value is None
+            others = key_of(record) in matches.others or matches.has_equal(record)
+            replaced = others or record.value is None
             if replaced or age_ms > int(config.get("delete.retention.ms", 0)):
                 return f"topic '{topic}' is compacted"
         if topic in cut and _may_be_expired(config, age_ms):

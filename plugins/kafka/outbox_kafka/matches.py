@@ -56,14 +56,14 @@ class Matches:
         self.repeated: set[Key] = set()
         self.others: set[Key] = set()
         self._time_ms = time_ms
+        self._seen: set[tuple[Any, ...]] = set()  # the contents of what has been seen
         self._exact = frozenset(exact)
         self._missing = {record.id: record for record in records}
         self._places = {record.id: place for place, record in enumerate(records)}
         self._wanted: dict[tuple[Any, ...], list[MarkedRecord]] = defaultdict(list)
         self._times: dict[tuple[Any, ...], set[int]] = defaultdict(set)
         for record in reversed(records):  # the first of equal ones is the last in its list
-            headers = tuple(_headers(record.headers))
-            content = (record.topic, octets(record.key), octets(record.value), headers)
+            content = _content(record)
             self._wanted[content].append(record)
             self._times[content].add(record.timestamp_ms or time_ms)
         self._keys = {key_of(record) for record in records}
@@ -85,6 +85,7 @@ class Matches:
             record = waiting.pop(at)
             del self._missing[record.id]
             self.found.append(record)
+            self._seen.add(content)
         # The time is the attempt's alone. Equal rows of it that were purged are seen, and not missing.
         if appended or seen.timestamp[1] != self._time_ms:
             self.doubtful.add(key)
@@ -94,6 +95,10 @@ class Matches:
     def _fits(self, record: MarkedRecord, seen: LoggedRecord, appended: bool) -> bool:
         timely = appended or seen.timestamp[1] == (record.timestamp_ms or self._time_ms)
         return timely and record.partition in {None, seen.partition}
+
+    def has_equal(self, record: MarkedRecord) -> bool:
+        """Returns whether a record has been seen that is equal to one that has not."""
+        return _content(record) in self._seen
 
     def place(self, record: MarkedRecord) -> int:
         """Returns how many records were published before one of the attempt."""
@@ -121,6 +126,11 @@ def octets(text: str | bytes | None) -> bytes | None:
     Of a text that is no UTF-8, and so was never published, it returns bytes that no text has.
     """
     return text.encode(errors="surrogatepass") if isinstance(text, str) else text
+
+
+def _content(record: MarkedRecord) -> tuple[Any, ...]:
+    headers = tuple(_headers(record.headers))
+    return record.topic, octets(record.key), octets(record.value), headers
 
 
 def _headers(headers: Iterable[Header]) -> Iterator[tuple[str, bytes | None]]:

@@ -103,6 +103,16 @@ def test_records_of_a_torn_transaction_are_found_whatever_became_of_its_checkpoi
     assert not found.undecided
 
 
+def test_a_partition_may_have_committed_the_beginning_of_its_records(lane: Lane) -> None:
+    ours = records(lane.topic, *"aabcabb")
+    trace = Trace(TIME_MS, {})
+    lane.transaction(ours[:4], trace, commits=True, checkpoint=True)
+    lane.transaction(ours[4:], trace, commits=False)
+    found = lane.find(ours)
+    assert sorted(found.published) == [1, 2, 3, 4]
+    assert not found.undecided
+
+
 def test_records_of_another_time_or_with_other_content_are_not_ours(lane: Lane) -> None:
     ours = records(lane.topic, *"abc")
     lane.transaction(ours, Trace(TIME_MS - 1, {}), commits=True)
@@ -200,10 +210,18 @@ def test_of_a_compacted_topic_a_record_may_be_gone_where_a_later_one_has_its_key
 
 def test_of_a_compacted_topic_the_last_record_of_a_key_tells_of_all(compacted: Lane) -> None:
     lane = compacted
-    ours = records(lane.topic, *"aab")
+    ours = [each._replace(value=str(each.id)) for each in records(lane.topic, *"aab")]
     lane.transaction(ours[1:2], Trace(TIME_MS, {lane.topic: {0: 0}}), commits=True, checkpoint=True)
     found = lane.find(ours)
     assert (sorted(found.published), found.undecided) == ([1, 2], ())
+
+
+def test_of_a_compacted_topic_one_of_equal_records_does_not_tell_which_it_is(compacted: Lane) -> None:
+    lane = compacted
+    ours = records(lane.topic, *"aab")
+    lane.transaction(ours[1:2], Trace(TIME_MS, {lane.topic: {0: 0}}), commits=True, checkpoint=True)
+    found = lane.find(ours)
+    assert (found.published, found.undecided, found.committed) == ([1], [2], True)
 
 
 def test_a_key_with_several_partitions_has_a_fate_in_each(kafka_bootstrap: str, topic: str) -> None:
