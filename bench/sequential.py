@@ -14,7 +14,7 @@ from collections.abc import Callable
 from uuid import uuid4
 
 import psycopg
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 
 BATCH = 5000
 
@@ -52,9 +52,11 @@ def sending(bootstrap: str, *, transactions: bool) -> Callable[[Rows], None]:
     )
     failures: list[object] = []
 
-    def delivered(error: object, _: object) -> None:
+    def delivered(error: object, message: Message) -> None:
         if error is not None:
             failures.append(error)
+        elif message.offset() is None:
+            failures.append("reported without an offset")
 
     def send(rows: Rows) -> None:
         if transactions and rows:

@@ -34,8 +34,9 @@ class Deliveries:
     """What became of records since the last poll.
 
     Attributes:
-        delivered: Records that are durable at the broker (in Kafka: on all in-sync replicas).
-        failed: Records that were not; whether the broker holds a copy all the same is unknown.
+        delivered: Records of which the broker itself has said that they are durable (in Kafka: on all in-sync
+            replicas, at an offset). What a client concludes from other answers is not enough.
+        failed: All others; whether the broker holds a copy all the same is unknown.
     """
 
     delivered: list[MarkedRecord] = field(default_factory=list)

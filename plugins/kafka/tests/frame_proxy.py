@@ -1,9 +1,10 @@
-"""A TCP proxy in front of a broker that delays one request until the test releases it, or alters answers."""
+"""A TCP proxy in front of a broker that delays one request until the test releases it, or alters frames."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable
 from threading import Event, Thread
 
@@ -21,12 +22,14 @@ class FrameProxy:
         port: Where it listens.
         held: Set while a request is held.
         alter: Returns what clients get for a piece of an answer, of the same length.
+        alter_request: Returns what the broker gets for a request; those behind it on the connection wait.
     """
 
     def __init__(self, target: Callable[[], int]) -> None:
         self.held = Event()
         self._target = target
         self.alter: Callable[[bytes], bytes] = bytes
+        self.alter_request: Callable[[bytes], bytes] = bytes
         self._kind: int | None = None
         self._go = Event()
         self._client: socket.socket | None = None
@@ -74,7 +77,8 @@ class FrameProxy:
                     self._kind, self._client = None, client
                     self.held.set()
                     self._go.wait()
-                server.sendall(head + request)
+                request = self.alter_request(request)
+                server.sendall(len(request).to_bytes(4) + request)
             server.shutdown(socket.SHUT_WR)
 
     def _answer(self, client: socket.socket, server: socket.socket) -> None:
@@ -82,3 +86,32 @@ class FrameProxy:
             while answer := server.recv(65536):
                 with contextlib.suppress(OSError):
                     client.sendall(self.alter(answer))
+
+
+_UNSENT_SECONDS = 0.3
+"""Seconds in which a client sends the requests behind one that is under way."""
+
+
+def first_refused(topic: str, client: str = "") -> Callable[[bytes], bytes]:
+    """Returns how to alter requests so that the broker refuses the first Produce request to a topic.
+
+    It refuses as a broker does that does not lead the partition yet, or no more. By then the client has sent
+    the next requests, which the broker takes.
+
+    Args:
+        topic: A topic with one partition.
+        client: Part of the client's id.
+    """
+    name = bytes([len(topic) + 1]) + topic.encode()
+    partition, missing = (name + b"\x02" + number.to_bytes(4) for number in (0, 99))
+    refused = False
+
+    def alter(request: bytes) -> bytes:
+        nonlocal refused
+        if refused or partition not in request or client.encode() not in request:
+            return request
+        refused = True
+        time.sleep(_UNSENT_SECONDS)
+        return request.replace(partition, missing, 1)
+
+    return alter
