@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from secrets import token_hex
 from time import monotonic
@@ -75,6 +75,7 @@ class Claim:
         self._selected: Offset | None = None
         self._keys: Sequence[tuple[int, str]] = ()
         self._noted = 0
+        self._doubtful = False  # whether a note may arrive late, as its answer was lost
         self._until: float | None = None
         self._looked: tuple[float, Backlog] | None = None
 
@@ -143,15 +144,14 @@ class Claim:
         """
         if start == end:
             return []
-        lead = self._lead(end)
+        self._lead(end)
         rows = end.checkpoint.attempted or Batch(())
         keys = self._keys
         if end != self._selected:
             keys = self._ask(lambda table: [(record.id, record.key) for record in table.rows(rows)])
         parts = parts_of(end.batch, rows, keys, self._parts)
         if self._noted != end.batch:
-            note = TransactionalLane(1, f"{QUERY}{lead.query}", str(end.batch))
-            self._ask(lambda table: table.set_transactional(lead.fence, note))
+            self._ask(lambda table: self._note(table, end))
             self._noted = end.batch
         return parts
 
@@ -159,6 +159,19 @@ class Claim:
         """Disconnects. What the last batch was, Spark's offset log tells the next start. Idempotent."""
         self._leadership = None
         self._connection.close()
+
+    def _note(self, table: OutboxTable, end: Offset) -> None:
+        """Notes which batch is read; repeats it in a new epoch, so that a delayed first try has no effect.
+
+        After the note of a later batch it would hide that one from a start with an older checkpoint.
+        """
+        lead = self._lead(end)
+        if self._doubtful:
+            self._leadership = lead = replace(lead, fence=table.enter(0, 1, lead.fence.token))
+        self._doubtful = True
+        note = TransactionalLane(1, f"{QUERY}{lead.query}", str(end.batch))
+        table.set_transactional(lead.fence, note)
+        self._doubtful = False
 
     def _lead(self, offset: Offset) -> _Leadership:
         """Becomes the leader, if it is not yet, for a stream that goes on at ``offset``."""

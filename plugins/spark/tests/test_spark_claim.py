@@ -427,6 +427,45 @@ def test_lost_answers_lose_and_repeat_nothing(dialect: Dialect) -> None:
     assert waiting(dialect) == 0
 
 
+class Delayed:
+    """A database whose first note arrives when it is told so, after its client has given it up."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self.arrive: Callable[[], None] | None = None
+
+    def connect(self) -> OutboxTable:
+        table = self._dialect.connect()
+        if self.arrive is None:
+            late = table.set_transactional
+
+            def delayed(*arguments: Any) -> None:
+                self.arrive = partial(late, *arguments)
+                table.close = lambda: None  # type: ignore[method-assign]  # the network has the request
+                raise DriverError("the connection is lost", retryable=True)
+
+            table.set_transactional = delayed  # type: ignore[assignment]
+        return table
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_note_that_arrives_late_hides_no_batch(dialect: Dialect) -> None:
+    stash(dialect, range(20))
+    delayed = Delayed(dialect)
+    with closing(Claim(Connection(delayed.connect, 60.0), "outbox", "query", 1 << 20)) as claim:
+        first = claim.next(Offset(), 10)
+        delivered(dialect, claim, Offset(), first)
+        second = claim.next(first, 10)
+        delivered(dialect, claim, first, second)
+        assert delayed.arrive is not None
+        with suppress(LeadershipLost):
+            delayed.arrive()
+        assert claim.next(second, 10) == second, "the query goes on"
+    older = Driver(dialect, [first], 1)
+    with pytest.raises(OutboxError, match="ends with batch 1, and the query has read batch 2"):
+        older.run(10)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
