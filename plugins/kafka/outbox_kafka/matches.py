@@ -56,7 +56,7 @@ class Matches:
         self.repeated: set[Key] = set()
         self.others: set[Key] = set()
         self._time_ms = time_ms
-        self._seen: set[tuple[Any, ...]] = set()  # the contents of what has been seen
+        self._seen: set[tuple[Any, ...]] = set()  # contents and partitions of what has been seen
         self._exact = frozenset(exact)
         self._missing = {record.id: record for record in records}
         self._places = {record.id: place for place, record in enumerate(records)}
@@ -85,7 +85,7 @@ class Matches:
             record = waiting.pop(at)
             del self._missing[record.id]
             self.found.append(record)
-            self._seen.add(content)
+            self._seen.add((*content, record.partition))
         # The time is the attempt's alone. Equal rows of it that were purged are seen, and not missing.
         if appended or seen.timestamp[1] != self._time_ms:
             self.doubtful.add(key)
@@ -97,8 +97,8 @@ class Matches:
         return timely and record.partition in {None, seen.partition}
 
     def has_equal(self, record: MarkedRecord) -> bool:
-        """Returns whether a record has been seen that is equal to one that has not."""
-        return _content(record) in self._seen
+        """Returns whether a record has been seen that is equal to one that has not, partition included."""
+        return (*_content(record), record.partition) in self._seen
 
     def place(self, record: MarkedRecord) -> int:
         """Returns how many records were published before one of the attempt."""

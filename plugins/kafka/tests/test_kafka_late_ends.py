@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from outbox_api import DriverError, MarkedRecord
+from outbox_api import DriverError, Failure, MarkedRecord
 from outbox_kafka.transaction_log import TransactionLog
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_servers.services.kafka import KafkaBroker
@@ -31,7 +31,7 @@ class Place:
         self.broker = KafkaBroker(proxy_port=self.proxy.port)
         self.through = f"127.0.0.1:{self.proxy.port}"
 
-    def sent_twice(self, act: Callable[[], object]) -> object:
+    def sent_twice(self, act: Callable[[], list[Failure]]) -> list[Failure]:
         """Has the next request to end a transaction sent twice; returns what ``act`` does, which ends one."""
         self.proxy.hold(END_TRANSACTION)
         with ThreadPoolExecutor(1) as pool:
@@ -96,8 +96,8 @@ def test_an_abort_that_was_sent_twice_aborts_nothing_later(
 ) -> None:
     alter_topic(place.broker.bootstrap, topic, "max.message.bytes", "2000")
     large = MarkedRecord(2, topic, "k2", os.urandom(5000))
-    [failure] = place.sent_twice(lambda: sender.publish([large], "second"))  # type: ignore[misc]
-    assert failure.record == large
+    failures = place.sent_twice(lambda: sender.publish([large], "second"))
+    assert [failure.record for failure in failures] == [large]
     goes_on(place, topic, sender)
     assert values(place.broker.bootstrap, topic, PARTITIONS) == [1, 3, 4]
 
