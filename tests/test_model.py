@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import get_args
 
 import pytest
@@ -13,20 +13,64 @@ from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Advance, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 
-from .model.ablations import ABLATIONS, BOUNDED, GAPS, SCOPES, ablate
-from .model.checker import explore
+from .model.ablations import ABLATIONS, BOUNDED, ENDS, GAPS, LATE_END, SCOPES, Property, ablate
+from .model.actions import ACTIONS, PREVENTED, Watched, action
+from .model.checker import Found as Explored
+from .model.checker import explore, reachable
 from .model.comparison import Comparison
+from .model.probes import PROBES, reached
 from .model.protocol import ExactlyOnce
 from .model.recovery import RecoveryComparison, Sender, recoveries
-from .model.scope import Fault
+from .model.scope import Fault, Rule, Scope
 from .model.world import ONCE
+
+
+@lru_cache
+def explored(scope: Scope, off: frozenset[Rule] = frozenset()) -> tuple[Explored, Counter[str]]:
+    """Returns what the exploration of a scope found, and how many steps of each kind it has."""
+    found = explore(model := Watched(scope, off))
+    return found, model.counts
 
 
 @pytest.mark.parametrize("scope", BOUNDED, ids=lambda scope: scope.name)
 def test_no_history_breaks_a_property(scope):
-    found = explore(ExactlyOnce(scope))
+    found, _ = explored(scope)
     assert not found.wrong, "\n".join(found.history)
-    assert found.states > 100
+    assert found.states > 60
+
+
+def test_every_action_happens_in_small_but_for_those_that_the_rules_prevent():
+    happened = {action for scope in BOUNDED for action in explored(scope)[1]}
+    assert ACTIONS.keys() - happened == PREVENTED
+
+
+def test_without_the_rule_on_ends_in_doubt_the_prevented_actions_happen():
+    _, counts = explored(LATE_END, frozenset({ENDS}))
+    assert counts.keys() >= PREVENTED
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
+def test_there_are_states_without_which_the_exploration_would_say_nothing(probe):
+    assert reached(probe)
+
+
+def test_every_property_is_broken_by_some_ablation():
+    assert {ablation.breaks for ablation in ABLATIONS} == set(get_args(Property))
+
+
+def test_a_copy_of_an_end_is_refused_once_the_epoch_has_risen():
+    model, refused = ExactlyOnce(LATE_END), 0
+    for world in reachable(model):
+        for words, after in model.steps(world):
+            if copies(world) and action(words) == "opens its producer":
+                assert not copies(after)
+                refused += 1
+    assert refused > 10
+
+
+def copies(world):
+    """Returns the copies of requests to end a transaction that are on their way."""
+    return [call for call in world.strays if call.name == "end"]
 
 
 @pytest.mark.slow("protocol")

@@ -28,6 +28,8 @@ def _any(*menu: Fault) -> frozenset[Fault]:
 
 _NONE = _any_rows()
 _TORN = _any("tear", "crash")
+_CUT = _any("cut", "crash")
+_TWICE = _any("repeat", "crash")
 _FAULTS = _any("crash", "doubt", "abort", "timeout", "loss", "restart", "age")
 SCOPES = (
     Scope("two leaders, a fault", _ALIKE, (0, 0), menu=_FAULTS | {"bump"}),
@@ -77,6 +79,20 @@ SCOPES = (
     Scope("torn, 2 lanes and 1", _LANES, (1, 3), limits=(2,), terms=0, faults=2, menu=_TORN),
     Scope("torn, both modes", _MODES, (0, 1), limits=(2,), faults=2, menu=_TORN),
     Scope("torn, other name and place", _MOVED, (0, 1), limits=(2,), menu=_any("tear")),
+    Scope("torn within a key", _ALIKE, (0, 0, 1), limits=(3,), menu=_any("cut")),
+    Scope("torn within a key, two crashes", _ALIKE, (0, 0, 1), _NONE, (3,), 0, 3, _CUT),
+    Scope("torn within a key, two batches", _ALIKE, (0, 0, 0), _NONE, (1, 2), 0, 2, _CUT),
+    Scope("torn within a key, a compacted log", _ALIKE, (0, 0, 0), _NONE, (2,), 0, 2, _CUT | {"compact"}),
+    Scope("a compacted log", _ALIKE, (0, 0), _NONE, (1, 2), 0, 2, _any("compact", "crash", "doubt")),
+    Scope("ends sent twice", _ALIKE, (0, 1), limits=(2,), faults=2, menu=_any("repeat")),
+    Scope("ends sent twice, three faults", _ALIKE, (0, 0), _NONE, (1, 2), 0, 3, _TWICE | {"doubt", "abort"}),
+    Scope("ends sent twice, parked keys", _ALIKE, (0, 0), _NONE, (1, 2), 0, 2, _any("repeat", "park")),
+    Scope("ends sent twice, torn", _ALIKE, (0, 1), _NONE, (2,), 0, 3, _TORN | {"repeat", "timeout", "loss"}),
+    Scope("ends sent twice, unverified", _ALIKE, (0, 1, 1), _NONE, (2,), 1, 1, _TWICE, verifies=False),
+    Scope("ends sent twice, 2 lanes and 1", _LANES, (1,), terms=0, faults=2, menu=_TWICE),
+    Scope("ends sent twice, both modes", _MODES, (0, 1), limits=(2,), menu=_TWICE),
+    Scope("ends sent twice, other name and place", _MOVED, (0,), menu=_TWICE),
+    Scope("ends sent twice, lanes run twice", _ALIKE, (0,), terms=0, faults=2, menu=_any("repeat", "rerun")),
     Scope("lanes run twice", _ALIKE, (0, 0), terms=0, menu=_any("rerun")),
     Scope("a late log", _ALIKE, (0,), menu=_any("crash", "doubt", "late log")),
     Scope("forgotten checkpoints", _ALIKE, (0,), faults=2, menu=_any("crash", "forget")),
@@ -104,6 +120,7 @@ SCOPES = (
 BOUNDED = (
     Scope("two leaders, in small", _ALIKE, (0, 0), faults=0),
     Scope("two faults, in small", _ALIKE, (0,), terms=0, faults=2, menu=_FAULTS),
+    Scope("a bump on its way, in small", _ALIKE, (0,), terms=0, menu=_any("bump")),
     Scope("three batches, in small", _ALIKE, (0, 0, 0), terms=0, menu=_FAULTS),
     Scope("a late log, in small", _ALIKE, (0,), terms=0, faults=2, menu=_any("crash", "late log")),
     Scope("parked keys, in small", _ALIKE, (0, 0), limits=(1, 2), terms=0, menu=_any("park")),
@@ -115,6 +132,12 @@ BOUNDED = (
     Scope("torn twice, in small", _ALIKE, (0, 1, 0), limits=(2,), terms=0, faults=2, menu=_TORN),
     Scope("torn, both modes, in small", _MODES, (0, 1), limits=(2,), menu=_any("tear")),
     Scope("torn, other name and place, in small", _MOVED, (0, 1), _NONE, (2,), 0, 2, _TORN),
+    Scope("torn within a key, in small", _ALIKE, (0, 0, 1), limits=(3,), terms=0, menu=_any("cut")),
+    Scope(
+        "compacted, in small", _ALIKE, (0, 0), limits=(2,), terms=0, faults=2, menu=_any("compact", "crash")
+    ),
+    Scope("ends sent twice, in small", _ALIKE, (0, 1), limits=(2,), terms=0, faults=2, menu=_TWICE),
+    Scope("ends sent twice, unverified, in small", _ALIKE, (0, 1), _NONE, (2,), 0, 1, _TWICE, verifies=False),
     Scope("forgotten checkpoints, in small", _ALIKE, (0,), menu=_any("forget")),
     Scope("lanes run twice, in small", _ALIKE, (0,), terms=0, menu=_any("rerun")),
     Scope("2 lanes and 1, in small", _LANES, (1,), faults=0),
@@ -142,6 +165,7 @@ class Ablation:
     scope: Scope
 
 
+ENDS: Rule = "end a producer after an end in doubt"
 _ZOMBIE = Scope("zombie", _ALIKE, (0,), faults=0)
 _RESTART = Scope("database crash", _ALIKE, (0, 0), terms=0, menu=_any("restart"))
 _CRASH = Scope("crash", _ALIKE, (0, 0), terms=0, menu=_any("crash"))
@@ -169,6 +193,13 @@ _MOVED_TWICE = Scope("moved", _PLACES, (0,), terms=0, faults=2, menu=_any("crash
 _FORGOTTEN_ALIVE = Scope("forgotten, alive", _ALIKE, (0,), faults=2, menu=_any("crash", "forget"))
 _TORN_ALONE = Scope("torn", _ALIKE, (0,), terms=0, menu=_any("tear"))
 _EQUAL = Scope("equal", _ALIKE, (0, 0), terms=0, menu=_any("crash"), contents=(0, 0))
+CUT = Scope("cut", _ALIKE, (0, 0), limits=(2,), terms=0, menu=_any("cut"))
+COMPACTED_LOG = Scope(
+    "compacted", _ALIKE, (0, 0), limits=(2,), terms=0, faults=2, menu=_any("compact", "crash")
+)
+_TORN_KEYS = Scope("torn, two keys", _ALIKE, (0, 1), limits=(2,), terms=0, menu=_any("tear"))
+LATE_END = Scope("late end", _ALIKE, (0, 1, 1), limits=(1, 2), terms=0, faults=2, menu=_any("repeat"))
+UNVERIFIED = Scope("unverified", _ALIKE, (0, 1, 1), _NONE, (1, 2), 0, 2, _any("repeat"), verifies=False)
 _UNSTABLE = Scope("late log", _ALIKE, (0,), terms=0, menu=_any("crash", "late log"))
 
 ABLATIONS = (
@@ -196,11 +227,16 @@ ABLATIONS = (
     Ablation("read the last attempt", "duplicate", _TORN_ALONE),
     Ablation("look for each record", "loss", _TORN_ALONE),
     Ablation("heed the trace", "loss", _EQUAL),
+    Ablation("assume no whole partitions", "loss", CUT),
+    Ablation("heed later records", "duplicate", COMPACTED_LOG),
     Ablation("stable log", "duplicate", _UNSTABLE),
     Ablation("raise the fence before the checkpoint is read", "duplicate", _RENAMED),
     Ablation("fence before the checkpoint is written", "duplicate", _FORGOTTEN_ALIVE),
     Ablation("purge before emptying the checkpoint", "duplicate", _CRASHES),
     Ablation("refuse a forgotten checkpoint", "duplicate", _FORGOTTEN),
+    *(Ablation(ENDS, breaks, LATE_END) for breaks in ("loss", "duplicate", "order")),
+    *(Ablation(ENDS, breaks, UNVERIFIED) for breaks in ("loss", "order")),
+    Ablation("a contradiction is unknown", "duplicate", _TORN_KEYS),
     Ablation("database fence", "duplicate", _SWITCHED),
     Ablation("attempt in the fence", "parked", _PARKED_LATE),
     Ablation("settle former lanes", "duplicate", _CHANGED),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .broker import FENCED, Outcome
+from .broker import CONTRADICTED, FENCED, Outcome
 from .lane_view import LaneView, Step, told, told_checkpoint, told_rows
+from .scope import Rule
 from .servers import LOST, Servers
 from .world import Advance, Batches, Call, Lane, Note, Selected, Wish
 
@@ -18,10 +19,9 @@ def run(view: LaneView, servers: Servers, limits: tuple[int, ...]) -> Iterator[S
     """Returns what a lane may do next; ``limits`` are how many rows a selection may ask for."""
     lane = view.lane
     if lane.publishing:
-        outcome = servers.commit(view.world, lane.channel, lane.epoch)
-        yield _unless_fenced(
-            view, f"has {told_rows(lane.publishing)} committed", outcome, committed(lane, lane.publishing)
-        )
+        yield _commit(view, servers, lane.publishing)
+    elif lane.selected and lane.spent:
+        yield view.anew("needs a new producer, and starts anew")
     elif lane.selected:
         yield from _fill(view, servers, lane.selected)
     if lane.advance:
@@ -41,6 +41,32 @@ def run(view: LaneView, servers: Servers, limits: tuple[int, ...]) -> Iterator[S
     noted = view.world.database.fence[lane.number].noted
     if lane.finished and not noted and "note before the first publish" in view.off:
         yield _note(view, servers, "notes that it transacts", lane, view.note)
+
+
+def _commit(view: LaneView, servers: Servers, publishing: Selected) -> Step:
+    """Returns the step in which a lane has its transaction committed, or is told that it cannot be."""
+    lane = view.lane
+    after, answer = servers.commit(view.world, lane.channel, lane.epoch)
+    if answer is CONTRADICTED and "a contradiction is unknown" in view.off:
+        words = f"is contradicted, and takes {told_rows(publishing)} for aborted"
+        return view.step(words, after, taken_back(lane, view.off))
+    if answer is CONTRADICTED:
+        return view.anew("is contradicted, and starts anew", world=after)
+    words = f"has {told_rows(publishing)} committed"
+    return _unless_fenced(view, words, (after, answer), committed(lane, publishing))
+
+
+def taken_back(lane: Lane, off: frozenset[Rule]) -> Lane:
+    """Returns a lane that takes its transaction for aborted, and selects its rows anew."""
+    back = lane._replace(publishing=None, last=-1)
+    if "abandon what is selected behind" in off:
+        return back
+    return back._replace(selected=None, advance=in_vain(lane))
+
+
+def in_vain(lane: Lane) -> Advance | None:
+    """Returns the advance that is out, what it selects being of no use any more."""
+    return lane.advance and lane.advance._replace(vain=True)
 
 
 def committed(lane: Lane, publishing: Selected) -> Lane:

@@ -18,8 +18,8 @@ from .world import (
     World,
 )
 
-DONE, FENCED = "done", "fenced"
-"""Answers: as asked; the broker refuses the producer."""
+DONE, FENCED, CONTRADICTED = "done", "fenced", "contradicted"
+"""Answers: as asked; the broker refuses the producer; the transaction is not in the state for it."""
 
 Outcome = tuple[World, Any]
 """The world after a call, and the answer."""
@@ -30,7 +30,9 @@ class Broker:
 
     def __init__(self, scope: Scope, off: frozenset[Rule]) -> None:
         self.outbox = Outbox(scope, off)
-        self._keys = scope.keys
+        self.keys = scope.keys
+        self.verifies = scope.verifies
+        self._remembers = "repeat" in scope.menu
         self._off = off
 
     def open(self, world: World, number: int) -> Outcome | None:
@@ -40,6 +42,9 @@ class Broker:
             return world, channel.epoch
         if channel.transaction and channel.transaction.prepared:
             return None
+        if channel.transaction:
+            world = self._end_hanging(world, number, channel.transaction.rows, commits=False)
+        channel = world.channels[number]
         channel = channel._replace(epoch=channel.epoch + 1, transaction=None)
         return with_channel(world, number, channel), channel.epoch
 
@@ -57,6 +62,7 @@ class Broker:
         channel = world.channels[number]
         if channel.transaction or (channel.late and "stable log" not in self._off):
             return None
+        world = self._end_hanging(world, number, rows, commits=False)
         if channel.late:
             return world, ()
         if "look for each record" in self._off:
@@ -70,16 +76,45 @@ class Broker:
             return world, FENCED
         if channel.transaction:
             return None
-        transaction = transaction._replace(early=self._early(world, transaction.rows))
+        former = channel.checkpoints[transaction.place] if self._remembers else None
+        transaction = transaction._replace(early=self._early(world, transaction.rows), former=former)
         channel = with_checkpoint(channel, transaction.place, transaction.checkpoint)
         return with_channel(world, number, channel._replace(transaction=transaction)), DONE
 
     def commit(self, world: World, number: int, epoch: int) -> Outcome:
         """Makes sure that the open transaction is committed; the coordinator does that some time later."""
-        transaction = world.channels[number].transaction
-        if transaction is None or not self._commits(world.channels[number], epoch):
+        channel = world.channels[number]
+        transaction = channel.transaction
+        if not self._produces(channel, epoch):
             return world, FENCED
+        if transaction is None or transaction.prepared:
+            return world, CONTRADICTED
+        if transaction.contradicted:
+            return self.abort(world, number, epoch) or (world, FENCED)
+        world = self._end_hanging(world, number, transaction.rows, commits=True)
         return self.prepare(world, number, transaction.rows, transaction.checkpoint), DONE
+
+    def abort(self, world: World, number: int, epoch: int) -> Outcome | None:
+        """Aborts the open transaction; ``None`` if there is none of this epoch."""
+        channel = world.channels[number]
+        transaction = channel.transaction
+        if transaction is None or not self._commits(channel, epoch) or channel.epoch != epoch:
+            return None
+        world = self._end_hanging(world, number, transaction.rows, commits=False)
+        closed = world.channels[number]._replace(transaction=None)
+        known = (transaction.rows or transaction.checkpoint) and not transaction.contradicted
+        return with_channel(world, number, closed), DONE if known else CONTRADICTED
+
+    def _end_hanging(self, world: World, number: int, rows: Rows, *, commits: bool) -> World:
+        """Commits or aborts what hangs in the partitions of these rows."""
+        channel = world.channels[number]
+        keys = {self.keys[row] for row in rows}
+        ended = tuple(row for row in channel.hanging if self.keys[row] in keys)
+        if not ended:
+            return world
+        left = tuple(row for row in channel.hanging if row not in ended)
+        world = with_channel(world, number, channel._replace(hanging=left))
+        return self.deliver(world, ended, ONCE, early=bool(self._early(world, ended))) if commits else world
 
     def prepare(self, world: World, number: int, rows: Rows, checkpoint: Checkpoint | None) -> World:
         """Decides what becomes of the open transaction.
@@ -133,7 +168,7 @@ class Broker:
         wrong = world.wrong or ("order" if early else "")
         log = list(world.log)
         for row in rows:
-            if log[row] == ONCE:
+            if log[row] >= ONCE:
                 wrong = wrong or "duplicate"
             if kind == ONCE and row in world.database.parked:
                 wrong = wrong or "parked"
@@ -148,7 +183,7 @@ class Broker:
             if any(
                 world.log[other] == UNSENT and other not in rows and world.database.rows[other] != ABSENT
                 for other in range(row)
-                if self._keys[other] == self._keys[row]
+                if self.keys[other] == self.keys[row]
             )
         )
 

@@ -11,6 +11,7 @@ from outbox_core.delivery.checkpoint import decode
 from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 
+from .actions import action
 from .protocol import ExactlyOnce
 from .scope import Scope, Setting
 from .world import ABSENT, FREE, GONE, Batches, Lane, World
@@ -31,6 +32,7 @@ class Comparison:
         machine: The code.
         locked: How many purges have found locked rows.
         parked: How many keys were parked.
+        actions: Which of the model's actions the code has taken.
     """
 
     def __init__(self, seed: int) -> None:
@@ -38,6 +40,7 @@ class Comparison:
         self._model = ExactlyOnce(_SCOPE)
         self.world: World = self._model.first()
         self.locked = self.parked = 0
+        self.actions: set[str] = set()
         self._random = random.Random(seed)
         self._advance: Advance | None = None  # what is out
         self._park: Park | None = None
@@ -75,6 +78,7 @@ class Comparison:
     def _may_follow(self, *words: str) -> bool:
         for told, after in self._model.steps(self.world):
             if all(each in told for each in words):
+                self.actions.add(action(told))
                 self.world = after
                 return True
         return False
@@ -111,13 +115,14 @@ class Comparison:
 
     def _asks(self, command: Advance, limit: int) -> bool:
         """Takes the step of the model that asks for the same."""
-        for _, after in self._model.steps(self.world):
+        for told, after in self._model.steps(self.world):
             [lane, *_] = after.processes[0].lanes or (Lane(0),)
             if self._lane.advance or not lane.advance:
                 continue
             _, finished, wish = lane.advance.call.arguments
             same = self._rows(finished) == self._rows_of(command.finished) and wish.limit == limit
             if same and (not limit or self._rows(wish.pending) == self._rows_of(command.pending)):
+                self.actions.add(action(told))
                 self.world = after
                 return True
         return False

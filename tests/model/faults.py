@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 
-from .batches import advanced, committed
-from .broker import with_channel, with_checkpoint, with_committed
-from .lane_view import LaneView, Step, end, harvesting, told_channel, with_process, with_strays
+from .batches import advanced, committed, taken_back
+from .broker import CONTRADICTED, DONE, FENCED, with_channel, with_checkpoint, with_committed
+from .lane_view import LaneView, Step, end, harvesting, told_channel, told_rows, with_process, with_strays
 from .lanes import Lanes
+from .late_ends import with_copy
 from .scope import Fault
-from .world import Advance, Call, Lane, Process, Rows, World
+from .world import COMPACTED, ONCE, Call, Lane, Process, Rows, World
 
-_BROKER = ("open", "fill", "commit", "freshen")
+_BROKER = ("open", "fill", "commit", "freshen", "end")
 """Calls that a crash of the database does not concern."""
 
 
@@ -68,15 +69,14 @@ def park(lanes: Lanes, world: World) -> Iterator[Step]:
 
 
 def _aborted(lanes: Lanes, view: LaneView) -> Iterator[tuple[Rows, World, Lane]]:
-    lane, channel = view.lane, view.world.channels[view.lane.channel]
-    if not lane.publishing or lane.epoch != channel.epoch:
+    lane = view.lane
+    outcome = lanes.servers.abort(view.world, lane.channel, lane.epoch) if lane.publishing else None
+    if not lane.publishing or outcome is None:
         return
-    if channel.transaction and not channel.transaction.prepared:
-        after = with_channel(view.world, lane.channel, channel._replace(transaction=None))
-        back = lane._replace(publishing=None, last=-1)
-        if "abandon what is selected behind" not in lanes.off:
-            back = back._replace(selected=None, advance=in_vain(lane))
-        yield lane.publishing.rows, after, back
+    after, answer = outcome
+    # An abort that is contradicted ends like a commit that is.
+    if answer is not CONTRADICTED or "a contradiction is unknown" in lanes.off:
+        yield lane.publishing.rows, after, taken_back(lane, lanes.off)
 
 
 def lock(lanes: Lanes, world: World) -> Iterator[Step]:
@@ -116,24 +116,94 @@ def loss(_: Lanes, world: World) -> Iterator[Step]:
             yield words, with_channel(world, number, after)
 
 
-def tear(lanes: Lanes, world: World) -> Iterator[Step]:
+def tear(lanes: Lanes, world: World, *, cuts: bool = False) -> Iterator[Step]:
     """The coordinator crashes after it was asked to commit: each partition is committed or aborted.
 
-    That of the checkpoint as well. Nobody is told; the client finds its producer fenced.
+    That of the checkpoint as well. Nobody is told; the client finds that its transaction is not open.
     """
     for number, channel in enumerate(world.channels):
         transaction = channel.transaction
         if not transaction or transaction.prepared:
             continue
-        keys = sorted({lanes.keys[row] for row in transaction.rows})
-        for some in chain.from_iterable(combinations(keys, size) for size in range(len(keys) + 1)):
-            rows = tuple(row for row in transaction.rows if lanes.keys[row] in some)
+        for rows in _parts(lanes, transaction.rows, cuts=cuts):
             for checkpoint in (transaction.checkpoint, None):
                 words = (
                     f"the broker tears the transaction of {told_channel(world, number)}: rows {list(rows)} "
                 )
                 words += f"are committed, the checkpoint is {'committed' if checkpoint else 'aborted'}"
                 yield words, lanes.servers.prepare(world, number, rows, checkpoint)
+
+
+def cut(lanes: Lanes, world: World) -> Iterator[Step]:
+    """The same, and of each partition it may be a part that is committed: what was produced first."""
+    return tear(lanes, world, cuts=True)
+
+
+def _parts(lanes: Lanes, rows: Rows, *, cuts: bool) -> Iterator[Rows]:
+    """Returns each choice of rows of which every key has all or none, or those that come first."""
+    ways = []
+    for key in sorted({lanes.keys[row] for row in rows}):
+        of_key = tuple(row for row in rows if lanes.keys[row] == key)
+        sizes = range(len(of_key) + 1) if cuts else (0, len(of_key))
+        ways.append([of_key[:size] for size in sizes])
+    for parts in product(*ways):
+        yield tuple(sorted(chain.from_iterable(parts), key=rows.index))
+
+
+def repeat(lanes: Lanes, world: World) -> Iterator[Step]:
+    """The request to end a transaction is sent again, and answered well; the first copy is on its way.
+
+    It may be that of a batch, to commit or to abort it; of the checkpoint of a recovery; of the transaction
+    that a producer aborts as it begins. The producer has ended then.
+    """
+    for view in lanes.lane_views(world):
+        lane = view.lane
+        if lane.publishing:
+            yield from _repeated(lanes, view)
+        elif lane.phase in ("open", "former", "empty") and (call := lanes.call(view)):
+            outcome = lanes.servers.execute(world, call)
+            if outcome is None or outcome[1] is FENCED:
+                continue
+            after, answer = outcome
+            commits, epoch = (True, lane.epoch) if lane.phase == "empty" else (False, answer)
+            after = with_copy(after, call.arguments[0], epoch, commits=commits)
+            told, after = lanes.answered(view, call, after, answer)
+            if lane.phase != "former":  # that is of no more use
+                after = _with_spent(lanes, after, view)
+            yield f"{told}, {'which' if commits else 'whose first abort'} is sent twice", after
+
+
+def _repeated(lanes: Lanes, view: LaneView) -> Iterator[Step]:
+    """Returns the ends of a batch's transaction that are sent twice."""
+    lane = view.lane
+    after, answer = lanes.servers.commit(view.world, lane.channel, lane.epoch)
+    if lane.publishing and answer is DONE:
+        copied = with_copy(after, lane.channel, lane.epoch, commits=True)
+        spent = _spent(lanes, committed(lane, lane.publishing))
+        yield view.step(f"has {told_rows(lane.publishing)} committed, which is sent twice", copied, spent)
+    for rows, after, back in _aborted(lanes, view):
+        copied = with_copy(after, lane.channel, lane.epoch, commits=False)
+        words = f"aborts rows {list(rows)} because of a record, which is sent twice"
+        yield view.step(words, copied, _spent(lanes, back))
+
+
+def _spent(lanes: Lanes, lane: Lane) -> Lane:
+    """Returns a lane whose producer has ended."""
+    return lane._replace(spent="end a producer after an end in doubt" not in lanes.off)
+
+
+def _with_spent(lanes: Lanes, world: World, view: LaneView) -> World:
+    now = LaneView(world, view.number, view.place, view.setting, lanes.off)
+    return now.step("", lane=_spent(lanes, now.lane))[1]
+
+
+def compact(lanes: Lanes, world: World) -> Iterator[Step]:
+    """No fault: the log has two records of a key, and keeps the later one."""
+    for row, key in enumerate(lanes.keys):
+        later = (other for other in range(row + 1, len(lanes.keys)) if lanes.keys[other] == key)
+        if world.log[row] == ONCE and any(world.log[other] == ONCE for other in later):
+            log = (*world.log[:row], COMPACTED, *world.log[row + 1 :])
+            yield f"the broker compacts the log: row {row} is no longer in it", world._replace(log=log)
 
 
 def restart(lanes: Lanes, world: World) -> Iterator[Step]:
@@ -177,11 +247,6 @@ def rerun(lanes: Lanes, world: World) -> Iterator[Step]:
                 yield f"process {other + 1} runs these lanes as well", with_process(world, other, again)
 
 
-def in_vain(lane: Lane) -> Advance | None:
-    """Returns the advance that is out, what it selects being of no use any more."""
-    return lane.advance and lane.advance._replace(vain=True)
-
-
 FAULTS: Mapping[Fault, Callable[[Lanes, World], Iterator[Step]]] = {
     "crash": crash,
     "doubt": doubt,
@@ -192,6 +257,9 @@ FAULTS: Mapping[Fault, Callable[[Lanes, World], Iterator[Step]]] = {
     "timeout": timeout,
     "loss": loss,
     "tear": tear,
+    "cut": cut,
+    "repeat": repeat,
+    "compact": compact,
     "restart": restart,
     "forget": forget,
     "age": age,

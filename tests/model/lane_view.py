@@ -31,7 +31,7 @@ class LaneView:
         self.lane = lane = self.process.lanes[place]
         self.right: Right = (lane.number, setting.lanes, self.process.token, lane.attempt)
         self.number = number
-        self._place = place
+        self.place = place
 
     @property
     def note(self) -> Note:
@@ -50,7 +50,7 @@ class LaneView:
 
     def step(self, what: str, world: World | None = None, lane: Lane | None = None) -> Step:
         """Returns a step: its words, and the world with another state of the lane."""
-        world, lane, place = world or self.world, lane or self.lane, self._place
+        world, lane, place = world or self.world, lane or self.lane, self.place
         lanes = (*self.process.lanes[:place], lane, *self.process.lanes[place + 1 :])
         process = self.process._replace(lanes=lanes)
         if lane.phase == "over":
@@ -77,7 +77,7 @@ class LaneView:
         lane = self.lane
         if lane.publishing:
             yield Call("commit", (lane.channel, lane.epoch))
-        elif lane.selected and lane.phase == "run":
+        elif lane.selected and lane.phase == "run" and not lane.spent:
             checkpoint = self.checkpoint(lane.selected)
             transaction = Transaction(lane.selected.rows, self.setting.place, checkpoint)
             yield Call("fill", (lane.channel, lane.epoch, transaction))

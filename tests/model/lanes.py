@@ -64,6 +64,8 @@ class Lanes:
                 yield view.step("is drained", lane=view.lane._replace(phase="over"))
             elif view.lane.phase == "send":
                 yield self._send(view)
+            elif view.lane.phase == "empty" and view.lane.spent:
+                yield view.anew("needs a new producer, and starts anew")
             elif call := self.call(view):
                 yield from self._execute(view, call)
 
@@ -71,6 +73,8 @@ class Lanes:
         """Returns what a lane asks of a server next."""
         lane, right = view.lane, view.right
         if lane.phase == "mark" and not self.servers.eligible(view.world, right, Wish(1, ()), ()):
+            return None
+        if lane.phase == "empty" and lane.spent:
             return None
         calls: dict[Phase, tuple[str, tuple[Any, ...]]] = {
             "enter": ("enter", right[:3]),
@@ -191,7 +195,7 @@ class Lanes:
         rows = view.lane.selected.rows if view.lane.selected else ()
         if view.stale and "excuse stale copies" not in self.off:
             # At-least-once delivery allows a lost leader a stale copy, whatever the new leader's mode.
-            rows = tuple(row for row in rows if view.world.log[row] != ONCE)
+            rows = tuple(row for row in rows if view.world.log[row] < ONCE)
         words, lane = f"sends {told_rows(view.lane.selected)}", view.lane._replace(phase="clear")
         return view.step(words, self.servers.send(view.world, rows), lane)
 

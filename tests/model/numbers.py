@@ -62,6 +62,6 @@ def _call(world: World, call: Call) -> Call:
         ):
             right: Right = (lane, lanes, _place(token, latest), _attempt(world, lane, token, attempt))
             return Call(name, (right, *rest))
-        case Call("fill" | "commit" | "freshen" as name, (number, epoch, *rest)):
+        case Call("fill" | "commit" | "freshen" | "end" as name, (number, epoch, *rest)):
             return Call(name, (number, _place(epoch, world.channels[number].epoch), *rest))
     return call

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .batches import in_vain
 from .broker import with_channel
-from .faults import FAULTS, in_vain
+from .faults import FAULTS
 from .lane_view import Step, told_channel, with_process
 from .lanes import Lanes
+from .late_ends import ended
 from .numbers import simplified
 from .scope import Rule, Scope
 from .servers import Servers, with_parked
@@ -157,8 +159,11 @@ class ExactlyOnce:
         return world._replace(database=database, disk=database)
 
     def _stray(self, world: World, place: int, call: Call) -> Iterator[Step]:
-        rest = world.strays[:place] + world.strays[place + 1 :]
-        outcome = self._servers.execute(world._replace(strays=rest), call)
+        rest = world._replace(strays=world.strays[:place] + world.strays[place + 1 :])
+        if call.name == "end":
+            yield from ended(self._servers, rest, *call.arguments)
+            return
+        outcome = self._servers.execute(rest, call)
         if outcome is None:
             return
         after, answer = outcome
@@ -191,6 +196,7 @@ def _freed(world: World, head: int) -> World:
 def _on_the_way(world: World) -> set[int]:
     """Returns the rows that transactions may still bring into the log."""
     rows = {row for channel in world.channels if channel.transaction for row in channel.transaction.rows}
+    rows.update(row for channel in world.channels for row in channel.hanging)
     rows.update(row for call in world.strays if call.name == "fill" for row in call.arguments[2].rows)
     for process in world.processes:
         for lane in process.lanes:

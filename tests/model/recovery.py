@@ -27,6 +27,7 @@ from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.recovery import Doubt, Recovery, Result
 
 from . import world as model
+from .actions import action
 from .checker import reachable
 from .lane_view import LaneView, with_process
 from .lanes import Lanes
@@ -76,10 +77,12 @@ class RecoveryComparison:
 
     Attributes:
         doubt: What it has told of the last attempt.
+        actions: Which of the model's actions the code has taken.
     """
 
     def __init__(self, scope: Scope, world: World, number: int, *, locking: bool) -> None:
         self.doubt: Doubt | None = None
+        self.actions: set[str] = set()
         self._model = ExactlyOnce(scope)
         self._servers = Servers(scope, frozenset())
         self._lanes = Lanes(scope, frozenset(), self._servers)
@@ -185,8 +188,10 @@ class RecoveryComparison:
         assert same, f"the code asks for {name} {arguments}, the model for {call}"
         outcome = self._locked_out(call) if name == "advance" and self._locking else None
         while (found := outcome or self._servers.execute(self._world, call)) is None:
-            _, self._world = next(iter(self._model.coordinate(self._world)))
-        _, self._world = self._lanes.answered(self._view, call, *found)
+            told, self._world = next(iter(self._model.coordinate(self._world)))
+            self.actions.add(action(told))
+        told, self._world = self._lanes.answered(self._view, call, *found)
+        self.actions.add(action(told))
         if found[1] is LOST:
             raise LeadershipLost("the fence is another's")
         return found[1]

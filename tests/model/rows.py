@@ -68,10 +68,18 @@ class Outbox:
         A row of the attempt that is there was brought by the attempt: had an earlier transaction brought it,
         the attempt might as well bring it twice.
         """
-        if "heed the trace" not in self._off:
-            return tuple(row for row in rows if log[row] == ONCE)
-        seen = {self._contents[row] for row, place in enumerate(log) if place == ONCE}
-        return tuple(row for row in rows if self._contents[row] in seen)
+        if "heed the trace" in self._off:
+            contents = {self._contents[row] for row, place in enumerate(log) if place == ONCE}
+            return tuple(row for row in rows if self._contents[row] in contents)
+        seen = {row for row in rows if log[row] == ONCE}
+        return tuple(row for row in rows if row in seen or self._replaced(row, seen))
+
+    def _replaced(self, row: int, seen: set[int]) -> bool:
+        """Returns whether a record that is not in the log must have been, as a later one of its key is."""
+        if "heed later records" in self._off:
+            return False
+        earliest = -1 if "assume no whole partitions" in self._off else row
+        return any(other > earliest and self._keys[other] == self._keys[row] for other in seen)
 
     def replaced(self, row: int, rows: Rows) -> list[int]:
         """Returns the rows that had a row's id before."""

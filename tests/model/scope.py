@@ -33,11 +33,16 @@ Rule = Literal[
     "read the last attempt",
     "look for each record",
     "heed the trace",
+    "assume no whole partitions",
+    "heed later records",
     "stable log",
     "raise the fence before the checkpoint is read",
     "fence before the checkpoint is written",
     "purge before emptying the checkpoint",
     "refuse a forgotten checkpoint",
+    # of answers about the end of a transaction
+    "end a producer after an end in doubt",
+    "a contradiction is unknown",
     # of the database's fence
     "database fence",
     "attempt in the fence",
@@ -71,6 +76,9 @@ Fault = Literal[
     "age",  # no fault: a lane that is settled starts anew, which writes its checkpoint anew
     "rerun",  # an engine runs the lanes of a term once more, while they still run elsewhere
     "tear",  # of a transaction: the broker commits some of its partitions, and nobody is told
+    "cut",  # the same, and of each partition it commits what came first
+    "repeat",  # an EndTxn is answered when it is sent again; its first copy is on its way
+    "compact",  # no fault: the log keeps only the later one of two records of a key
     "late log",  # no fault: what is committed can be read some time after its transaction has ended
     "blind",  # no fault: who only selects may miss that the fence is lost
 ]
@@ -102,6 +110,7 @@ class Scope:
         menu: Which may happen.
         ids: The id of each row, where ids are given out anew; else the rows are numbered.
         contents: What each row says, where some say the same; else each says something else.
+        verifies: Whether the broker refuses what is produced outside of a transaction.
     """
 
     name: str
@@ -114,3 +123,4 @@ class Scope:
     menu: frozenset[Fault] = frozenset()
     ids: tuple[int, ...] = ()
     contents: tuple[int, ...] = ()
+    verifies: bool = True

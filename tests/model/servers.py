@@ -59,7 +59,7 @@ class Servers(Broker):
                 return not self._held(world, right)
             case Call("commit", (number, epoch)):
                 return not self._commits(world.channels[number], epoch)
-            case Call("fill" | "freshen", (number, epoch, *_)):
+            case Call("fill" | "freshen" | "end", (number, epoch, *_)):
                 return not self._produces(world.channels[number], epoch)
         return call.name in ("recall", "read", "find")
 
@@ -122,7 +122,7 @@ class Servers(Broker):
             return world, LOST
         if world.database.rows[row] == GONE:
             return world, DONE
-        if world.log[row] == ONCE:
+        if world.log[row] >= ONCE:
             world = world._replace(wrong=world.wrong or "parked")
         return _durably(world, with_parked(world.database, {*world.database.parked, row})), DONE
 

@@ -7,8 +7,9 @@ from typing import Any, Literal, NamedTuple
 GONE, ABSENT, FREE = -2, -1, 0
 """What stands for the leader id of a row that is purged, not committed yet, or unmarked."""
 
-UNSENT, REPEATABLE, ONCE = 0, 1, 2
-"""Where a row is: not in the log; there by at-least-once delivery only; there by a transaction."""
+UNSENT, REPEATABLE, ONCE, COMPACTED = 0, 1, 2, 3
+"""Where a row is: not in the log; there by at-least-once delivery only; there by a transaction; the same, but
+a later record of its key is all that the log has kept."""
 
 UNRAISED = -1
 """The token of a process that has not raised the fence yet."""
@@ -80,6 +81,8 @@ class Transaction(NamedTuple):
         checkpoint: What it makes the checkpoint; ``None`` once it is sure that the checkpoint is aborted.
         early: Those of its rows that lie ahead of one that should come first.
         prepared: Whether it is sure what becomes of it.
+        former: The checkpoint before; of use only where an end of an earlier transaction may come late.
+        contradicted: Whether such an end has left something that the client will be told of.
     """
 
     rows: Rows
@@ -87,6 +90,8 @@ class Transaction(NamedTuple):
     checkpoint: Checkpoint | None
     early: Rows = ()
     prepared: bool = False
+    former: Checkpoint | None = None
+    contradicted: bool = False
 
 
 class Channel(NamedTuple):
@@ -99,6 +104,8 @@ class Channel(NamedTuple):
         late: Whether it cannot be read yet what is committed of the last transaction.
         committed: The last committed checkpoint at each place. Nobody heeds these but for ablations, without
             which there are none.
+        hanging: Rows behind the end of their transaction, where the broker does not verify: the next one in
+            their partition commits or aborts them.
     """
 
     epoch: int = 0
@@ -106,6 +113,7 @@ class Channel(NamedTuple):
     checkpoints: tuple[Checkpoint | None, ...] = (None,)
     late: bool = False
     committed: tuple[Checkpoint | None, ...] = ()
+    hanging: Rows = ()
 
 
 class Call(NamedTuple):
@@ -173,6 +181,7 @@ class Lane(NamedTuple):
         locked: Committed rows that could not be purged.
         poison: The row whose key is to be parked.
         last: The last id that it has selected; counts for an ablation only.
+        spent: Whether its producer has ended, since the end of a transaction was in doubt.
     """
 
     number: int
@@ -192,6 +201,7 @@ class Lane(NamedTuple):
     locked: Batches = ()
     poison: int | None = None
     last: int = -1
+    spent: bool = False
 
 
 class Process(NamedTuple):
