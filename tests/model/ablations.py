@@ -165,6 +165,7 @@ class Ablation:
     scope: Scope
 
 
+_LATE_ENDS_BREAK: tuple[Property, ...] = ("loss", "duplicate", "order")
 ENDS: Rule = "end a producer after an end in doubt"
 _ZOMBIE = Scope("zombie", _ALIKE, (0,), faults=0)
 _RESTART = Scope("database crash", _ALIKE, (0, 0), terms=0, menu=_any("restart"))
@@ -234,8 +235,7 @@ ABLATIONS = (
     Ablation("fence before the checkpoint is written", "duplicate", _FORGOTTEN_ALIVE),
     Ablation("purge before emptying the checkpoint", "duplicate", _CRASHES),
     Ablation("refuse a forgotten checkpoint", "duplicate", _FORGOTTEN),
-    *(Ablation(ENDS, breaks, LATE_END) for breaks in ("loss", "duplicate", "order")),
-    *(Ablation(ENDS, breaks, UNVERIFIED) for breaks in ("loss", "order")),
+    *(Ablation(ENDS, breaks, scope) for scope in (LATE_END, UNVERIFIED) for breaks in _LATE_ENDS_BREAK),
     Ablation("a contradiction is unknown", "duplicate", _TORN_KEYS),
     Ablation("database fence", "duplicate", _SWITCHED),
     Ablation("attempt in the fence", "parked", _PARKED_LATE),
