@@ -25,7 +25,7 @@ class CheckpointTells(TransactionalId):
     whole: Sequence[bool] = ()
 
     def found(self, records: Sequence[MarkedRecord], trace: str) -> Found:
-        committed = self._broker.log.transactions[trace].fates.get(CHECKPOINTS, False)
+        committed = self._broker.log.has_checkpoint(trace)
         if committed in self.whole:
             return Found([record.id for record in records] if committed else [])
         return super().found(records, trace)
@@ -54,7 +54,7 @@ class ShortSearch(TransactionalId):
     """Looks into one partition only."""
 
     def committed(self, trace: str) -> Counter[Content]:
-        parts = self._broker.log.transactions[trace].parts
+        parts = self._broker.log.transactions[trace][0].parts
         keys = {content[0] for _, content in parts[min(parts)]} if parts else set()
         found = super().committed(trace)
         return Counter({content: times for content, times in found.items() if content[0] in keys})

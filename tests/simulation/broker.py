@@ -11,6 +11,7 @@ from outbox_api import MAX_CHECKPOINT, Failure, MarkedRecord
 
 from .audit import Audit
 from .log import Log, Publication
+from .requests import PAUSE_SECONDS
 from .scheduler import Host, Scheduler
 from .trail import FAILING, Furthest, Session, serial_of
 from .transactions import TransactionalId
@@ -39,17 +40,18 @@ class Packet:
         lost: Whether the broker never gets it.
         mute: Whether no acknowledgement comes back in time.
         told: Whether the producer has reported it.
+        repeated: Whether the broker has refused it for the moment, so that the client has sent it again.
         number: Its number in its producer's stream.
     """
 
-    __slots__ = ("deadline", "departs", "losses", "lost", "mute", "number", "record", "told")
+    __slots__ = ("deadline", "departs", "losses", "lost", "mute", "number", "record", "repeated", "told")
 
     def __init__(self, record: MarkedRecord, departs: float, deadline: float, losses: int) -> None:
         self.record = record
         self.departs = departs
         self.deadline = deadline
         self.losses = losses
-        self.lost = self.mute = self.told = False
+        self.lost = self.mute = self.told = self.repeated = False
         self.number = 0
 
 
@@ -88,6 +90,10 @@ class Broker:
         characters: How many a checkpoint may have.
         torn: Which part of all transactions is torn whose commit is asked for.
         blind: Of which part of the records of an attempt the log does not tell.
+        repeated: Which part of the requests to end a transaction is sent twice.
+        verifies: Whether records are refused that are of no open transaction.
+        replaced: Which part of the records of an attempt is gone that others of their key follow.
+        unready: Which part of the first requests of producers to a partition is refused for the moment.
         attempted: Called when a transaction has written its checkpoint.
         asked: Called when the commit of a transaction is asked for.
     """
@@ -117,7 +123,8 @@ class Broker:
         self.streams: dict[tuple[Host, int], Stream] = {}
         self.identities: dict[str, TransactionalId] = {}
         self.characters = MAX_CHECKPOINT
-        self.torn = self.blind = 0.0
+        self.torn = self.blind = self.repeated = self.replaced = self.unready = 0.0
+        self.verifies = True
         self.attempted: Callable[[Publication], None] = lambda _: None
         self.asked: Callable[[Publication], None] = lambda _: None
         self._traces = 0
@@ -243,17 +250,41 @@ class Producer(Session):
                     return
             broker.scheduler.at(broker.away_until, self._arrive, packet)
             return
-        stream = self._stream
-        if packet.number < stream.appended.get(broker.partition_of(packet.record.key), 0):
-            broker.counts["delayed requests refused"] += 1
-            if not packet.mute:
-                host.after(max(packet.deadline - now, 0.0), self._time_out, packet)
-            return
         partition, stale = broker.partition_of(packet.record.key), packet.losses != self.losses
-        stream.appended[partition] = packet.number
+        appended = self._stream.appended
+        if packet.number < appended.get(partition, 0):
+            self._out_of_order(packet)
+            return
+        if partition not in appended and broker.unready and broker.chance.random() < broker.unready:
+            broker.counts["first requests refused"] += 1
+            packet.repeated = True
+            packet.departs = now + broker.chance.random() * PAUSE_SECONDS
+            broker.scheduler.at(packet.departs, self._arrive, packet)
+            return
+        appended[partition] = packet.number
         self._append(partition, packet.record, stale=stale)
         if not packet.mute:
             host.after(broker.chance.random() * 0.003, self._acknowledge, packet)
+
+    def _out_of_order(self, packet: Packet) -> None:
+        """Refuses what is behind an acknowledged request; the client takes its own repetitions for known.
+
+        The broker takes any first request to a partition of a producer that it does not know there
+        (KAFKA-15591), though the client has sent others before.
+        """
+        broker, host = self._broker, self._host
+        broker.counts["delayed requests refused"] += 1
+        if packet.mute:
+            return
+        if packet.repeated:
+            broker.counts["acknowledged without an offset"] += 1
+            host.after(broker.chance.random() * 0.003, self._unplaced, packet)
+        else:
+            host.after(max(packet.deadline - broker.scheduler.now, 0.0), self._time_out, packet)
+
+    def _unplaced(self, packet: Packet) -> None:
+        """Takes an acknowledgement without an offset, which is none: the record may be in the log or not."""
+        self._acknowledge(packet)
 
     def _append(self, partition: int, record: MarkedRecord, *, stale: bool) -> None:
         self._broker.log.append(partition, self, record.id, stale=stale)

@@ -40,7 +40,8 @@ def check_attempted(database: Database, publication: Publication) -> None:
     """*checkpoint*: it names as attempted all records of a transaction that may be committed from now on."""
     if _is_unread(database, publication):
         return
-    attempted = decode(TornRows().read(publication.checkpoint)).attempted
+    checkpoint = publication.checkpoint
+    attempted = decode(TornRows().read(checkpoint)).attempted if checkpoint else None
     for number in publication.numbers:
         row = database.serials.get(number)
         if row is not None and not (attempted and names([attempted], row)):

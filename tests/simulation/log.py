@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from itertools import chain
 
 from outbox_api import MarkedRecord
 
@@ -37,6 +38,7 @@ class Publication:
         session: Whose it is.
         epoch: The epoch of the producer that began it.
         stage: Where it has come to.
+        added: The partitions that it ends, that of the checkpoint included.
         parts: Partition → the numbers of the records appended there so far, and what they contain; 0 for what
             is no copy of a record by itself.
         fates: Partition → whether it has committed its part of the transaction; without those that have not
@@ -44,11 +46,12 @@ class Publication:
         sender: The name of its sender.
         location: Where it writes the checkpoint.
         checkpoint: The checkpoint that it carries; empty so far.
-        trace: What all its records carry, and those of no other transaction.
+        trace: What all records carry that its producer sends as one transaction. A late end may have made
+            several of it.
     """
 
     __slots__ = (
-        "checkpoint", "epoch", "fates", "location", "parts", "sender", "session", "stage", "trace",
+        "added", "checkpoint", "epoch", "fates", "location", "parts", "sender", "session", "stage", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -60,14 +63,21 @@ class Publication:
         self.sender = sender
         self.trace = trace
         self.stage = Stage.OPEN
+        self.added: list[int] = []
         self.parts: dict[int, list[tuple[int, Content]]] = {}
         self.fates: dict[int, bool] = {}
         self.checkpoint = ""
 
-    @property
-    def partitions(self) -> Sequence[int]:
-        """Where it has written, the checkpoint's partition included."""
-        return [*([CHECKPOINTS] if self.checkpoint else ()), *self.parts]
+    def another(self) -> Publication:
+        """Returns another transaction in which its producer goes on, and does not know of."""
+        other = Publication(self.session, self.epoch, self.location, self.sender, self.trace)
+        other.checkpoint = self.checkpoint
+        return other
+
+    def add(self, partition: int) -> None:
+        """Takes that it ends a partition, too."""
+        if partition not in self.added:
+            self.added.append(partition)
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -82,7 +92,7 @@ class Log:
     sees the records of one that was aborted there.
 
     Attributes:
-        transactions: Trace → the transaction that carries it.
+        transactions: Trace → the transactions that carry it.
     """
 
     def __init__(self, audit: Audit, partitions: int, clock: Callable[[], float] = lambda: 0.0) -> None:
@@ -91,7 +101,7 @@ class Log:
         self._unread: list[deque[tuple[Session, int, bool, Publication | None]]] = [
             deque() for _ in range(partitions)
         ]
-        self.transactions: dict[str, Publication] = {}
+        self.transactions: defaultdict[str, list[Publication]] = defaultdict(list)
 
     def append(self, partition: int, session: Session, number: int, *, stale: bool = False) -> None:
         """Appends a record without a transaction."""
@@ -103,36 +113,37 @@ class Log:
 
     def append_to(self, publication: Publication, partition: int, records: Sequence[MarkedRecord]) -> None:
         """Appends records as part of a transaction."""
+        publication.add(partition)
         part = publication.parts.setdefault(partition, [])
         part += [(number_of(each), content_of(each)) for each in records]
-        session, numbers = publication.session, filter(None, map(number_of, records))
+        session, numbers = publication.session, [*filter(None, map(number_of, records))]
         self._unread[partition].extend((session, number, False, publication) for number in numbers)
+        if publication.stage is Stage.COMMITTING:
+            self._commit_copies(session, numbers)
 
     def decide(self, publication: Publication, *, commits: bool) -> None:
         """Takes that it is certain whether a transaction commits, as a whole."""
         publication.stage = Stage.COMMITTING if commits else Stage.ABORTING
         if commits:
-            for number in publication.numbers:
-                self._audit.committed_copy(publication.session, number)
+            self._commit_copies(publication.session, publication.numbers)
 
     def complete(self, publication: Publication) -> None:
         """Takes that a transaction has ended, as it was decided."""
         committed = publication.stage is Stage.COMMITTING
         publication.stage = Stage.COMMITTED if committed else Stage.ABORTED
-        for partition in publication.partitions:
+        for partition in publication.added:
             self._end(publication, partition, committed)
 
     def tear(self, publication: Publication, partition: int, *, commits: bool) -> None:
         """Takes that one partition ends its part of a transaction, whatever the others do."""
         if commits:
-            for number, _ in publication.parts.get(partition, ()):
-                if number:
-                    self._audit.committed_copy(publication.session, number)
+            numbers = [number for number, _ in publication.parts.get(partition, ()) if number]
+            self._commit_copies(publication.session, numbers)
         self._end(publication, partition, commits)
 
     def committed(self, trace: str | None) -> Counter[Content]:
         """Returns what a transaction has committed, and how often; what all have for ``None``."""
-        found = list(self.transactions.values()) if trace is None else [self.transactions[trace]]
+        found = chain(*self.transactions.values()) if trace is None else self.transactions[trace]
         return Counter(
             content
             for publication in found
@@ -140,6 +151,14 @@ class Log:
             if publication.fates.get(partition)
             for _, content in part
         )
+
+    def has_checkpoint(self, trace: str) -> bool:
+        """Returns whether a checkpoint is committed."""
+        return any(each.fates.get(CHECKPOINTS) for each in self.transactions[trace])
+
+    def _commit_copies(self, session: Session, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._audit.committed_copy(session, number)
 
     def _end(self, publication: Publication, partition: int, committed: bool) -> None:
         publication.fates[partition] = committed

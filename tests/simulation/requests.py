@@ -14,6 +14,8 @@ TIMED_OUT = "timed out"
 """The answer to a request of which nothing was heard in time, whether or not it had an effect."""
 REQUEST_SECONDS = 1.0
 """How long an answer is waited for."""
+PAUSE_SECONDS = 0.1
+"""The longest that a client waits before it sends a request again."""
 
 Reply = Callable[[Any], None]
 
@@ -85,3 +87,33 @@ class Request:
         if not self._over:
             self._over = True
             self._answer(result)
+
+
+class TwiceSent(Request):
+    """One that the client may send a second time, as its connection breaks while it waits.
+
+    Args:
+        repeated: Called if so. The first copy may arrive at any later moment.
+    """
+
+    __slots__ = ("_repeated",)
+
+    def __init__(
+        self,
+        broker: Broker,
+        host: Host,
+        action: Callable[[Reply], None],
+        answer: Reply,
+        repeated: Callable[[], None],
+    ) -> None:
+        self._repeated = repeated
+        super().__init__(broker, host, action, answer)
+
+    def _send(self) -> None:
+        broker, random = self._broker, self._broker.chance.random
+        if broker.repeated and random() < broker.repeated and not broker.is_cut_off(self._host):
+            broker.counts["ends sent twice"] += 1
+            self._repeated()
+            self._host.after(random() * PAUSE_SECONDS, super()._send)
+        else:
+            super()._send()

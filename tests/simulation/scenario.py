@@ -147,6 +147,10 @@ class Scenario:
         characters: How many a checkpoint may have.
         torn: Which part of all transactions the broker tears, as it crashes when it is asked to commit them.
         blind: Of which part of the records of an attempt the log does not tell.
+        repeated: Which part of the requests to end a transaction is sent twice, so that one may arrive late.
+        verifies: Whether the broker refuses records that are of no open transaction.
+        replaced: Which part of the records of an attempt is gone that others of their key follow.
+        unready: Which part of the first requests of producers to a partition is refused for the moment.
         flow_seconds: How long a record of another key may take from its commit until a reader sees it.
     """
 
@@ -186,6 +190,10 @@ class Scenario:
     characters: int = MAX_CHECKPOINT
     torn: float = 0.0
     blind: float = 0.0
+    repeated: float = 0.0
+    verifies: bool = True
+    replaced: float = 0.0
+    unready: float = 0.0
     flow_seconds: float = float("inf")
     _shares: dict[int, Limits] = field(default_factory=dict, compare=False, repr=False)
 
@@ -200,6 +208,8 @@ class Scenario:
             self.touched,
             self.kept,
             self.torn,
+            self.repeated,
+            self.unready,
         )
         return not any(troubles) and self.fault_kinds == ("handovers",) and not self.wall_clocks
 
@@ -233,7 +243,9 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
         drawn = replace(drawn, **SIZED, limits=replace(drawn.limits, **SIZED_LIMITS))
     if mode is Mode.AT_LEAST_ONCE:
         crowded = chance.random() < CROWDED_SHARE
-        return _crowded(drawn, chance) if crowded else replace(drawn, **_hands_on_rows(chance))
+        if crowded:
+            return _crowded(drawn, chance)
+        return replace(drawn, **_hands_on_rows(chance), **_late_requests(chance, mode))
     limits = replace(drawn.limits, max_batch_records=chance.choice((1, 3, 8, 20)))
     drawn = replace(drawn, mode=mode, limits=limits, lane_seconds=chance.choice((2.0, float("inf"))))
     kept = _hands_on_rows(chance)["kept"]
@@ -246,7 +258,8 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
     blind = 0.0 if torn else chance.choice((0.0, 0.5))
     at_once = chance.random() < 0.7
     drawn = replace(drawn, touched=touched, withdrawn=withdrawn, kept=kept, ids_anew=ids_anew,
-                    at_once=at_once, dates=dates, characters=characters, torn=torn, blind=blind)  # fmt: skip
+                    at_once=at_once, dates=dates, characters=characters, torn=torn, blind=blind,
+                    **_late_requests(chance, mode))  # fmt: skip
     if chance.random() < RECONFIGURED_SHARE:
         tables = chance.choice((drawn.tables, TABLES))
         drawn = replace(drawn, tables=tables, places=PLACES)
@@ -268,6 +281,19 @@ def _hands_on_rows(chance: Random) -> Mapping[str, Any]:
         "withdrawn": aside.choice((0.0, 0.0, 0.3)),
         "kept": aside.choice((0.0, 0.0, 0.02, 0.1)),
     }
+
+
+def _late_requests(chance: Random, mode: Mode) -> Mapping[str, Any]:
+    """Draws which requests are sent twice or repeated, and what brokers make of that."""
+    aside = Random()
+    aside.setstate(chance.getstate())
+    drawn = {
+        "unready": aside.choice((0.0, 0.0, 0.5)),
+        "repeated": aside.choice((0.0, 0.0, 0.05, 0.3)),
+        "verifies": aside.random() < 0.7,
+        "replaced": aside.choice((0.0, 0.3)),
+    }
+    return {"unready": drawn["unready"]} if mode is Mode.AT_LEAST_ONCE else drawn
 
 
 def _crowded(drawn: Scenario, chance: Random) -> Scenario:

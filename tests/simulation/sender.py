@@ -1,6 +1,6 @@
 """A transactional producer: publishes a batch and its checkpoint, all or nothing unless the broker tears it.
 
-The checkpoint leaves before the records or with them, so no transaction is to be committed without it.
+The checkpoint leaves before the records or beside them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 from outbox_api import Failure, MarkedRecord
 
 from .broker import Broker
-from .log import Publication
-from .requests import TIMED_OUT, Reply, Request
+from .filling import Filling
+from .log import CHECKPOINTS, Publication
+from .requests import TIMED_OUT, Reply, Request, TwiceSent
 from .scheduler import Host
 from .trail import Session, Violation, serial_of
-from .transactions import DONE, FENCED, TransactionalId
+from .transactions import DONE, FENCED, INVALID, TransactionalId
 
 UNKNOWN = "unknown"
 """What came of a publication of which nobody can say whether it was committed; the producer has ended."""
@@ -36,13 +37,18 @@ class TransactionalProducer:
         location: Where it keeps its checkpoint.
     """
 
+    alone = 0.5
+    """In which part of the transactions the records wait for the checkpoint."""
+
     def __init__(self, broker: Broker, host: Host, session: Session, name: str, location: str) -> None:
         self.session = session
         self.name = name
         self.location = location
         self._broker = broker
+        self.chance = broker.chance
         self._host = host
         self._epoch = 0
+        self._known: set[int] = set()  # partitions that have taken records of it
 
     @property
     def identity(self) -> TransactionalId:
@@ -53,19 +59,37 @@ class TransactionalProducer:
         """Ends what earlier producers were about; tells whether that went well."""
 
         def opened(epoch: Any) -> None:
-            if epoch is not TIMED_OUT:
+            if epoch is TIMED_OUT:
+                then(False)
+            else:
                 self._epoch = epoch
-            then(epoch is not TIMED_OUT)
+                self._known.clear()
+                self._probe(then)
 
-        self._ask(self.identity.initialize, opened)
+        self.ask(self.identity.initialize, opened)
+
+    def _probe(self, then: Callable[[bool], None]) -> None:
+        """Aborts a transaction with nothing but a cancelled checkpoint, which ends what is open there."""
+        probe = self._begin()
+
+        def added(result: Any) -> None:
+            if result is DONE:
+                self._ask_end(probe, ended, commits=False)
+            else:
+                then(False)
+
+        def ended(result: Any) -> None:
+            then(result not in (TIMED_OUT, FENCED, INVALID))
+
+        self.ask(partial(self.identity.add, probe, CHECKPOINTS), added)
 
     def attempt(self, location: str, then: Reply) -> None:
         """Reads the last attempt at a place, ``None`` if there is none; or tells that it timed out."""
-        self._ask(lambda reply: self.identity.attempt(location, reply), then)
+        self.ask(lambda reply: self.identity.attempt(location, reply), then)
 
     def find(self, records: Sequence[MarkedRecord], trace: str, then: Reply) -> None:
         """Looks for the records of an attempt in the log; or tells that it timed out."""
-        self._ask(lambda reply: self.identity.find(records, trace, reply), then)
+        self.ask(lambda reply: self.identity.find(records, trace, reply), then)
 
     def publish(self, records: Sequence[MarkedRecord], checkpoint: str, then: Outcome) -> None:
         """Publishes records in order, and the checkpoint with them.
@@ -75,61 +99,42 @@ class TransactionalProducer:
         self._check_bounds(checkpoint)
         for record in records:
             self._broker.audit.published(self.session, record)
-        trace = self._broker.next_trace()
-        publication = Publication(self.session, self._epoch, self.location, self.name, trace)
+        publication = self._begin()
         troubles = self._refuse(records)
-        if troubles and self._broker.chance.random() < 0.5:
-            self._host.after(
-                self._broker.chance.random() * 0.01, then, _verdict(troubles)
-            )  # nothing was sent
+        if troubles and self.chance.random() < 0.5:
+            self._host.after(self.chance.random() * 0.01, then, _verdict(troubles))  # nothing was sent
             return
         parts: dict[int, list[MarkedRecord]] = {}
         for record in records:
             if record.id not in troubles:
                 partition = self._broker.partition_of(record.key, record.partition or 0)
                 parts.setdefault(partition, []).append(record)
-        filling = _Filling(len(parts) + 1, troubles, lambda: self._end(publication, filling, then))
-        alone = self._broker.chance.random() < 0.5
+        filling = Filling(self, publication, parts, troubles)
+        filling.start(
+            checkpoint,
+            lambda: self._end(publication, filling, then),
+            alone=self.chance.random() < self.alone,
+        )
 
-        def named(result: Any) -> None:
-            if alone and result is DONE:
-                self._append(publication, parts, filling)
-            if alone and result is not DONE:
-                then(UNKNOWN)
-            else:
-                filling.answered([], result if result is DONE else FENCED)
-
-        if not alone:
-            self._append(publication, parts, filling)
-        self._ask(lambda reply: self.identity.name(publication, checkpoint, reply), named)
+    def _begin(self) -> Publication:
+        trace = self._broker.next_trace()
+        return Publication(self.session, self._epoch, self.location, self.name, trace)
 
     def _check_bounds(self, checkpoint: str) -> None:
         if not 0 < len(checkpoint) <= self._broker.characters or not checkpoint.isascii():
             raise Violation("I10", f"a checkpoint of {len(checkpoint)} characters", lane=self.session.lane)
 
-    def _append(
-        self, publication: Publication, parts: Mapping[int, list[MarkedRecord]], filling: _Filling
-    ) -> None:
-        for partition, part in parts.items():
-            self._ask(
-                partial(self.identity.append, publication, partition, part),
-                partial(filling.answered, part),
-            )
-
-    def _end(self, publication: Publication, filling: _Filling, then: Outcome) -> None:
+    def _end(self, publication: Publication, filling: Filling, then: Outcome) -> None:
         if filling.lost:
             then(UNKNOWN)
         elif failures := _verdict(filling.troubles):
-            self._abort(publication, failures, then)
+            self._abort(publication, filling, failures, then)
         else:
             self._commit(publication, then)
 
     def _commit(self, publication: Publication, then: Outcome) -> None:
         """Asks for the commit; from here on whatever is no success is an unknown outcome."""
-        self._ask(
-            lambda reply: self.identity.end(publication, commits=True, reply=reply),
-            lambda result: self.committed(publication, result, then),
-        )
+        self._ask_end(publication, lambda result: self.committed(publication, result, then), commits=True)
 
     def committed(self, publication: Publication, result: Any, then: Outcome) -> None:
         """Takes the answer to a commit."""
@@ -139,15 +144,17 @@ class TransactionalProducer:
             self._broker.audit.counts["unknown commits"] += 1
             then(UNKNOWN)
 
-    def _abort(self, publication: Publication, failures: list[Failure], then: Outcome) -> None:
-        def aborted(epoch: Any) -> None:
-            if epoch in (TIMED_OUT, FENCED):
+    def _abort(
+        self, publication: Publication, filling: Filling, failures: list[Failure], then: Outcome
+    ) -> None:
+        def aborted(result: Any) -> None:
+            if self.is_unknown(result):
                 then(UNKNOWN)
             else:
-                self._epoch = epoch
+                self._epoch = self._epoch if result is INVALID else result
                 then(failures)
 
-        self._ask(lambda reply: self.identity.end(publication, commits=False, reply=reply), aborted)
+        self._ask_end(publication, aborted, commits=False, rises=filling.is_cut)
 
     def _refuse(self, records: Sequence[MarkedRecord]) -> dict[int, Failure]:
         """Returns the records that the client does not take, by their ids; of each key only the first."""
@@ -162,36 +169,42 @@ class TransactionalProducer:
                 refused[record.id] = Failure(record, "too large", retryable=False)
         return refused
 
-    def _ask(self, action: Callable[[Reply], None], answer: Reply) -> None:
+    # --- what is concluded from answers -------------------------------------------------------------
+
+    def is_unknown(self, result: Any) -> bool:
+        """Returns whether the answer to an abort leaves open what became of the transaction."""
+        return result in (TIMED_OUT, FENCED)
+
+    def failed(self, result: Any) -> bool | None:
+        """Returns whether records were not delivered; ``None`` if the transaction is not the producer's."""
+        return None if result is FENCED else result in (TIMED_OUT, INVALID)
+
+    def ended_twice(self) -> None:
+        """Takes that a request to end a transaction was sent a second time."""
+
+    def is_unready(self, partition: int) -> bool:
+        """Returns whether a partition refuses the first request of this producer for the moment."""
+        first = partition not in self._known
+        self._known.add(partition)
+        return first and self.chance.random() < self._broker.unready
+
+    # --- requests -----------------------------------------------------------------------------------
+
+    def ask(self, action: Callable[[Reply], None], answer: Reply) -> None:
+        """Sends a request."""
         Request(self._broker, self._host, action, answer)
 
+    def _ask_end(
+        self, publication: Publication, answer: Reply, *, commits: bool, rises: bool = False
+    ) -> None:
+        def repeated() -> None:
+            self.identity.keep(publication, commits=commits)
+            self.ended_twice()
 
-class _Filling:
-    """What is under way of a transaction: its checkpoint, and its records by partition.
+        def end(reply: Reply) -> None:
+            self.identity.end(publication, commits=commits, rises=rises, reply=reply)
 
-    Args:
-        left: How many requests there are.
-        troubles: The records that were refused, by their ids, and those that are not delivered.
-        then: Called once all are answered.
-
-    Attributes:
-        lost: Whether the transaction is no longer the producer's.
-    """
-
-    def __init__(self, left: int, troubles: dict[int, Failure], then: Callable[[], None]) -> None:
-        self.troubles = troubles
-        self.lost = False
-        self._left = left
-        self._then = then
-
-    def answered(self, part: list[MarkedRecord], result: Any) -> None:
-        """Takes the answer to one of the requests."""
-        self._left -= 1
-        self.lost = self.lost or result is FENCED
-        if result is TIMED_OUT:
-            self.troubles.update((each.id, Failure(each, "timed out", retryable=True)) for each in part)
-        if not self._left:
-            self._then()
+        TwiceSent(self._broker, self._host, end, answer, repeated)
 
 
 def _verdict(troubles: Mapping[int, Failure]) -> list[Failure]:

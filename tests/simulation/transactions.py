@@ -4,6 +4,10 @@ The broker may tear a transaction: some partitions commit their part, and others
 checkpoint included, each independently of the others. It tears only a transaction whose commit was asked for,
 and then it does not answer that it was committed. Some partitions end their part soon, and the others once
 another producer has come or the transaction has timed out.
+
+A request to end a transaction names no transaction but a producer's epoch. One that was sent twice may arrive
+a second time in the middle of a later transaction, and ends that one. The producer does not know of it: what
+follows is refused, or begins another transaction.
 """
 
 from __future__ import annotations
@@ -11,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from outbox_api import Attempt, Found, MarkedRecord
+from outbox_api import MarkedRecord
 
-from .log import CHECKPOINTS, Content, Publication, Stage, content_of
+from .attempts import Attempts
+from .log import CHECKPOINTS, Publication, Stage
 from .requests import REQUEST_SECONDS, Reply
 
 if TYPE_CHECKING:
-    from collections import Counter
-
     from .broker import Broker
 
 TRANSACTION_SECONDS = 2.0
@@ -26,25 +29,30 @@ TRANSACTION_SECONDS = 2.0
 DONE = "done"
 FENCED = "fenced"
 """The answer to a producer whose epoch, or whose transaction, is no longer the one in force."""
+INVALID = "invalid state"
+"""The answer to a request for a transaction that is not open, or has ended otherwise."""
+LATE_SHARE = 0.2
+"""At which part of the requests one arrives that the network has kept."""
 
 
-class TransactionalId:
+class TransactionalId(Attempts):
     """What the broker knows under one transactional id.
 
     Attributes:
         epoch: That of the producer in force; a request with another is refused.
-        attempts: Place → the transactions that have written a checkpoint there, whatever became of them.
     """
 
     def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
         self.epoch = 0
-        self.attempts: dict[str, list[Publication]] = {}
-        self._broker = broker
+        self._late: list[tuple[Publication, bool]] = []
+        self._outside: list[Publication] = []
         self._publication: Publication | None = None
         self._waiting: list[Callable[[], None]] = []
 
     def initialize(self, reply: Reply) -> None:
         """Takes a new producer: fences the former, aborts what it has open, waits for what is ending."""
+        self._deliver_late()
         self.fence()
         epoch = self.epoch
         self._once_ended(lambda: reply(epoch))
@@ -52,52 +60,80 @@ class TransactionalId:
     def fence(self) -> None:
         """Refuses the producer in force from now on, and ends what it has open."""
         self.epoch += 1
+        self._end_outside([each.added[0] for each in self._outside], commits=False)
         publication = self.unfinished
         if publication is not None and publication.stage is Stage.OPEN:
             self._end(publication, commits=False)
         elif publication is not None:
-            self._end_parts(publication, publication.partitions)
+            self._end_parts(publication, publication.added)
+
+    def add(self, publication: Publication, partition: int, reply: Reply) -> None:
+        """Takes a partition into a transaction, which begins with it unless one is open."""
+        self._deliver_late()
+        if self._ending:
+            self._waiting.append(lambda: self.add(publication, partition, reply))
+            return
+        current = self.unfinished
+        if publication.epoch != self.epoch or (current is not None and current.trace != publication.trace):
+            reply(FENCED)
+            return
+        (current or self._begin(publication)).add(partition)
+        reply(DONE)
 
     def append(
         self, publication: Publication, partition: int, records: Sequence[MarkedRecord], reply: Reply
     ) -> None:
-        """Takes records of a transaction, which begins with them if it has not."""
-        self._with(publication, reply, lambda: self._broker.log.append_to(publication, partition, records))
+        """Takes records of a transaction."""
+        self._into(publication, partition, reply, lambda into: self._append(into, partition, records))
 
     def name(self, publication: Publication, checkpoint: str, reply: Reply) -> None:
-        """Takes the checkpoint of a transaction, which begins with it if it has not."""
+        """Takes the checkpoint of a transaction."""
 
-        def change() -> None:
-            publication.checkpoint = checkpoint
-            self.attempts.setdefault(publication.location, []).append(publication)
-            self._broker.attempted(publication)
+        def change(into: Publication) -> None:
+            into.checkpoint = publication.checkpoint = checkpoint
+            self.attempts.setdefault(into.location, []).append(into)
+            self._broker.attempted(into)
 
-        self._with(publication, reply, change)
+        self._into(publication, CHECKPOINTS, reply, change)
 
-    def end(self, publication: Publication, *, commits: bool, reply: Reply) -> None:
-        """Commits or aborts; answers an abort with the producer's new epoch."""
-        stage = publication.stage
-        decided = (Stage.COMMITTING, Stage.COMMITTED) if commits else (Stage.ABORTING, Stage.ABORTED)
+    def end(self, publication: Publication, *, commits: bool, rises: bool, reply: Reply) -> None:
+        """Commits or aborts what is open; answers an abort with the producer's epoch.
+
+        Args:
+            publication: What the producer means to end; the request names its epoch only.
+            commits: Whether it commits.
+            rises: Whether the epoch rises with the abort, as the producer has lost requests.
+            reply: Takes the answer.
+        """
+        self._deliver_late()
         if publication.epoch != self.epoch:
             reply(FENCED)
             return
-        if stage is Stage.OPEN and publication is self._publication:
+        current = self._publication
+        stage = current.stage if current is not None and current.epoch == self.epoch else None
+        if current is not None and stage is Stage.OPEN:
             if commits and self._broker.tears():
-                self._tear(publication, reply)
+                self._tear(current, reply)
                 return
-            self._end(publication, commits=commits)
-        elif stage is Stage.OPEN and not commits:  # nothing of it has arrived, nor will
-            publication.stage = Stage.ABORTED
-        elif stage not in decided:
+            self._end(current, commits=commits)
+        elif stage in (Stage.TEARING, Stage.TORN):
             reply(FENCED)
+            return
+        elif stage not in ((Stage.COMMITTING, Stage.COMMITTED) if commits
+                           else (Stage.ABORTING, Stage.ABORTED)):  # fmt: skip
+            reply(INVALID)
             return
         if commits:
             # Answered once that is certain, which is before it shows.
             reply(DONE)
         else:
-            self.epoch += 1
+            self.epoch += rises
             epoch = self.epoch
             self._once_ended(lambda: reply(epoch))
+
+    def keep(self, publication: Publication, *, commits: bool) -> None:
+        """Takes that the network keeps a copy of an end, which arrives at some later moment."""
+        self._late.append((publication, commits))
 
     def time_out(self, publication: Publication) -> None:
         """Ends a transaction that has been open for too long."""
@@ -112,62 +148,62 @@ class TransactionalId:
         unfinished = (Stage.OPEN, Stage.TEARING)
         return publication if publication is not None and publication.stage in unfinished else None
 
-    # --- what is read -------------------------------------------------------------------------------
-
-    def last(self, location: str) -> Publication | None:
-        """Returns the last attempt at a place."""
-        attempts = self.attempts.get(location)
-        return attempts[-1] if attempts else None
-
-    def attempt(self, location: str, reply: Reply) -> None:
-        """Answers with the last attempt at a place, or ``None``."""
-        last = self.last(location)
-        reply(Attempt(last.checkpoint, last.trace) if last is not None else None)
-
-    def find(self, records: Sequence[MarkedRecord], trace: str, reply: Reply) -> None:
-        """Answers which records of an attempt are committed, and of which the log does not tell."""
-        reply(self.found(records, trace))
-
-    def found(self, records: Sequence[MarkedRecord], trace: str) -> Found:
-        """Compares records with what an attempt has committed, one by one."""
-        broker = self._broker
-        left = self.committed(trace)
-        published, undecided = [], []
-        for record in records:
-            content = content_of(record)
-            if broker.blind and broker.chance.random() < broker.blind:
-                undecided.append(record.id)
-            elif left[content]:
-                left[content] -= 1
-                published.append(record.id)
-        if records and not undecided:
-            return Found(published)
-        committed = broker.log.transactions[trace].fates.get(CHECKPOINTS, False)
-        return Found(published, undecided, committed, "the log does not tell")
-
-    def committed(self, trace: str) -> Counter[Content]:
-        """Returns what is in the log of an attempt."""
-        return self._broker.log.committed(trace)
-
     # --- how transactions go on ---------------------------------------------------------------------
 
-    def _with(self, publication: Publication, reply: Reply, change: Callable[[], None]) -> None:
-        """Makes a change to a transaction of the producer in force, once the one before has ended."""
-        if publication is not self._publication and self._publication is not None and self._ending:
-            self._waiting.append(lambda: self._with(publication, reply, change))
-            return
-        if publication.epoch != self.epoch or publication.stage is not Stage.OPEN:
+    def _begin(self, publication: Publication) -> Publication:
+        broker = self._broker
+        begun = publication if publication.trace not in broker.log.transactions else publication.another()
+        self._publication = begun
+        broker.log.transactions[begun.trace].append(begun)
+        broker.scheduler.after(TRANSACTION_SECONDS, self.time_out, begun)
+        return begun
+
+    def _into(
+        self,
+        publication: Publication,
+        partition: int,
+        reply: Reply,
+        change: Callable[[Publication], None],
+    ) -> None:
+        """Makes a change to the transaction that has a partition.
+
+        A partition takes records until the end of its transaction is written there. Behind that, a broker
+        that verifies transactions refuses them. One that does not has a transaction be open there of which
+        nobody knows, until the partition's next one ends.
+        """
+        self._deliver_late()
+        current, broker = self._publication, self._broker
+        if publication.epoch != self.epoch or (current is not None and current.stage is Stage.TEARING):
             reply(FENCED)
             return
-        if publication is not self._publication:
-            if self.unfinished is not None:
-                reply(FENCED)
-                return
-            self._publication = publication
-            self._broker.log.transactions[publication.trace] = publication
-            self._broker.scheduler.after(TRANSACTION_SECONDS, self.time_out, publication)
-        change()
+        takes = current is not None and (current.stage is Stage.OPEN or self._ending)
+        takes = takes and current is not None and current.trace == publication.trace
+        if current is not None and takes and partition in current.added:
+            change(current)
+        elif broker.verifies:
+            reply(INVALID)
+            return
+        else:
+            broker.counts["records outside of transactions"] += 1
+            outside = publication.another()
+            outside.add(partition)
+            broker.log.transactions[outside.trace].append(outside)
+            self._outside.append(outside)
+            change(outside)
         reply(DONE)
+
+    def _append(self, into: Publication, partition: int, records: Sequence[MarkedRecord]) -> None:
+        self._broker.log.append_to(into, partition, records)
+
+    def _deliver_late(self) -> None:
+        """Has a request that was sent twice arrive a second time, by a chance."""
+        chance, counts = self._broker.chance, self._broker.counts
+        if self._late and chance.random() < LATE_SHARE:
+            publication, commits = self._late.pop(chance.randrange(len(self._late)))
+            open_now = self._publication is not None and self._publication.stage is Stage.OPEN
+            hits = publication.epoch == self.epoch and open_now
+            counts["late ends of transactions" if hits else "late ends without effect"] += 1
+            self.end(publication, commits=commits, rises=False, reply=lambda _: None)
 
     @property
     def _ending(self) -> bool:
@@ -194,7 +230,14 @@ class TransactionalId:
             broker.scheduler.at(broker.away_until, self._complete, publication)
             return
         broker.log.complete(publication)
+        self._end_outside(publication.added, commits=publication.stage is Stage.COMMITTED)
         self._ended()
+
+    def _end_outside(self, partitions: Sequence[int], *, commits: bool) -> None:
+        for outside in [each for each in self._outside if each.added[0] in partitions]:
+            self._outside.remove(outside)
+            self._broker.log.decide(outside, commits=commits)
+            self._broker.log.complete(outside)
 
     def _ended(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -209,7 +252,7 @@ class TransactionalId:
         broker.asked(publication)
         publication.stage = Stage.TEARING
         broker.scheduler.after(random() * 0.01 if random() < 0.5 else REQUEST_SECONDS, reply, FENCED)
-        self._end_parts(publication, [each for each in publication.partitions if random() < 0.5])
+        self._end_parts(publication, [each for each in publication.added if random() < 0.5])
 
     def _end_parts(self, publication: Publication, partitions: Sequence[int]) -> None:
         for partition in partitions:
@@ -223,7 +266,7 @@ class TransactionalId:
             broker.scheduler.at(broker.away_until, self._end_part, publication, partition)
             return
         broker.log.tear(publication, partition, commits=broker.chance.random() < 0.5)
-        if len(publication.fates) == len(publication.partitions):
+        if len(publication.fates) == len(publication.added):
             publication.stage = Stage.TORN
             self._count(publication)
             self._ended()
@@ -231,7 +274,7 @@ class TransactionalId:
     def _count(self, publication: Publication) -> None:
         """Counts transactions by what became of their checkpoint and of their records."""
         fates = dict(publication.fates)
-        named, counts = fates.pop(CHECKPOINTS), self._broker.audit.counts
+        named, counts = fates.pop(CHECKPOINTS, False), self._broker.audit.counts
         some = "all" if all(fates.values()) else "some" if any(fates.values()) else "none"
         counts["transactions torn"] += len({named, *fates.values()}) > 1
         if fates:

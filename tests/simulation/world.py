@@ -90,6 +90,8 @@ class World:
         self.broker.attempted = partial(check_published, self.database, self.audit)
         self.broker.asked = partial(check_attempted, self.database)
         self.broker.torn, self.broker.blind = self.scenario.torn, self.scenario.blind
+        self.broker.repeated, self.broker.verifies = self.scenario.repeated, self.scenario.verifies
+        self.broker.replaced, self.broker.unready = self.scenario.replaced, self.scenario.unready
         self.wire.byte_seconds = self.scenario.byte_seconds
         self.wire.lossy = self.broker.lossy = self.scenario.lossy
         self.lease_clock = 0.0
@@ -222,7 +224,7 @@ class World:
         self.broker.lossy = self.broker.late = self.broker.clogged = self.broker.away_until = 0.0
         self.broker.cut_off = {name: until for name, until in self.broker.cut_off.items() if until == inf}
         self.election.lies_until = 0.0
-        self.broker.slow, self.broker.torn = ENDING_SECONDS, 0.0
+        self.broker.slow, self.broker.torn, self.broker.repeated = ENDING_SECONDS, 0.0, 0.0
         if self.database.down:
             self.database.start()
 
