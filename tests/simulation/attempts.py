@@ -59,9 +59,15 @@ class Attempts:
         return Found(published, undecided, broker.log.has_checkpoint(trace), "the log does not tell")
 
     def published(self, records: Sequence[MarkedRecord], seen: Sequence[int]) -> list[int]:
-        """Returns the ids of the records that are in the log, by the places of those that were seen there."""
-        keys = {(records[place].key, records[place].partition) for place in seen}
-        return [record.id for record in records if (record.key, record.partition) in keys]
+        """Returns the ids of the records that are in the log, by the places of those that were seen there.
+
+        A record is there, too, if a later one of its key and partition is: it was replaced.
+        """
+        last = {(records[place].key, records[place].partition): place for place in seen}
+        return [
+            record.id for place, record in enumerate(records)
+            if place <= last.get((record.key, record.partition), -1)
+        ]  # fmt: skip
 
     def committed(self, trace: str) -> Counter[Content]:
         """Returns what is in the log of an attempt."""

@@ -284,7 +284,7 @@ class Producer(Session):
 
     def _unplaced(self, packet: Packet) -> None:
         """Takes an acknowledgement without an offset, which is none: the record may be in the log or not."""
-        self._acknowledge(packet)
+        self._fail(packet.record, "acknowledged without an offset", True)
 
     def _append(self, partition: int, record: MarkedRecord, *, stale: bool) -> None:
         self._broker.log.append(partition, self, record.id, stale=stale)

@@ -12,7 +12,7 @@ from typing import Any
 from outbox_api import Failure, MarkedRecord
 
 from .broker import Broker
-from .filling import Filling
+from .filling import UNPLACED, Filling
 from .log import CHECKPOINTS, Publication
 from .requests import TIMED_OUT, Reply, Request, TwiceSent
 from .scheduler import Host
@@ -35,6 +35,9 @@ class TransactionalProducer:
         session: Whose it is.
         name: Its transactional id.
         location: Where it keeps its checkpoint.
+
+    Attributes:
+        is_in_doubt: Whether it must not be used any more: an end of a transaction was sent twice.
     """
 
     alone = 0.5
@@ -48,6 +51,7 @@ class TransactionalProducer:
         self.chance = broker.chance
         self._host = host
         self._epoch = 0
+        self.is_in_doubt = False
         self._known: set[int] = set()  # partitions that have taken records of it
 
     @property
@@ -63,6 +67,7 @@ class TransactionalProducer:
                 then(False)
             else:
                 self._epoch = epoch
+                self.is_in_doubt = False
                 self._known.clear()
                 self._probe(then)
 
@@ -97,6 +102,10 @@ class TransactionalProducer:
         I10: a checkpoint has its bound.
         """
         self._check_bounds(checkpoint)
+        if self.is_in_doubt:
+            self._broker.audit.counts["producers ended in doubt"] += 1
+            self._host.after(0.0, then, UNKNOWN)
+            return
         for record in records:
             self._broker.audit.published(self.session, record)
         publication = self._begin()
@@ -151,7 +160,7 @@ class TransactionalProducer:
             if self.is_unknown(result):
                 then(UNKNOWN)
             else:
-                self._epoch = self._epoch if result is INVALID else result
+                self._epoch = result
                 then(failures)
 
         self._ask_end(publication, aborted, commits=False, rises=filling.is_cut)
@@ -173,14 +182,15 @@ class TransactionalProducer:
 
     def is_unknown(self, result: Any) -> bool:
         """Returns whether the answer to an abort leaves open what became of the transaction."""
-        return result in (TIMED_OUT, FENCED)
+        return result in (TIMED_OUT, FENCED, INVALID)
 
     def failed(self, result: Any) -> bool | None:
         """Returns whether records were not delivered; ``None`` if the transaction is not the producer's."""
-        return None if result is FENCED else result in (TIMED_OUT, INVALID)
+        return None if result in (FENCED, INVALID) else result in (TIMED_OUT, UNPLACED)
 
     def ended_twice(self) -> None:
-        """Takes that a request to end a transaction was sent a second time."""
+        """Takes that an end of a transaction was sent a second time: its first copy may be on its way."""
+        self.is_in_doubt = True
 
     def is_unready(self, partition: int) -> bool:
         """Returns whether a partition refuses the first request of this producer for the moment."""
