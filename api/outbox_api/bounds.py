@@ -54,6 +54,11 @@ def message_bytes(record: Record) -> int:
     return size
 
 
+def matches(text: str, pattern: str) -> bool:
+    """Returns whether a text matches a pattern, in which ``*`` is any characters, and ``?`` is one."""
+    return fnmatchcase(text, pattern.replace("[", "[[]"))
+
+
 @dataclass(frozen=True)
 class PermittedTopics:
     """The topics to which records may be published: whoever inserts into the outbox chooses a record's topic.
@@ -68,9 +73,9 @@ class PermittedTopics:
 
     def refusal(self, topic: str) -> str:
         """Returns why nothing may be published to a topic; empty if it may."""
-        if topic in self.own or any(fnmatchcase(topic, pattern) for pattern in OWN_PATTERNS):
+        if topic in self.own or any(matches(topic, pattern) for pattern in OWN_PATTERNS):
             return f"the topic '{topic}' is one that outbox itself uses"
-        if not any(fnmatchcase(topic, pattern) for pattern in self.patterns):
+        if not any(matches(topic, pattern) for pattern in self.patterns):
             return f"the topic '{topic}' is none of those that harvest.topics permits"
         return ""
 

@@ -23,6 +23,13 @@ class Multiplies:
         ]
 
 
+class Copies:
+    """Makes two of each record."""
+
+    def apply(self, record: Outgoing) -> list[Outgoing]:
+        return [record, record]
+
+
 CHAIN = Chain([("multiplies", Multiplies())], "f" * 16)
 NOBODY = Chain([], "")
 
@@ -65,6 +72,38 @@ class MemorySender:
 
     def values(self) -> list[object]:
         return [record.value for record in self.log]
+
+
+class Chokes(MemorySender):
+    """Raises what nobody expects for one row."""
+
+    location = "here"
+
+    def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
+        for record in records:
+            if record.value == "odd":
+                raise ValueError(record.value)
+        return []
+
+
+@pytest.mark.parametrize("chain", [NOBODY, Chain([("copies", Copies())], "c" * 16)], ids=["none", "one"])
+def test_a_row_with_an_error_that_nobody_expects_is_found_by_halving(chain: Chain) -> None:
+    rows = [row(number, "odd" if number == 700 else "1", f"k{number}") for number in range(1000)]
+    sender = TransformingTransactionalSender(Chokes(), chain, permitted)  # type: ignore[arg-type]
+    tries, count = 0, 1000
+    while rows:
+        failures = sender.publish(rows[:count], "checkpoint")
+        tries += 1
+        if not failures:
+            rows, count = rows[count:], count * 2
+            continue
+        [failure] = failures
+        count = rows.index(failure.record)
+        assert "odd" not in failure.reason
+        if not failure.retryable:
+            assert (failure.record.id, count) == (700, 0)
+            rows, count = rows[1:], 1000
+    assert tries < 60
 
 
 def sending(broker: MemorySender, leading: list[bool] | None = None) -> TransformingSender:

@@ -124,7 +124,16 @@ def test_a_filter_looks_into_a_value_only_where_the_rest_is_met():
     assert chain("- driver: filter\n  drop: {fields: {a: b}}").outputs(tombstone)
 
 
-@pytest.mark.parametrize(("text", "found"), [("true", "true"), ("1.50", "1.5"), ('"x"', "x"), ("12", "12")])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("true", "true"),
+        ("1.50", "1.5"),
+        ("0.1000000000000000001", "0.1000000000000000001"),
+        ('"x"', "x"),
+        ("12", "12"),
+    ],
+)
 def test_fields_are_compared_as_json_writes_them(text: str, found: str):
     record = Outgoing(1, 0, "t", "k", f'{{"a": {text}}}')
     assert Match(fields={"a": found}).meets(record)

@@ -75,7 +75,7 @@ class Chain:
             except TransformError as error:
                 raise TransformError(f"transform '{name}': {error}") from None
             except Exception as error:
-                raise TransformError(f"transform '{name}' raised {_without_values(error)}") from error
+                raise TransformError(f"transform '{name}' raised {without_values(error)}") from error
             if foreign:
                 raise TransformError(f"transform '{name}' has changed the record's key")
         for output in made:
@@ -112,7 +112,7 @@ def _version(driver: str) -> str:
     return "".join(entry.dist.version for entry in entry_points(group=GROUP, name=driver) if entry.dist)
 
 
-def _without_values(error: Exception) -> str:
+def without_values(error: Exception) -> str:
     """Describes an error whose message may quote a value: its type, and the line of the transform."""
     frames = extract_tb(error.__traceback__)
     at = next((frame for frame in frames if frame.filename != __file__), frames[-1])

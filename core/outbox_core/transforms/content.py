@@ -98,7 +98,7 @@ def json_value(record: Outgoing, *, exact: bool = False) -> Any:
 
     Args:
         record: The record.
-        exact: Whether to refuse a number that would be rounded.
+        exact: Whether to refuse a number that would be rounded; otherwise it is the text that the value has.
 
     Raises:
         TransformError: It is not JSON, or has a number that would be rounded.
@@ -106,7 +106,7 @@ def json_value(record: Outgoing, *, exact: bool = False) -> Any:
     if record.value is None:
         return None
     try:
-        return json.loads(record.value, parse_float=_exact if exact else float, parse_constant=_refuse)
+        return json.loads(record.value, parse_float=_exact if exact else _as_written, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise TransformError("the value is not JSON") from None
 
@@ -115,9 +115,14 @@ def _refuse(_: str) -> None:
     raise ValueError("not a number in JSON")
 
 
-def _exact(text: str) -> float:
+def _as_written(text: str) -> float | str:
     number = float(text)
-    if Decimal(text) != Decimal(repr(number)):
+    return number if Decimal(text) == Decimal(repr(number)) else text
+
+
+def _exact(text: str) -> float:
+    number = _as_written(text)
+    if isinstance(number, str):
         raise TransformError("the value has a number with more digits than it can be written with again")
     return number
 

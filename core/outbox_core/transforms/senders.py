@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,14 +14,17 @@ from outbox_api import (
     Failure,
     Found,
     MarkedRecord,
+    OutboxError,
     Outgoing,
     Sender,
     TransactionalSender,
     TransformError,
 )
 
-from outbox_core.transforms.chain import Chain
+from outbox_core.transforms.chain import Chain, without_values
 from outbox_core.transforms.torn import TornRows
+
+log = logging.getLogger(__name__)
 
 _MARK = " transforms "
 """Between the place of a checkpoint and the fingerprint of the transforms."""
@@ -192,7 +196,24 @@ class TransformingTransactionalSender:
         return found._replace(published=published, undecided=undecided)
 
     def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
-        """Publishes what is made of rows; fails without a transaction if a row cannot be transformed."""
+        """Publishes what is made of rows; fails without a transaction if a row cannot be transformed.
+
+        An error that nobody expects is a row's: it fails the row in the middle, before which the next batch
+        ends. So such a row is soon alone in its batch, and fails for good.
+        """
+        try:
+            return self._publish(records, checkpoint)
+        except OutboxError:
+            raise
+        except Exception as error:
+            if not records:
+                raise
+            suspect = records[len(records) // 2]
+            reason = f"the publisher raised {without_values(error)}"
+            log.warning("%s for %d rows; looks for the row at fault", reason, len(records))
+            return [Failure(suspect, reason, retryable=len(records) > 1)]
+
+    def _publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
         if not self._chain:
             self.torn.read("")  # rows are published as they are, whatever of them was torn before
             return self._sender.publish(records, checkpoint)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from typing import Any
 
 from outbox_api import ConfigError, Driver, Outgoing, Transform, hookimpl
+from outbox_api.bounds import matches
 from outbox_api.hooks import GIVEN
 from outbox_api.record import ID_HEADER
 
@@ -97,7 +97,7 @@ class Match:
         Raises:
             TransformError: Its value is looked into, and is not JSON.
         """
-        if not fnmatchcase(record.topic, self.topic):
+        if not matches(record.topic, self.topic):
             return False
         if not all(_fits(header_text(record, name), each) for name, each in self.headers.items()):
             return False
@@ -106,7 +106,7 @@ class Match:
 
 
 def _fits(text: str | None, pattern: str) -> bool:
-    return text is not None and fnmatchcase(text, pattern)
+    return text is not None and matches(text, pattern)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from enum import Enum, auto
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -15,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     TopicDescription,
 )
 from outbox_api import Finding, Level
+from outbox_api.bounds import matches
 from outbox_kafka_client.settings import bootstrap_servers
 
 from outbox_kafka.errors import is_missing_topic
@@ -58,9 +58,9 @@ def topics_to_check(patterns: Sequence[str], visible: Iterable[str], own: str) -
     others = [
         topic
         for topic in visible
-        if not topic.startswith("__") and not any(fnmatchcase(topic, each) for each in (own, *_OWN))
+        if not topic.startswith("__") and not any(matches(topic, each) for each in (own, *_OWN))
     ]
-    matching = {topic for topic in others if any(fnmatchcase(topic, pattern) for pattern in patterns)}
+    matching = {topic for topic in others if any(matches(topic, pattern) for pattern in patterns)}
     return sorted(matching | set(filter(is_name, patterns)))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
-from outbox_api import Failure, MarkedRecord
+from outbox_api import Failure, Header, MarkedRecord
 from outbox_kafka_client.clients import ClientLog, Producer
 
 from outbox_kafka.errors import is_permanent, reason
@@ -18,6 +19,8 @@ from outbox_kafka.topic_lookup import TopicLookup
 OnDelivery = Callable[[MarkedRecord, KafkaError | None, Message], None]
 """Receives a record and its delivery report."""
 
+_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+_NO_NAME = KafkaError(KafkaError.TOPIC_EXCEPTION)
 _ANY_PARTITION = -1
 _NOW = 0
 
@@ -51,7 +54,10 @@ def produce(
     for index, record in enumerate(records):
         _, topic, key, value, headers, partition, timestamp, _, _ = record
         if lookup is not None and topic not in existing:
-            lookup.add(record)
+            if _TOPIC_NAME.fullmatch(topic):
+                lookup.add(record)
+            else:
+                on_refused(record, KafkaException(_NO_NAME))
             continue
         try:
             send(
@@ -61,14 +67,28 @@ def produce(
                 _ANY_PARTITION if partition is None else partition,
                 partial(on_delivery, record),
                 None,
-                timestamp or now_ms,
-                (headers if type(headers) is list else list(headers)) if headers else None,
+                now_ms if timestamp is None else _present(timestamp),
+                _whole(headers) if headers else None,
             )
         except BufferError:
             return index
-        except (KafkaException, TypeError, ValueError, OverflowError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever one record causes concerns no other
             on_refused(record, error)
     return len(records)
+
+
+def _present(timestamp_ms: int) -> int:
+    """Returns a timestamp that arrives as it is."""
+    if not timestamp_ms:
+        raise ValueError("Kafka's client takes a timestamp of 0 for the present time")
+    return timestamp_ms
+
+
+def _whole(headers: Sequence[Header]) -> list[Header]:
+    """Returns headers whose names arrive as they are."""
+    if any("\0" in name for name, _ in headers):
+        raise ValueError("Kafka's client cuts the name of a header at NUL")
+    return headers if type(headers) is list else list(headers)
 
 
 def missing_topic_failures(
@@ -83,12 +103,18 @@ def missing_topic_failures(
         settings: The producer's settings, whose secrets stay out of the reasons.
     """
     unknown = {record.topic for record in records} - cache.existing
+    unnamed = {topic for topic in unknown if not _TOPIC_NAME.fullmatch(topic)}
+    unknown -= unnamed
     if topics := {topic for topic in unknown if not cache.is_missing(topic)}:
         cache.update(look_up(topics, set(filter(cache.is_new, topics))))
     missing = set(filter(cache.is_missing, unknown))
     failures: dict[str, Failure] = {}
-    for record in records if missing else ():
-        if record.topic in missing and record.key not in failures:
+    for record in records if missing or unnamed else ():
+        if record.key in failures:
+            continue
+        if record.topic in unnamed:
+            failures[record.key] = failure(record, _NO_NAME, settings)
+        elif record.topic in missing:
             may_appear = cache.may_appear(record.topic)
             failures[record.key] = replace(failure(record, MISSING_TOPIC, settings), retryable=may_appear)
     return list(failures.values())

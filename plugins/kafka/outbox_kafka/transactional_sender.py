@@ -142,7 +142,13 @@ class KafkaTransactionalSender:
             trace = self._tracer.next(records, topics)
             errors = TransactionErrors(self._store.record(checkpoint, trace), trace.time_ms)
             deadline = self._producer.begin()
-            error = self._fill(records, errors, deadline, accepted=topics <= self._accepting)
+            try:
+                error = self._fill(records, errors, deadline, accepted=topics <= self._accepting)
+            except DriverError:
+                raise
+            except Exception:  # of a record; the transaction has ended once it is raised
+                self._producer.abort()
+                raise
             if error is None and not errors:
                 self._producer.commit(deadline)
                 self._accepting |= topics
