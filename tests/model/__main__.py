@@ -29,7 +29,7 @@ def main() -> int:
         return 0 if all(caught) else 1
     held = _explore()
     _list_actions()
-    print(f"\n{'without the rule':46} {'breaks':10} {'states':>9} {'steps':>6}")
+    print(f"\n{'without the rule':52} {'breaks':10} {'states':>9} {'steps':>6}")
     caught = [_ablate(each, history=options.histories) for each in ABLATIONS]
     print("\na gap, excused above: the broker does not fence a lost at-least-once leader")
     shown = [_ablate(each, history=options.histories) for each in GAPS]
@@ -74,7 +74,7 @@ def _ablate(ablation: Ablation, *, history: bool) -> bool:
     found = ablate(ablation)
     breaks = found.wrong or "NOT CAUGHT"
     where = ablation.rule + ("" if ablation.scope.verifies else " (unverified)")
-    print(f"{where:46} {breaks:10} {found.states:9,} {len(found.history):6}", flush=True)
+    print(f"{where:52} {breaks:10} {found.states:9,} {len(found.history):6}", flush=True)
     if history:
         _tell(found)
     return bool(found.wrong)

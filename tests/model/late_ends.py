@@ -1,4 +1,4 @@
-"""A request to end a transaction that was sent twice: its first copy arrives amid a later transaction.
+"""A request to end a transaction that was sent twice: its first copy arrives during a later transaction.
 
 To the broker it is that one's own, as long as the epoch is the same: it commits or aborts what has been
 produced so far, of each partition what came first. What is produced to these partitions afterwards is
@@ -8,7 +8,7 @@ not added before begins another transaction at the broker, which the client's ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Literal, NamedTuple
 
@@ -17,9 +17,12 @@ from .lane_view import Step, told_channel
 from .servers import Servers
 from .world import ONCE, Call, Checkpoint, Rows, Transaction, World
 
-Time = Literal["before", "after", "anew"]
-"""When the checkpoint is produced: before the late end; after it, its partition being added before; or in the
-transaction that begins anew."""
+Time = Literal["before", "after", "another"]
+"""When the checkpoint is produced: before the late end; after it, to a partition that was added before; or in
+another transaction, which begins then."""
+
+
+_COMES: Mapping[Time, str] = {"before": "came before", "after": "comes after it", "another": "begins another"}
 
 
 class Split(NamedTuple):
@@ -28,13 +31,13 @@ class Split(NamedTuple):
     Attributes:
         before: The rows that were produced before.
         after: Those that are produced after it, to partitions that were added before.
-        anew: Those of partitions that are added after it.
+        another: Those of partitions that are added after it.
         checkpoint: The checkpoint's time; ``None`` if there is none any more.
     """
 
     before: Rows
     after: Rows
-    anew: Rows
+    another: Rows
     checkpoint: Time | None
 
 
@@ -55,8 +58,8 @@ def ended(servers: Servers, world: World, number: int, epoch: int, commits: bool
         )
         words += f" behind rows {list(split.before)}"
         words += f", rows {list(split.after)} come after it" if split.after else ""
-        words += f", rows {list(split.anew)} begin anew" if split.anew else ""
-        words += f", the checkpoint is {split.checkpoint}" if split.checkpoint else ""
+        words += f", rows {list(split.another)} begin another" if split.another else ""
+        words += f", the checkpoint {_COMES[split.checkpoint]}" if split.checkpoint else ""
         yield words, _ended(servers, world, number, transaction, split, commits=commits)
 
 
@@ -65,12 +68,12 @@ def _splits(transaction: Transaction, keys: tuple[int, ...]) -> Iterator[Split]:
     for key in sorted({keys[row] for row in transaction.rows}):
         rows = tuple(row for row in transaction.rows if keys[row] == key)
         ways.append([*((rows[:size], rows[size:], ()) for size in range(len(rows) + 1)), ((), (), rows)])
-    times: tuple[Time | None, ...] = ("before", "after", "anew") if transaction.checkpoint else (None,)
+    times: tuple[Time | None, ...] = ("before", "after", "another") if transaction.checkpoint else (None,)
     for parts, checkpoint in product(product(*ways), times):
-        before, after, anew = (tuple(row for part in parts for row in part[at]) for at in range(3))
-        nothing_added = len(anew) == len(transaction.rows) and checkpoint in ("anew", None)
+        before, after, another = (tuple(row for part in parts for row in part[at]) for at in range(3))
+        nothing_added = len(another) == len(transaction.rows) and checkpoint in ("another", None)
         if not nothing_added:
-            yield Split(before, after, anew, checkpoint)
+            yield Split(before, after, another, checkpoint)
 
 
 def _ended(
@@ -89,13 +92,13 @@ def _ended(
             channel = with_checkpoint(channel, place, transaction.former)
     else:
         channel = channel._replace(hanging=tuple(sorted({*channel.hanging, *split.after})))
-    left: Checkpoint | None = transaction.checkpoint if split.checkpoint == "anew" else None
-    if not (commits or split.anew or left):
+    left: Checkpoint | None = transaction.checkpoint if split.checkpoint == "another" else None
+    if not (commits or split.another or left):
         contradicted = True
     rest = transaction._replace(
-        rows=split.anew,
+        rows=split.another,
         checkpoint=left,
-        early=tuple(row for row in transaction.early if row in split.anew),
+        early=tuple(row for row in transaction.early if row in split.another),
         contradicted=contradicted,
     )
     return with_channel(world, number, channel._replace(transaction=rest))
