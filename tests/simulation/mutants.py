@@ -12,6 +12,7 @@ from .checkpoint_mutants import CHECKPOINT_MUTANTS
 from .cluster_mutants import MUTANTS as CLUSTER_MUTANTS
 from .doubt_mutants import DOUBT_MUTANTS
 from .flow_mutants import FLOW_MUTANTS
+from .late_mutants import LATE_MUTANTS, SECOND_WALL
 from .leadership_mutants import LEADERSHIP_MUTANTS
 from .mutant import Mutant
 from .record_mutants import RECORD_MUTANTS
@@ -19,7 +20,8 @@ from .settled_mutants import SETTLED_MUTANTS
 from .spark_mutants import SPARK_MUTANTS
 from .takeover_mutants import TAKEOVER_MUTANTS
 from .torn_mutants import TORN_MUTANTS
-from .transformed import TRANSFORMED, TRANSFORMED_MUTANTS
+from .transformed import TRANSFORMED as WITH_TRANSFORMS
+from .transformed import TRANSFORMED_MUTANTS
 
 __all__ = ["BROKEN_SERVERS", "BY_NAME", "MUTANTS", "SELDOM", "TRANSFORMED", "Mutant", "listing"]
 
@@ -29,6 +31,7 @@ MUTANTS: Sequence[Mutant] = (
     *CHECKPOINT_MUTANTS,
     *TAKEOVER_MUTANTS,
     *TORN_MUTANTS,
+    *LATE_MUTANTS,
     *DOUBT_MUTANTS,
     *SETTLED_MUTANTS,
     *FLOW_MUTANTS,
@@ -37,6 +40,8 @@ MUTANTS: Sequence[Mutant] = (
     *TRANSFORMED_MUTANTS,
 )
 """Bugs in files that ship."""
+
+TRANSFORMED = (*WITH_TRANSFORMS, SECOND_WALL)
 
 BY_NAME = {mutant.name: mutant for mutant in (*MUTANTS, *BROKEN_SERVERS, *TRANSFORMED)}
 

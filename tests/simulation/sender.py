@@ -160,7 +160,7 @@ class TransactionalProducer:
             if self.is_unknown(result):
                 then(UNKNOWN)
             else:
-                self._epoch = result
+                self._epoch = self.rise(result)
                 then(failures)
 
         self._ask_end(publication, aborted, commits=False, rises=filling.is_cut)
@@ -187,6 +187,10 @@ class TransactionalProducer:
     def failed(self, result: Any) -> bool | None:
         """Returns whether records were not delivered; ``None`` if the transaction is not the producer's."""
         return None if result in (FENCED, INVALID) else result in (TIMED_OUT, UNPLACED)
+
+    def rise(self, epoch: Any) -> Any:
+        """Returns the epoch that an abort was answered with."""
+        return epoch
 
     def ended_twice(self) -> None:
         """Takes that an end of a transaction was sent a second time: its first copy may be on its way."""

@@ -219,12 +219,15 @@ def _breaks(name: str, says: str, invariants: str, mode: Mode, **parts: Any) -> 
     return Mutant(name, says, frozenset(invariants.split()), 40, Parts(**{**SPLIT, **parts}), mode=mode)
 
 
+REPEATED: Mapping[str, Any] = {"repeated": 0.1, "replaced": 0.3, "unready": 0.3}
+"""What happens besides where the broker tears transactions."""
+
 TRANSFORMED: Sequence[Mutant] = (
     *(
         _breaks(f"transformed-{mode}", "Nothing: lanes transform.", "", mode)
         for mode in (Mode.AT_LEAST_ONCE, Mode.EXACTLY_ONCE, Mode.SWITCHING)
     ),
-    under("crashes, handovers", **TEARING, tables=("public.box",), each=_breaks(
+    under("crashes, handovers", **TEARING, **REPEATED, tables=("public.box",), each=_breaks(
         "transformed-torn", "Nothing: what is made of one row is torn.", "", Mode.EXACTLY_ONCE,
         batch_producer=SpreadProducer)),
 )  # fmt: skip
