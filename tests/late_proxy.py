@@ -29,10 +29,12 @@ class LateProxy:
     Attributes:
         port: Where it listens.
         kept: Set while a request is kept.
+        refuses: Whether new connections end at once, as if the client's network were gone.
     """
 
     def __init__(self, target: Callable[[], int]) -> None:
         self.kept = Event()
+        self.refuses = False
         self._target = target
         self._match: Match | None = None
         self._lock = Lock()
@@ -82,6 +84,9 @@ class LateProxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if self.refuses:
+                    client.close()
+                    continue
                 server = socket.create_connection(("127.0.0.1", self._target()))
                 for each in client, server:
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

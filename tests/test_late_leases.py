@@ -12,8 +12,11 @@ import pytest
 from outbox_api import DriverError
 from outbox_api.election import WatchedLease
 from outbox_etcd import EtcdOptions
+from outbox_etcd.client import translated
 from outbox_etcd.lease import Connector
-from outbox_servers.services import Etcd
+from outbox_servers.services import Etcd, ZooKeeper
+from outbox_zookeeper import ZooKeeperOptions
+from outbox_zookeeper.lease import ZooKeeperLease
 from psycopg.conninfo import conninfo_to_dict
 
 from .late_proxy import LateProxy, Match
@@ -21,6 +24,9 @@ from .test_late_statements import _port_of, mysql, postgres
 
 SECONDS = 3.0
 """Of the lease; etcd grants no much shorter one."""
+
+_DELETE = (2).to_bytes(4)
+"""ZooKeeper's number of the request that deletes a node."""
 
 Connect = Callable[[], Any]
 
@@ -34,13 +40,24 @@ class Election:
         proxy: Before the coordinator.
         renewal: Which request prolongs the lease of ``late``.
         attempt: Which one takes it for ``late``.
+        end: Which one gives it up.
+        release: Gives it up.
         stack: Closes what is opened.
     """
 
     def __init__(
-        self, near: Connect, distant: Connect, proxy: LateProxy, renewal: Match, attempt: Match
+        self,
+        near: Connect,
+        distant: Connect,
+        proxy: LateProxy,
+        renewal: Match,
+        *,
+        attempt: Match | None = None,
+        end: Match | None = None,
+        release: Callable[[Any], object] = lambda lease: lease.release("late"),
     ) -> None:
-        self.proxy, self.renewal, self.attempt = proxy, renewal, attempt
+        self.proxy, self.renewal, self.release = proxy, renewal, release
+        self.attempt, self.end = attempt or renewal, end or renewal
         self._near, self._distant = near, distant
 
     def near(self) -> Any:
@@ -53,6 +70,7 @@ class Election:
 
     def give_up(self, act: Callable[[], object], match: Match | None = None) -> None:
         """Has a request kept, by default a renewal, of which the client knows nothing more."""
+        self.proxy.refuses = True  # also of a client that would go on with its session
         self.proxy.keep(match or self.renewal)
         with suppress(DriverError):
             act()
@@ -70,6 +88,7 @@ COORDINATORS = [
     pytest.param("mysql", marks=pytest.mark.slow("mysql")),
     pytest.param("mariadb", marks=pytest.mark.slow("mysql")),
     pytest.param("etcd", marks=pytest.mark.slow("electors")),
+    pytest.param("zookeeper", marks=pytest.mark.slow("electors")),
 ]
 
 
@@ -77,6 +96,8 @@ COORDINATORS = [
 def election(request: pytest.FixtureRequest, stack: ExitStack) -> Election:
     if request.param == "etcd":
         return on_etcd(request.getfixturevalue("etcd_server"), stack)
+    if request.param == "zookeeper":
+        return on_zookeeper(request.getfixturevalue("zookeeper_server"), stack)
     dsn: str = request.getfixturevalue(f"{request.param}_dsn")
     make, port, renewal = mysql, _port_of(dsn), lambda data: data[4:] == b"\x03COMMIT"
     if request.param == "postgres":
@@ -88,7 +109,7 @@ def election(request: pytest.FixtureRequest, stack: ExitStack) -> Election:
     def connect(given: int | None = None) -> Any:
         return opened(make(dsn, given).lease(), stack)
 
-    return Election(connect, lambda: connect(proxy.port), proxy, renewal, renewal)
+    return Election(connect, lambda: connect(proxy.port), proxy, renewal)
 
 
 def opened(lease: Any, stack: ExitStack) -> Any:
@@ -107,9 +128,38 @@ def on_etcd(server: Etcd, stack: ExitStack) -> Election:
         return opened(Connector(options)(), stack)
 
     through = f"127.0.0.1:{proxy.port}"
-    # A keep-alive names no holder, and is the next thing that a leader sends.
     return Election(
-        lambda: connect(server.endpoint), lambda: connect(through), proxy, bool, lambda data: b"late" in data
+        lambda: connect(server.endpoint),
+        lambda: connect(through),
+        proxy,
+        bool,  # a keep-alive names no holder, and is the next thing that a leader sends
+        attempt=lambda data: b"late" in data,
+        release=revoke,
+    )
+
+
+def revoke(lease: Any) -> None:
+    """Does what a release on etcd ends with."""
+    with translated("etcd"):
+        lease._client.revoke_lease(lease._lease)
+
+
+def on_zookeeper(server: ZooKeeper, stack: ExitStack) -> Election:
+    port = int(server.hosts.rpartition(":")[2])
+    proxy = stack.enter_context(LateProxy(lambda: port))
+    name = uuid4().hex
+
+    def connect(hosts: str) -> Any:
+        options = ZooKeeperOptions(hosts=hosts, leader_group_id=name, session_timeout=SECONDS)
+        return opened(ZooKeeperLease(options), stack)
+
+    through = f"127.0.0.1:{proxy.port}"
+    return Election(
+        lambda: connect(server.hosts),
+        lambda: connect(through),
+        proxy,
+        lambda data: b"late" in data,
+        end=lambda data: data[8:12] == _DELETE,
     )
 
 
@@ -159,7 +209,7 @@ def test_a_late_attempt_takes_nothing_from_a_leader(election: Election) -> None:
 def test_a_late_release_takes_nothing_from_a_successor(election: Election) -> None:
     leader, successor, third = election.distant(), election.near(), election.near()
     taken(leader, "late")
-    election.give_up(lambda: leader.release("late"))
+    election.give_up(lambda: election.release(leader), election.end)
     second, _ = taken(successor, "successor")
     election.proxy.deliver()
     assert third.take("third", SECONDS) is None
