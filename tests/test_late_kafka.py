@@ -8,8 +8,11 @@ from contextlib import ExitStack
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AdminClient,
+    NewTopic,
+)
 from outbox_api import MarkedRecord, Sender
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_neli_kafka import NeliElector, NeliOptions
@@ -43,7 +46,7 @@ class Site:
         partition = TopicPartition(topic, 0, 0)
         _, end = reader.get_watermark_offsets(partition, timeout=20)
         reader.assign([partition])
-        messages = []
+        messages: list[Message] = []
         until = time.monotonic() + 60
         while len(messages) < end and time.monotonic() < until:
             messages += reader.consume(end - len(messages), timeout=0.5)
