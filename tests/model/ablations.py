@@ -199,8 +199,8 @@ COMPACTED_LOG = Scope(
     "compacted", _ALIKE, (0, 0), limits=(2,), terms=0, faults=2, menu=_any("compact", "crash")
 )
 _TORN_KEYS = Scope("torn, two keys", _ALIKE, (0, 1), limits=(2,), terms=0, menu=_any("tear"))
-LATE_END = Scope("late end", _ALIKE, (0, 1, 1), limits=(1, 2), terms=0, faults=2, menu=_any("repeat"))
-UNVERIFIED = Scope("unverified", _ALIKE, (0, 1, 1), _NONE, (1, 2), 0, 2, _any("repeat"), verifies=False)
+LATE_END = Scope("late end", _ALIKE, (0, 0), limits=(1, 2), terms=0, faults=2, menu=_any("repeat"))
+UNVERIFIED = Scope("unverified", _ALIKE, (0, 0), _NONE, (1, 2), 0, 2, _any("repeat"), verifies=False)
 _UNSTABLE = Scope("late log", _ALIKE, (0,), terms=0, menu=_any("crash", "late log"))
 
 ABLATIONS = (
