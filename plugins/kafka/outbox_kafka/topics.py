@@ -46,6 +46,8 @@ def is_mock(cluster: ClusterMetadata) -> bool:
 def unwritable(settings: Mapping[str, Any], topics: Collection[str]) -> set[str]:
     """Returns those of ``topics`` that this client may not write to, as far as the broker tells.
 
+    Nobody may write to Kafka's own topics, whatever the permissions.
+
     Raises:
         DriverError: The broker cannot be reached.
     """
@@ -56,12 +58,13 @@ def unwritable(settings: Mapping[str, Any], topics: Collection[str]) -> set[str]
     refused = set()
     for topic, future in futures.items():
         try:
-            granted = future.result().authorized_operations
+            found = future.result()
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 refused.add(topic)
         else:
-            if granted is not None and AclOperation.WRITE not in granted:
+            granted = found.authorized_operations
+            if found.is_internal or (granted is not None and AclOperation.WRITE not in granted):
                 refused.add(topic)
     return refused
 

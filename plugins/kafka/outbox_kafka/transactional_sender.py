@@ -233,8 +233,9 @@ class KafkaTransactionalSender:
         if failed is not None and failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             # The error names no topic; it may be the checkpoint's.
             refused = self._unwritable({self._store.topic, *(record.topic for record in records)})
-            if not refused:
-                raise self._producer.end(_NOT_COMMITTED, KafkaException(failed))
+            if not refused and records:  # the broker does not tell which: smaller batches do
+                suspect = records[len(records) // 2]
+                return [Failure(suspect, reason(failed, self._settings), retryable=len(records) > 1)]
             if self._store.topic in refused:
                 raise self._checkpoint_error(failed)
             errors.add_unauthorized(record for record in records if record.topic in refused)

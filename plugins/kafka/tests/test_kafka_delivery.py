@@ -45,6 +45,8 @@ def test_record_arrives_byte_for_byte(kafka_bootstrap: str, topic: str) -> None:
         MarkedRecord(1, "{topic}", "k", "v", partition=99),
         MarkedRecord(1, "{topic}", "k", "v", partition=2**40),
         MarkedRecord(1, "{topic}", "k", "v", timestamp_ms=2**70),
+        MarkedRecord(1, "{topic}", "k", "v", timestamp_ms=0),
+        MarkedRecord(1, "{topic}", "k", "v", [("tenant\0x", "admin")]),
     ],
     ids=[
         "bad topic",
@@ -56,19 +58,26 @@ def test_record_arrives_byte_for_byte(kafka_bootstrap: str, topic: str) -> None:
         "partition",
         "far partition",
         "timestamp",
+        "no time",
+        "header with NUL",
     ],
 )
 def test_record_that_cannot_be_sent_fails_alone(
     kafka_bootstrap: str, topic: str, faulty: MarkedRecord
 ) -> None:
     faulty = faulty._replace(topic=faulty.topic.replace("{topic}", topic))
-    sound = MarkedRecord(2, topic, "k", "v")
+    sound = MarkedRecord(2, topic, "l", "v")
     sender = publisher(kafka_bootstrap).open("outbox.0")
     sender.send([faulty, sound])
     reports = gather(sender, 2)
     sender.close(5)
     assert reports.delivered == [sound]
     assert [(failure.record, failure.retryable) for failure in reports.failed] == [(faulty, False)]
+    batches = publisher(kafka_bootstrap).open_transactional(f"{topic}.0")
+    [failure] = batches.publish([faulty, sound], "checkpoint")
+    assert (failure.record, failure.retryable) == (faulty, False)
+    assert batches.publish([sound], "checkpoint") == []
+    batches.close()
 
 
 def test_full_queue_fails_the_rest_of_the_batch(kafka_bootstrap: str, topic: str) -> None:
