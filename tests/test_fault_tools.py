@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +20,7 @@ from .faults.fault import AT_LEAST_ONCE, EXACTLY_ONCE, Strike
 from .faults.heartbeats import Beats
 from .faults.hosts import HOSTS
 from .faults.judge import Round
+from .faults.late_requests import ADD_PARTITIONS, LateRequests, Moment, What
 from .faults.process_faults import KillLeader, LeaveInTurn
 from .faults.proxy import MYSQL, Proxy, Trap, commits
 from .faults.rounds import FAULTS
@@ -115,6 +118,57 @@ def request(kind: int, version: int, end: bytes) -> bytes:
 )
 def test_a_request_to_commit_is_known(data: bytes, found: bool) -> None:
     assert commits(data) == found
+
+
+@pytest.fixture
+def arrived() -> Iterator[tuple[int, list[bytes]]]:
+    """The port of a broker that refuses each request for its epoch, and what it has received."""
+    requests: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with listener:
+            client, _ = listener.accept()
+            with client:
+                requests.append(client.recv(1000))
+                client.sendall(b"\0\0\0\x0a" + b"\0\0\0\7" + bytes(4) + b"\0\x2f")
+
+    Thread(target=serve, daemon=True).start()
+    yield listener.getsockname()[1], requests
+    with socket.create_connection(listener.getsockname()) if not requests else socket.socket():
+        pass
+
+
+COMMIT, ADD = request(26, 1, b"\1"), request(ADD_PARTITIONS, 0, b"")
+
+
+def test_a_repeated_request_arrives_in_the_next_transaction_of_its_client(
+    arrived: tuple[int, list[bytes]],
+) -> None:
+    port, requests = arrived
+    late = LateRequests()
+    late.keep(What.COMMIT, Moment(ADD_PARTITIONS, 2))
+    first, second = late.watch(lambda: port), late.watch(lambda: port)
+    with pytest.raises(ConnectionAbortedError):
+        first(COMMIT, True)
+    for data in COMMIT, ADD[:9], ADD[9:] + request(ADD_PARTITIONS, 0, b"")[:13]:
+        second(data, True)
+        assert requests == []
+    second(ADD[13:], True)
+    assert requests == [COMMIT]
+    assert (late.kept, late.answers) == (1, {"epoch": 1})
+
+
+def test_a_request_is_kept_of_the_kind_that_was_asked_for() -> None:
+    late = LateRequests()
+    late.keep(What.ABORT, Moment(ADD_PARTITIONS))
+    see = late.watch(lambda: 1)
+    see(COMMIT, True)
+    see(request(26, 1, b"\0"), False)  # not from the client
+    assert late.kept == 0
+    late.forget()
+    see(request(26, 1, b"\0"), True)
+    assert late.kept == 0
 
 
 def test_a_request_to_commit_is_known_of_mysql() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from .faults.fault import AT_LEAST_ONCE, EXACTLY_ONCE
+from .faults.late_faults import LATE_FAULTS
 from .faults.rounds import FAULTS, run_batch
 from .faults.site import Site
 from .harvesters import Measure
@@ -65,6 +66,18 @@ def test_other_databases_lose_and_reorder_nothing(
         session=SHORT_SESSION,
     ) as site:
         strike(site, names, measure)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.slow("protocol")
+@pytest.mark.parametrize("delivery", [AT_LEAST_ONCE, EXACTLY_ONCE])
+@pytest.mark.parametrize("name", [each.name for each in LATE_FAULTS])
+def test_late_requests_lose_and_reorder_nothing(
+    tmp_path: Path, measure: Measure, name: str, delivery: str
+) -> None:
+    setup = next(each.setup for each in LATE_FAULTS if each.name == name)
+    with Site(tmp_path, "inline", random.Random(7), delivery=delivery, harvesters=2, setup=setup) as site:
+        strike(site, [name], measure)
 
 
 def strike(site: Site, names: Sequence[str], measure: Measure) -> None:

@@ -13,8 +13,10 @@ from typing import Self
 
 from confluent_kafka import KafkaException
 from outbox_servers.services import KafkaBroker, KafkaCluster
+from outbox_servers.services.kafka_home import KAFKA_VERSION
 
 from ..shop import PARTITIONS  # noqa: TID252 - pytest gives tests no absolute name
+from .late_requests import LateRequests
 from .proxy import Observer, Proxy, commits
 
 BROKER_SESSION_SECONDS = 9.0
@@ -45,6 +47,7 @@ class Setup:
         pause: The pause in seconds between two transactions of a writer, so that the fault is measured and
             not the machine.
         properties: The brokers' properties.
+        version: Kafka's version, if not that of the tests.
     """
 
     title: str
@@ -53,6 +56,7 @@ class Setup:
     most_lanes: int = 4
     pause: float = 0.06
     properties: Mapping[str, str] = field(default_factory=dict)
+    version: str = KAFKA_VERSION
 
     def with_session(self, seconds: float) -> Setup:
         """Returns the same with another session of the brokers, if there are several."""
@@ -71,7 +75,15 @@ LAGGING = Setup(
     pause=0.5,
     properties={**_DEFAULT_SESSION, **_SLOW_COPIES},
 )
-SETUPS = (ONE, THREE, LAGGING)
+SPREAD = Setup("one broker with 12 partitions", 1, 12)
+OLD = Setup("one broker of Kafka 3.9 with 12 partitions", 1, 12, version="3.9.1")
+UNVERIFIED = Setup(
+    "one broker that verifies no transaction, with 12 partitions",
+    1,
+    12,
+    properties={"transaction.partition.verification.enable": "false"},
+)
+SETUPS = (ONE, THREE, LAGGING, SPREAD, OLD, UNVERIFIED)
 
 
 class Gate:
@@ -122,25 +134,26 @@ class Brokers:
         kafka: The broker, or the cluster.
         proxies: The proxy of each broker, which harvesters are connected to.
         gate: Before all brokers.
+        late: Keeps requests to all brokers.
     """
 
     def __init__(self, setup: Setup, folder: Path) -> None:
         self.setup = setup
-        self.gate = Gate()
+        self.gate, self.late = Gate(), LateRequests()
         self.folder = folder / "brokers"
         self._stack = ExitStack()
         self.proxies = [self._proxy(number) for number in range(setup.copies)]
         ports = [proxy.port for proxy in self.proxies]
         properties = setup.properties
         self.kafka: KafkaBroker | KafkaCluster = (
-            KafkaCluster(folder=self.folder, properties=properties, proxy_ports=ports)
+            KafkaCluster(folder=self.folder, properties=properties, proxy_ports=ports, version=setup.version)
             if setup.copies > 1
-            else KafkaBroker(properties=properties, proxy_port=ports[0])
+            else KafkaBroker(properties=properties, proxy_port=ports[0], version=setup.version)
         )
 
     def _proxy(self, number: int) -> Proxy:
         target: Callable[[], int] = lambda: self.each[number].proxied_port  # noqa: E731 - a closure
-        proxy = Proxy(target, observe=self.gate.watch)
+        proxy = Proxy(target, observe=lambda: _both(self.gate.watch(), self.late.watch(target)))
         self._stack.callback(proxy.close)
         return proxy
 
@@ -190,7 +203,16 @@ class Brokers:
     def restore(self) -> None:
         """Undoes what a failed fault has left behind."""
         self.gate.open()
+        self.late.forget()
         for proxy in self.proxies:
             proxy.delay = 0.0
             proxy.speak()
         self.kafka.start()
+
+
+def _both(first: Observer, second: Observer) -> Observer:
+    def see(data: bytes, from_client: bool) -> None:
+        first(data, from_client)
+        second(data, from_client)
+
+    return see

@@ -11,6 +11,7 @@ from .evidence import gather
 from .failover_faults import FAILOVER_FAULTS
 from .fault import AT_LEAST_ONCE, EXACTLY_ONCE, Fault
 from .judge import Round, find_secrets, judge, longest_wait
+from .late_faults import LATE_FAULTS
 from .network_faults import NETWORK_FAULTS
 from .operator_faults import OPERATOR_FAULTS
 from .postgres_faults import POSTGRES_FAULTS
@@ -28,6 +29,7 @@ FAULTS: tuple[Fault, ...] = (
     *FAILOVER_FAULTS,
     *OPERATOR_FAULTS,
     *REPLICA_FAULTS,
+    *LATE_FAULTS,
 )
 RECOVERY_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
 """Within this time records of every lane must flow again; the longest pause of a harvester is far shorter."""
