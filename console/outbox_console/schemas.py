@@ -57,13 +57,13 @@ class OtherCluster(Body):
 
     cluster: Annotated[int, Field(description="Its number.")]
     fence_token: Annotated[
-        _Id | None,
+        _Id,
         Field(
-            description="The leader's token, as `/status` has it; nothing is done if it was raised since, as "
-            "each beginning and end of a takeover does. Without it, a copy of the request that arrives late "
-            "is done again."
+            description="The leader's token, as `/status` has it; 0 before the first leader. Nothing is done "
+            "if it was raised since, as each beginning and end of a takeover does: so a copy of the request "
+            "that arrives late does nothing."
         ),
-    ] = None
+    ]
 
 
 class _Answer(BaseModel):

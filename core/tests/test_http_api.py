@@ -115,8 +115,10 @@ def test_all_of_it_is_described_and_each_deed_is_noted(api: Checked):
     late = api.post("raise-fence", 409, fence_token=raised["token"] - 1)
     assert "nothing was done: the fence has changed meanwhile" in late["error"]
     assert api.post("raise-fence", fence_token=raised["token"])["token"] > raised["token"]
-    assert api.post("take-over", cluster=2)["changed"] is True
-    assert api.post("end-takeover", cluster=2)["changed"] is True
+    token = api.post("raise-fence")["token"]
+    begun = api.post("take-over", cluster=2, fence_token=token)
+    assert begun["changed"] is True
+    assert api.post("end-takeover", cluster=2, fence_token=begun["token"])["changed"] is True
     assert api.get("/api/history") == {"points": [], "events": []}
 
     entries = api.get("/api/journal?limit=9")["entries"]
@@ -150,8 +152,8 @@ def test_values_of_all_kinds(api: Checked, settings: Settings, postgres_dsn: str
 def test_what_cannot_be_done(api: Checked, settings: Settings):
     assert "list them anew" in api.post("retry", 409, ids=[10**9])["error"]
     assert "list them anew" in api.post("reveal", 409, ids=[10**9])["error"]
-    assert "this is cluster 1" in api.post("take-over", 409, cluster=1)["error"]
-    assert "there is no cluster 9" in api.post("take-over", 409, cluster=9)["error"]
+    assert "this is cluster 1" in api.post("take-over", 409, cluster=1, fence_token=0)["error"]
+    assert "there is no cluster 9" in api.post("take-over", 409, cluster=9, fence_token=0)["error"]
     api.post("raise-fence", 404, outbox="other")
     api.post("raise-fence", 403, token=VIEWER)
     api.post("raise-fence", 401, token="wrong")
