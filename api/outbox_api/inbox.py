@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from outbox_api.errors import ConfigError, PluginError, RecordError
@@ -17,13 +17,11 @@ from outbox_api.portable.dialect import PortableDialect
 from outbox_api.portable.inbox import LENGTHS, InboxStatements
 from outbox_api.record import ID_HEADER
 from outbox_api.registry import Seam, find
-from outbox_api.statement import Statement
-from outbox_api.target import Values, find_async_target, find_target
+from outbox_api.statement import Statement, Style, statement_of
+from outbox_api.target import Rename, Values, find_async_target, find_target
 
 AT_MOST = 10_000
 """How many notes are deleted at a time."""
-
-_statement = lru_cache(maxsize=256)(Statement)
 
 
 class _Notes:
@@ -41,20 +39,22 @@ class _Notes:
     """
 
     def __init__(self, consumer: str, dialect: str = "postgres", table: str = "outbox_inbox") -> None:
-        driver = find(Seam.DIALECT, dialect)
-        made = driver.create(driver.options(table=table))
-        if not isinstance(made, PortableDialect):
-            raise PluginError(f"the dialect '{dialect}' has no inbox")
         if problem := _problem("consumer", consumer):
             raise ConfigError(problem)
         self._consumer = consumer
-        self._sql = InboxStatements(made.idiom, made.options.outbox)
-        self._first = partial(_statement, self._sql.first)
-        self._forget = partial(_statement, self._sql.forget)
+        self._dialect = dialect
+        self._table = table
+        _statements(dialect, table)  # raises for what cannot be used
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create the table, for the migrations of the consumer's database."""
-        return self._sql.ddl
+        return _statements(self._dialect, self._table).ddl
+
+    def _first(self, style: Style, rename: Rename = str) -> Statement:
+        return statement_of(_statements(self._dialect, rename(self._table)).first, style)
+
+    def _forget(self, style: Style, rename: Rename = str) -> Statement:
+        return statement_of(_statements(self._dialect, rename(self._table)).forget, style)
 
     @staticmethod
     def id_of(headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None) -> str:
@@ -136,6 +136,15 @@ class AsyncInbox(_Notes):
         """Deletes old notes, and returns how many; see :meth:`Inbox.forget`."""
         target = find_async_target(connection, self._forget, "Inbox")
         return await target.execute((self._old(older_than, at_most),))
+
+
+@lru_cache(maxsize=1000)
+def _statements(dialect: str, table: str) -> InboxStatements:
+    driver = find(Seam.DIALECT, dialect)
+    made = driver.create(driver.options(table=table))
+    if not isinstance(made, PortableDialect):
+        raise PluginError(f"the dialect '{dialect}' has no inbox")
+    return InboxStatements(made.idiom, made.options.outbox)
 
 
 def _is_one(rows: int) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from sqlalchemy import (
@@ -24,7 +24,7 @@ from sqlalchemy import (
     types,
 )
 from sqlalchemy.dialects import registry
-from sqlalchemy.exc import CompileError
+from sqlalchemy.exc import CompileError, IntegrityError
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.schema import DDL
 from sqlalchemy.types import TypeEngine, UserDefinedType
@@ -35,6 +35,7 @@ from outbox_api.inbox import Inbox
 from outbox_api.record import Record
 from outbox_api.registry import Seam, find
 from outbox_api.stasher import Insertion
+from outbox_api.target import translated
 
 SQLALCHEMY_NAMES = {
     "postgres": "postgresql",
@@ -78,6 +79,10 @@ class Written(UserDefinedType[Any]):
         return f"Written({self.written!r})"
 
 
+class Stashable:
+    """What classes of records have in common: they are written at the next flush."""
+
+
 def outbox_table(metadata: MetaData, dialect: str = "postgres", **options: Any) -> Table:
     """Adds the tables of an outbox to ``metadata``: the outbox, and those beside it. Connects to nothing.
 
@@ -97,23 +102,38 @@ def outbox_table(metadata: MetaData, dialect: str = "postgres", **options: Any) 
         ConfigError: An option cannot be used, or SQLAlchemy's name of the database is not known.
     """
     driver = find(Seam.DIALECT, dialect)
-    return _first_table(metadata, dialect, driver.create(driver.options(**options)).ddl())
+
+    def ddl(table: str) -> Sequence[str]:
+        return driver.create(driver.options(**{**options, "table": table})).ddl()
+
+    return _first_table(metadata, dialect, ddl, driver.options(**options).table)
 
 
 def inbox_table(metadata: MetaData, dialect: str = "postgres", table: str = "outbox_inbox") -> Table:
     """Adds the table of :class:`outbox_api.inbox.Inbox` to ``metadata``; the rest as :func:`outbox_table`."""
-    return _first_table(metadata, dialect, Inbox("any", dialect, table).ddl())
+    return _first_table(metadata, dialect, lambda table: Inbox("any", dialect, table).ddl(), table)
 
 
-def _first_table(metadata: MetaData, dialect: str, ddl: Sequence[str]) -> Table:
+def _first_table(metadata: MetaData, dialect: str, ddl: Callable[[str], Sequence[str]], name: str) -> Table:
+    """Adds the tables for the outbox or inbox of a name, and what is executed once they are created."""
     if dialect not in SQLALCHEMY_NAMES:
         raise ConfigError(
             f"the dialect '{dialect}' has no tables for SQLAlchemy; there are {', '.join(SQLALCHEMY_NAMES)}"
         )
-    reader = _Reader(metadata, registry.load(SQLALCHEMY_NAMES[dialect])())
-    for statement in ddl:
-        reader.read(statement)
-    return reader.tables[0]
+    database = registry.load(SQLALCHEMY_NAMES[dialect])()
+    added = _Reader(metadata, database, ddl(name)).tables
+
+    def finish(_: object, connection: Any, tables: Sequence[Table] = (), **__: object) -> None:
+        spellings = _SPELLINGS.get(database.name, (database.name,))
+        if connection.dialect.name not in spellings or set(added).isdisjoint(tables or ()):
+            return
+        for statement in _Reader(MetaData(), database, ddl(translated(connection, name))).afterwards:
+            done: Any = DDL(statement.replace("%", "%%"))  # type: ignore[no-untyped-call]
+            with suppress(IntegrityError), getattr(connection, "begin_nested", nullcontext)():
+                connection.execute(done)  # what was noted before stays
+
+    event.listen(metadata, "after_create", finish)
+    return added[0]
 
 
 def outbox_record(
@@ -144,28 +164,45 @@ def outbox_record(
             of_json = isinstance(table.c[column].type, types.JSON)
             setattr(self, column, json.loads(value) if of_json and isinstance(value, str) else value)
 
-    return type("OutboxRecord", (base,), {"__table__": table, "__init__": columns_of})
+    name = "OutboxRecord" if table.key == "outbox" else f"OutboxRecord_{table.key}"
+    return type(name, (Stashable, base), {"__table__": table, "__init__": columns_of})
 
 
 class _Reader:
-    """Reads the DDL of one outbox, statement by statement."""
+    """Reads the DDL of one outbox.
 
-    def __init__(self, metadata: MetaData, database: Any) -> None:
+    Args:
+        metadata: Gets the tables. Those beside an outbox may be there: outboxes of a schema share them.
+        database: SQLAlchemy's dialect.
+        ddl: The statements.
+
+    Attributes:
+        tables: The tables in the order of the statements.
+        afterwards: What is executed once all are created.
+    """
+
+    def __init__(self, metadata: MetaData, database: Any, ddl: Sequence[str]) -> None:
         self.tables: list[Table] = []
+        self.afterwards: list[str] = []
         self._metadata = metadata
         self._database = database
+        self._there = frozenset(metadata.tables)
+        for statement in ddl:
+            self._read(statement)
 
-    def read(self, statement: str) -> None:
-        """Adds a table or an index; what is neither is executed once the last table is created."""
+    def _read(self, statement: str) -> None:
         if table := _TABLE.search(statement):
             self._add_table(*table.groups())
         elif index := _INDEX.match(statement):
-            name, columns, condition = index.groups()
-            where: dict[str, Any] = {f"{self._database.name}_where": text(condition)} if condition else {}
-            there = self.tables[-1].c
-            Index(self._name(name), *(there[self._name(each)] for each in columns.split(", ")), **where)
+            self._add_index(*index.groups())
         else:
-            self._afterwards(statement)
+            self.afterwards.append(statement)
+
+    def _add_index(self, name: str, columns: str, condition: str | None) -> None:
+        table = self.tables[-1]
+        if table.key not in self._there:
+            where: dict[str, Any] = {f"{self._database.name}_where": text(condition)} if condition else {}
+            Index(self._name(name), *(table.c[self._name(each)] for each in columns.split(", ")), **where)
 
     def _add_table(self, written: str, body: str, tail: str) -> None:
         lines = [line.strip().removesuffix(",") for line in body.split("\n")]
@@ -176,11 +213,15 @@ class _Reader:
         if "AUTOINCREMENT" in body:
             options["sqlite_autoincrement"] = True
         name, *schema = map(self._name, reversed(re.findall(_PART, written)))
+        there = self._metadata.tables.get(".".join([*schema, name])) if self.tables else None
+        if there is not None:
+            self.tables.append(there)
+            return
         self.tables.append(
             Table(name, self._metadata, *columns, *checks, schema=schema[0] if schema else None, **options)
         )
         if more:
-            self._afterwards(more)
+            self.afterwards.append(more)
 
     def _column(self, line: str, key: list[str]) -> Column[Any]:
         found = _COLUMN.fullmatch(line)
@@ -245,12 +286,6 @@ class _Reader:
         """Returns a name as SQLAlchemy has it: in lower case where the database folds to upper case."""
         name = written.strip(_QUOTES)
         return name.lower() if self._database.requires_name_normalize and name.isupper() else name
-
-    def _afterwards(self, statement: str) -> None:
-        names = _SPELLINGS.get(self._database.name, (self._database.name,))
-        done: Any = DDL(statement.replace("%", "%%"))  # type: ignore[no-untyped-call]
-        done = done.execute_if(dialect=names)
-        event.listen(self.tables[-1], "after_create", done)
 
 
 def _mysql_options(tail: str) -> dict[str, Any]:

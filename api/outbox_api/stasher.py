@@ -20,8 +20,8 @@ from outbox_api.bounds import MAX_KEY_BYTES, Bounds, too_long
 from outbox_api.errors import ConfigError, PluginError, RecordError
 from outbox_api.record import Header, Record
 from outbox_api.registry import Seam, find
-from outbox_api.statement import Statement, Style
-from outbox_api.target import AsyncTarget, Target, Values, find_async_target, find_target
+from outbox_api.statement import Statement, Style, statement_of
+from outbox_api.target import AsyncTarget, Rename, Target, Values, find_async_target, find_target
 from outbox_api.tracing import trace_headers, with_trace
 
 TOPIC_LENGTH = 249
@@ -84,7 +84,7 @@ class Stasher:
     def prepare(self, connection: Any) -> PreparedStash:
         """Returns a stasher for the transaction that ``connection`` is in, which repeats no set-up.
 
-        Where the driver can, the statement is prepared on the server with its first use.
+        It prepares nothing on the server: behind a pooler, the next transaction may be on another's session.
         """
         return PreparedStash(self._insertion, find_target(connection, self._insertion.statement))
 
@@ -180,15 +180,16 @@ class Insertion:
         if driver.insert is None:
             raise PluginError(f"the dialect '{dialect}' offers no way to stash")
         self._insert = driver.insert(table, constants)
+        self._insert_into, self._constants = driver.insert, constants
+        self._table = table
         self._bytes_values = bytes_values
         self._bounds = bounds
-        self._statements: dict[Style, Statement] = {}
 
-    def statement(self, style: Style) -> Statement:
-        """Returns the insert in a style."""
-        if style not in self._statements:
-            self._statements[style] = Statement(self._insert.sql, style)
-        return self._statements[style]
+    def statement(self, style: Style, rename: Rename = str) -> Statement:
+        """Returns the insert in a style, for the table as it is called on a connection."""
+        table = rename(self._table)
+        insert = self._insert if table == self._table else self._insert_into(table, self._constants)
+        return statement_of(insert.sql, style)
 
     def rows(self, records: Iterable[Record]) -> list[Values]:
         """Returns the parameters of each record.

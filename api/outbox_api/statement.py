@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from functools import lru_cache
 from string import Formatter
 
 
@@ -74,3 +75,7 @@ class Statement:
                 return "?"
             case Style.NUMERIC:
                 return f":{position}"
+
+
+statement_of = lru_cache(maxsize=1000)(Statement)
+"""Makes a statement, or returns the one that was made of the same SQL: of tenants' tables there are many."""

@@ -5,19 +5,33 @@ An object of a library can only be there when its library has been imported, so 
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, NoReturn, Protocol
 
 from outbox_api.statement import Statement, Style
 
 Values = Mapping[str, object]
-StatementIn = Callable[[Style], Statement]
-"""Returns the statement in a style."""
+Rename = Callable[[str], str]
+"""The name of a table as the application writes it → its name on a connection."""
+
+
+class StatementIn(Protocol):
+    """Returns the statement in a style, for the table as it is called on a connection."""
+
+    def __call__(self, style: Style, rename: Rename = str) -> Statement:
+        """Returns it."""
+        ...
+
 
 _ASYNC_SQLALCHEMY = ("AsyncConnection", "AsyncSession", "async_scoped_session")
 _ASYNC_PSYCOPG = ("AsyncConnection", "AsyncCursor", "AsyncServerCursor")
+_PART = re.compile(r'"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|[^\s.]+')
+_QUOTES = '"`[]'
 _IDLE = 0  # libpq's PQTRANS_IDLE, which psycopg and psycopg2 share
 _IN_TRANSACTION = 1  # MySQL's SERVER_STATUS_IN_TRANS, as PyMySQL and its asynchronous kin show it
 _SYNC = "a DB-API connection or cursor, a SQLAlchemy Connection or Session, or Django's connection or cursor"
@@ -63,8 +77,13 @@ def find_target(connection: Any, statement: StatementIn, writer: str = "Stasher"
     if _is(connection, "sqlalchemy", "Connection") or _is(
         connection, "sqlalchemy.orm", "Session", "scoped_session"
     ):
-        return SqlAlchemyTarget(connection, statement(Style.SQLALCHEMY))
-    connection = _out_of_django(connection)
+        return SqlAlchemyTarget(connection, statement)
+    if _is(connection, "django.db.backends.utils", "CursorWrapper"):
+        connection = connection.db
+    if _is(connection, "django.db.backends.base.base", "BaseDatabaseWrapper") or _is(
+        connection, "django.utils.connection", "ConnectionProxy"
+    ):
+        return DjangoTarget(connection, statement(Style.FORMAT))
     # What a pool hands out wraps the driver's own connection.
     connection = getattr(connection, "driver_connection", None) or connection
     if _is(connection, "psycopg", "Cursor", "ServerCursor"):
@@ -77,6 +96,8 @@ def find_target(connection: Any, statement: StatementIn, writer: str = "Stasher"
             f"{writer} takes {_SYNC}, not a connection that is a {_name(connection)}"
             f"{_cure(connection, writer)}"
         )
+    if not hasattr(connection, "cursor") and not hasattr(connection, "connection"):
+        raise TypeError(f"a {_name(connection)} does not tell its connection: pass that")
     return DbApiTarget(connection, statement(style))
 
 
@@ -87,7 +108,7 @@ def find_async_target(connection: Any, statement: StatementIn, writer: str = "St
         TypeError: It is nothing that is known, or needs the synchronous stasher.
     """
     if _is(connection, "sqlalchemy.ext.asyncio", *_ASYNC_SQLALCHEMY):
-        return AsyncSqlAlchemyTarget(connection, statement(Style.SQLALCHEMY))
+        return AsyncSqlAlchemyTarget(connection, statement)
     if _is(connection, "psycopg", "AsyncCursor", "AsyncServerCursor"):
         connection = connection.connection
     if _is(connection, "psycopg", "AsyncConnection"):
@@ -98,23 +119,40 @@ def find_async_target(connection: Any, statement: StatementIn, writer: str = "St
 
 
 class DbApiTarget:
-    """Any DB-API connection, or a cursor of it."""
+    """Any DB-API connection, or that of a cursor; through a cursor of its own: another's holds a result."""
 
     def __init__(self, connection: Any, statement: Statement) -> None:
-        is_connection = hasattr(connection, "cursor")
-        self._connection = connection if is_connection else getattr(connection, "connection", None)
-        self._cursor = connection.cursor() if is_connection else connection
+        self._connection = connection if hasattr(connection, "cursor") else connection.connection
+        self._cursor = self._connection.cursor()
         self._statement = statement
 
     def execute(self, rows: Sequence[Values]) -> int:
         """Executes the statement for rows of parameters in order."""
         require_transaction(self._connection)
-        arguments = [self._statement.arguments(row) for row in rows]
-        if len(arguments) == 1:
-            self._cursor.execute(self._statement.text, arguments[0])
-        else:
-            self._cursor.executemany(self._statement.text, arguments)
-        return int(self._cursor.rowcount)
+        return _execute(self._cursor, self._statement, rows)
+
+
+class DjangoTarget:
+    """A connection of Django's, through its cursors: they choose a tenant's schema, and obey a test."""
+
+    def __init__(self, connection: Any, statement: Statement) -> None:
+        self._connection = connection
+        self._statement = statement
+        self._require_block()
+
+    def execute(self, rows: Sequence[Values]) -> int:
+        """Executes the statement for rows of parameters in order."""
+        self._require_block()
+        with self._connection.cursor() as cursor:
+            driver = self._connection.connection
+            if _is(driver, "psycopg", "Connection"):
+                cursor.cursor = _plain_cursor(sys.modules["psycopg"].Cursor, driver)
+            with _unprepared(driver):
+                return _execute(cursor, self._statement, rows)
+
+    def _require_block(self) -> None:
+        if self._connection.get_autocommit():
+            _refuse_autocommit()
 
 
 class PsycopgTarget:
@@ -123,16 +161,13 @@ class PsycopgTarget:
     def __init__(self, connection: Any, statement: Statement) -> None:
         self._connection = connection
         self._cursor = _plain_cursor(sys.modules["psycopg"].Cursor, connection)
-        self._text = statement.text
+        self._statement = statement
 
     def execute(self, rows: Sequence[Values]) -> int:
         """Executes the statement for rows of parameters in order."""
         require_transaction(self._connection)
-        if len(rows) == 1:
-            self._cursor.execute(self._text, rows[0], prepare=True)
-        else:
-            self._cursor.executemany(self._text, rows)
-        return int(self._cursor.rowcount)
+        with _unprepared(self._connection):
+            return _execute(self._cursor, self._statement, rows)
 
 
 class AsyncPsycopgTarget:
@@ -147,34 +182,39 @@ class AsyncPsycopgTarget:
         """Executes the statement for rows of parameters in order."""
         require_transaction(self._connection)
         if len(rows) == 1:
-            await self._cursor.execute(self._text, rows[0], prepare=True)
+            await self._cursor.execute(self._text, rows[0], prepare=False)
         else:
-            await self._cursor.executemany(self._text, rows)
+            with _unprepared(self._connection):
+                await self._cursor.executemany(self._text, rows)
         return int(self._cursor.rowcount)
 
 
 class SqlAlchemyTarget:
     """A SQLAlchemy ``Connection`` or ``Session``."""
 
-    def __init__(self, connection: Any, statement: Statement) -> None:
+    def __init__(self, connection: Any, statement: StatementIn) -> None:
         self._connection = connection
-        self._text = statement.text
+        self._statement = statement
 
     def execute(self, rows: Sequence[Values]) -> int:
         """Executes the statement for rows of parameters in order."""
         # A session's connection joins the session's transaction, and begins it where there is none.
         is_session = _is(self._connection, "sqlalchemy.orm", "Session", "scoped_session")
         connection = self._connection.connection() if is_session else self._connection
-        require_transaction(connection.connection.driver_connection)
-        return int(connection.execute(_typed(self._text, rows), list(rows)).rowcount)
+        driver = connection.connection.driver_connection
+        require_transaction(driver)
+        if is_session and _holds_records(self._connection):
+            self._connection.flush()
+        with _unprepared(driver):
+            return int(connection.execute(_typed(self._statement, connection, rows), list(rows)).rowcount)
 
 
 class AsyncSqlAlchemyTarget:
     """A SQLAlchemy ``AsyncConnection`` or ``AsyncSession``."""
 
-    def __init__(self, connection: Any, statement: Statement) -> None:
+    def __init__(self, connection: Any, statement: StatementIn) -> None:
         self._connection = connection
-        self._text = statement.text
+        self._statement = statement
 
     async def execute(self, rows: Sequence[Values]) -> int:
         """Executes the statement for rows of parameters in order."""
@@ -184,7 +224,11 @@ class AsyncSqlAlchemyTarget:
         require_transaction(opened.driver_connection)
         if getattr(opened.dbapi_connection, "isolation_level", None) == "autocommit":  # only so asyncpg tells
             _refuse_autocommit()
-        return int((await connection.execute(_typed(self._text, rows), list(rows))).rowcount)
+        if not is_connection and _holds_records(self._connection):
+            await self._connection.flush()
+        text = _typed(self._statement, connection.sync_connection, rows)
+        with _unprepared(opened.driver_connection):
+            return int((await connection.execute(text, list(rows))).rowcount)
 
 
 def require_transaction(connection: Any) -> None:
@@ -243,19 +287,33 @@ def _refuse_autocommit() -> NoReturn:
     )
 
 
-def _out_of_django(connection: Any) -> Any:
-    """Returns the driver's connection of Django's connection or cursor, which is in a transaction then."""
-    if _is(connection, "django.db.backends.utils", "CursorWrapper"):
-        connection = connection.db
-    if not (
-        _is(connection, "django.db.backends.base.base", "BaseDatabaseWrapper")
-        or _is(connection, "django.utils.connection", "ConnectionProxy")
-    ):
-        return connection
-    connection.ensure_connection()
-    if connection.get_autocommit():
-        _refuse_autocommit()
-    return connection.connection
+def _execute(cursor: Any, statement: Statement, rows: Sequence[Values]) -> int:
+    arguments = [statement.arguments(row) for row in rows]
+    if len(arguments) == 1:
+        cursor.execute(statement.text, arguments[0])
+    else:
+        cursor.executemany(statement.text, arguments)
+    return int(cursor.rowcount)
+
+
+@contextmanager
+def _unprepared(connection: Any) -> Iterator[None]:
+    """Has psycopg prepare nothing: a pooler in transaction mode would look for it in another's session."""
+    threshold = getattr(connection, "prepare_threshold", None)
+    if threshold is None:
+        yield
+        return
+    connection.prepare_threshold = None
+    try:
+        yield
+    finally:
+        connection.prepare_threshold = threshold
+
+
+def _holds_records(session: Any) -> bool:
+    """Returns whether a session is yet to write records, which come before one that is stashed now."""
+    mapped = sys.modules.get("outbox_api.sqlalchemy")
+    return mapped is not None and any(isinstance(each, mapped.Stashable) for each in session.new)
 
 
 def _plain_cursor(kind: Any, connection: Any) -> Any:
@@ -265,8 +323,9 @@ def _plain_cursor(kind: Any, connection: Any) -> Any:
     return cursor
 
 
-def _typed(text: str, rows: Sequence[Values]) -> Any:
+def _typed(statement: StatementIn, connection: Any, rows: Sequence[Values]) -> Any:
     sqlalchemy = sys.modules["sqlalchemy"]
+    text = statement(Style.SQLALCHEMY, partial(translated, connection)).text
     types: dict[type, Any] = {str: sqlalchemy.String, bytes: sqlalchemy.LargeBinary}
     parameters = []
     for name in rows[0]:
@@ -274,6 +333,19 @@ def _typed(text: str, rows: Sequence[Values]) -> Any:
         if kind := types.get(type(value)):
             parameters.append(sqlalchemy.bindparam(name, type_=kind()))
     return sqlalchemy.text(text).bindparams(*parameters)
+
+
+def translated(connection: Any, table: str) -> str:
+    """Returns the name of a table as the ``schema_translate_map`` of a connection of SQLAlchemy has it."""
+    schemas = connection.get_execution_options().get("schema_translate_map") or {}
+    *schema, name = _PART.findall(table)
+    before = schema[0].strip(_QUOTES) if schema else None
+    if before is not None and before not in schemas and schema[0] == before:
+        before = before.lower()  # written without quotes
+    if before not in schemas:
+        return table
+    after = schemas[before]
+    return f"{connection.dialect.identifier_preparer.quote_schema(after)}.{name}" if after else str(name)
 
 
 def _is(instance: object, module: str, *names: str) -> bool:

@@ -11,6 +11,7 @@ from outbox_api.dialect import Dialect
 from outbox_api.portable.rows import header_fault
 from outbox_api.record import Record
 from outbox_api.registry import Seam, find
+from outbox_api.target import translated
 
 _DRIVERS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
 """SQLAlchemy's name of a database → the driver name of its dialect."""
@@ -75,13 +76,13 @@ class Stashed:
 
     def _rows(self, after: int) -> list[Sequence[Any]]:
         names = "id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values"
-        query = f"SELECT {names} FROM {self._table} WHERE id > {after} ORDER BY id"  # noqa: S608 - the test's own
+        query = f"SELECT {names} FROM {{}} WHERE id > {after} ORDER BY id"  # noqa: S608 - the test's own
         with self._connection() as opened:
             connection = opened.connection() if hasattr(opened, "get_bind") else opened  # of a session
             if hasattr(connection, "exec_driver_sql"):
-                return list(connection.exec_driver_sql(query))
+                return list(connection.exec_driver_sql(query.format(translated(connection, self._table))))
             cursor = connection.cursor()
-            cursor.execute(query)
+            cursor.execute(query.format(self._table))
             rows = cursor.fetchall()
             cursor.close()
         return [tuple(row.values()) if isinstance(row, Mapping) else row for row in rows]

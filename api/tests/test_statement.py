@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
+from typing import Any
 
 import pytest
 from outbox_api.statement import Statement, Style
 from outbox_api.target import find_target, require_transaction
+from outbox_servers.services import connect_mysql
 
 SQL = 'INSERT INTO "5%: {{x}}" VALUES ({key}, {value}, {key})'
 
@@ -33,7 +36,7 @@ def test_a_driver_with_positional_parameters() -> None:
     connection = sqlite3.connect(":memory:")
     connection.execute('CREATE TABLE "5%: {x}" (a, b, c)')
     for through in (connection, connection.cursor()):
-        target = find_target(through, lambda style: Statement(SQL, style))
+        target = find_target(through, lambda style, rename=str: Statement(rename(SQL), style))
         target.execute([{"key": 1, "value": 2}])
         target.execute([{"key": 3, "value": 4}, {"key": 5, "value": 6}])
     assert connection.in_transaction
@@ -50,3 +53,28 @@ def test_sqlite_without_transactions_is_refused() -> None:
     connection.execute("BEGIN")
     require_transaction(connection)
     connection.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "mysql"])
+def test_a_cursor_keeps_its_result_and_its_last_id(request: pytest.FixtureRequest, kind: str) -> None:
+    connection: Any = (
+        sqlite3.connect(":memory:")
+        if kind == "sqlite"
+        else connect_mysql(request.getfixturevalue("mariadb_dsn"))
+    )
+    with closing(connection), closing(connection.cursor()) as cursor:
+        number = "INTEGER PRIMARY KEY" if kind == "sqlite" else "INTEGER PRIMARY KEY AUTO_INCREMENT"
+        for table in ("one", "two"):
+            cursor.execute(f"CREATE TABLE {table} (id {number}, a INTEGER)")
+        cursor.execute("INSERT INTO one (id, a) VALUES (7, 1), (8, 2)")
+        last = cursor.lastrowid
+        sql = "INSERT INTO two (a) VALUES ({a})"
+        target = find_target(cursor, lambda style, rename=str: Statement(rename(sql), style))
+        assert target.execute([{"a": 1}]) == 1
+        target.execute([{"a": 2}, {"a": 3}])
+        assert cursor.lastrowid == last
+        cursor.execute("SELECT a FROM one ORDER BY a")
+        target.execute([{"a": 4}])
+        assert [row[0] for row in cursor.fetchall()] == [1, 2]
+        cursor.execute("SELECT COUNT(*) FROM two")
+        assert cursor.fetchone()[0] == 4

@@ -31,7 +31,4 @@ def stash_many(records: Iterable[Record], using: str = DEFAULT_DB_ALIAS) -> None
         PluginError: The dialect of the database is not installed.
         django.db.Error: The database refuses.
     """
-    connection = connections[using]
-    stasher = outbox_of(using).stasher
-    with connection.wrap_database_errors:  # as in Django's own cursors
-        stasher.stash_many(connection, records)
+    outbox_of(using).stasher.stash_many(connections[using], records)

@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, transaction
-from django.test import TestCase, TransactionTestCase, override_settings
+from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 from outbox_api import ConfigError, Record, RecordError
 from outbox_django import stash, stash_many
 from outbox_django.test import StashedMixin, stashed
@@ -99,3 +99,15 @@ def test_tests_of_an_application_see_their_own_records(kind: type[unittest.TestC
 
     result = run(Tests)
     assert (result.testsRun, result.failures, result.errors) == (3, [], [])
+
+
+def test_a_test_that_may_touch_no_database_stashes_nothing() -> None:
+    class Tests(SimpleTestCase):
+        def test_one(self) -> None:
+            with pytest.raises(AssertionError, match="not allowed"), transaction.atomic():
+                stash(RECORDS[0])
+
+    stashed()  # connects
+    result = run(Tests)
+    assert (result.testsRun, result.failures, result.errors) == (1, [], [])
+    assert stashed() == []
