@@ -25,6 +25,9 @@ SECONDS = 10.0
 REST_SECONDS = 60.0
 """For how long the end of a test waits for the rest."""
 
+NAME = "outbox_running"
+"""What the fence says of who harvests."""
+
 _PAUSE = 0.05
 
 
@@ -117,13 +120,16 @@ class OutboxRunning:
 def running(database: Any, table: str = "outbox") -> Iterator[OutboxRunning]:
     """Runs a harvester of an outbox, and ends it once it has sent all that is committed.
 
+    What it sends no broker gets, so the outbox must be the tests' own.
+
     Args:
         database: A dialect's driver name and the data source, or a SQLAlchemy engine with them in its URL.
             Missing tables are created.
         table: The outbox.
 
     Raises:
-        AssertionError: At the end a key is parked, or records are left.
+        AssertionError: Somebody else has harvested the outbox, or it has records already; nothing was taken.
+            Or at the end a key is parked, or records are left.
     """
     from outbox_api import Seam, find
     from outbox_api.testing import place
@@ -143,7 +149,7 @@ def running(database: Any, table: str = "outbox") -> Iterator[OutboxRunning]:
     publisher, none = MemoryPublisher(), NoOptions()
     options = find(Seam.DIALECT, driver).options(data_source=data_source, table=table)
     settings = HarvestSettings(
-        name="test",
+        name=NAME,
         outbox=table,
         dialect=Choice(Seam.DIALECT, driver, options),
         elector=Choice(Seam.ELECTOR, "static", none),
@@ -154,6 +160,7 @@ def running(database: Any, table: str = "outbox") -> Iterator[OutboxRunning]:
     )
     dialect = settings.dialect.create()
     dialect.create()
+    _require_tests_own(dialect)
     harvest = Harvest(settings)
     harvest.start()
     try:
@@ -162,6 +169,18 @@ def running(database: Any, table: str = "outbox") -> Iterator[OutboxRunning]:
     finally:
         harvest.stop()
     _require_nothing_parked(dialect)
+
+
+def _require_tests_own(dialect: Dialect) -> None:
+    with closing(dialect.watch()) as view:
+        others = sorted({lane.holder for lane in view.lane_statuses()} - {NAME})
+        records = view.backlog().records
+        why = f"'{others[0]}' has harvested it" if others else f"it has {records} records before the test"
+        if others or records:
+            raise AssertionError(
+                f"the outbox {view.name} is not the tests' own: {why}, and what outbox_running sends reaches "
+                "no broker; let outbox_database return an empty database, or drop the outbox's tables there"
+            )
 
 
 def _wait_until_sent(harvest: Harvest, dialect: Dialect) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -46,6 +47,22 @@ def test_records_arrive_once_and_in_order(database: tuple[str, str]) -> None:
     assert not {*threading.enumerate()} - threads
     with running(database) as harvester, pytest.raises(AssertionError, match="not yet waited for: nothing"):
         harvester.wait_for(timeout=0.5)  # it was sent before the end
+
+
+def test_an_outbox_that_is_not_the_tests_own_stays_as_it_is(database: tuple[str, str]) -> None:
+    kind = find(Seam.DIALECT, database[0])
+    dialect = kind.create(kind.options(data_source=database[1]))
+    dialect.create()
+    stash(database, Record("orders", "42"))
+    with pytest.raises(AssertionError, match="1 records before the test"), running(database):
+        pass
+    with closing(dialect.connect()) as table:
+        fence, leader = table.enter(0, 1, table.bump(1, "production")), uuid4()
+        [row] = table.mark(fence, leader, 10)  # nobody has raised the fence meanwhile
+        table.purge(fence, leader, [row.id])
+        with pytest.raises(AssertionError, match="'production' has harvested it"), running(database):
+            pass
+        assert table.mark(fence, leader, 10) == []
 
 
 BROKEN = """
