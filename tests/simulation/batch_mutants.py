@@ -228,8 +228,8 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     under("database crashes", keys=1, transactions_per_second=100.0, each=breaks_batches(
         "short-checkpoint", "A checkpoint names only the batch that it is published with.", "I6 checkpoint",
         batch_machine=ShortCheckpoint)),
-    under("pauses, slow database", processes=1, lanes=(1,), workers=(1,), keys=1, transactions_per_second=100.0,
-          each=breaks_batches(
+    under("pauses, slow database", processes=1, lanes=(1,), workers=(1,), keys=1,
+          transactions_per_second=100.0, each=breaks_batches(
         "purging-unnamed", "A checkpoint does not name what is being deleted.", "I6 checkpoint",
         batch_machine=PurgingUnnamed)),
     under("handovers", touched=0.5, each=breaks_batches(
