@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from outbox_api.errors import AccessDenied, DriverError
 from outbox_api.finding import Finding, Level
 from outbox_api.portable.creation import columns_of, harvested, migrations, missing_columns
+from outbox_api.portable.given_ids import ids_behind, ids_behind_finding, last_id
 from outbox_api.portable.intake import PortableIntake
 from outbox_api.portable.journal import journal_finding
 from outbox_api.portable.notes import read_schema
@@ -43,6 +45,7 @@ def check(dialect: Checked, *, watches: bool = False) -> list[Finding]:
         findings += dialect.findings(session)
         findings += _tables(dialect, session)
         findings += _version(dialect, session)
+        findings += _record_ids(dialect, session)
         findings += _origin(dialect, session)
         if dialect.options.intake:
             findings += _intake(dialect, session, tries=not watches)
@@ -111,6 +114,15 @@ def version_finding(dialect: Described, session: Session) -> Finding:
         cure = f"run 'outbox migrate', or let somebody run: {'; '.join(due)}"
         return Finding(Level.WARNING, subject, f"{seen}; this outbox makes version {SCHEMA}", cure)
     return Finding(Level.OK, subject, str(SCHEMA))
+
+
+def _record_ids(dialect: Checked, session: Session) -> Iterator[Finding]:
+    outbox = dialect.names(session).outbox
+    table = session.idiom.quote_table(outbox)
+    if not session.idiom.last_id or session.columns(table) is None:
+        return
+    if seen := ids_behind(session, table, partial(last_id, session, outbox), dialect.options.origin):
+        yield ids_behind_finding(seen, session.idiom.last_id_cure.format(table=table))
 
 
 def _origin(dialect: Checked, session: Session) -> Iterator[Finding]:

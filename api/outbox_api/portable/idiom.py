@@ -55,6 +55,9 @@ class Idiom(TableIdiom, ABC):
             that the database compares exactly. Then an outbox must not give out an id a second time.
         insert_new: Beginning and end of an INSERT that waits for others who insert its key, and leaves a row
             out if the key is there, for whatever fits the columns; empty if the database has none.
+        last_id: The query for the greatest id that was given out, with the parameters of :meth:`place`; empty
+            if the database keeps its counter ahead of all ids, as MySQL and SQLite do.
+        last_id_cure: What moves the counter of ``{table}`` ahead.
         fills_create_time: Whether the outbox fills ``create_time`` itself, so that an INSERT leaves it out.
     """
 
@@ -68,6 +71,8 @@ class Idiom(TableIdiom, ABC):
     id_index: ClassVar[str] = ""
     time_text: ClassVar[str] = ""
     insert_new: ClassVar[tuple[str, str]] = ("", "")
+    last_id: ClassVar[str] = ""
+    last_id_cure: ClassVar[str] = ""
     fills_create_time: ClassVar[bool] = False
 
     @property

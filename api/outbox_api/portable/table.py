@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from outbox_api.portable.batches import Batches
 from outbox_api.portable.by_ids import ChangeByIds
 from outbox_api.portable.choosing import Choosing
 from outbox_api.portable.dead_letters import Parking
+from outbox_api.portable.given_ids import ids_behind, last_id, refused_ids
 from outbox_api.portable.marking import Marking
 from outbox_api.portable.notes import ensure_identity, random_identity
 from outbox_api.portable.releasing import Releasing
@@ -44,6 +46,7 @@ class PortableTable(PortableView):
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
         holder = storable(holder)
+        self._refuse_ids_behind()
         ensure_identity(self._session, self._sql, self._name)
         with self._session.transaction("raise the fence's token"):
             # Serializes bumps even while there are no lanes.
@@ -189,6 +192,11 @@ class PortableTable(PortableView):
     def end_takeover(self, cluster: int) -> bool:
         """Stores durably that a takeover has ended."""
         return self._takeovers.end(cluster)
+
+    def _refuse_ids_behind(self) -> None:
+        session, table = self._session, self._idiom.quote_table(self._outbox)
+        if seen := ids_behind(session, table, partial(last_id, session, self._outbox), self._origin):
+            raise refused_ids(self._name, seen, self._idiom.last_id_cure.format(table=table))
 
     def _select(
         self, fence: Fence, batches: Sequence[Batch], limit: int, *bounds: Any

@@ -149,7 +149,9 @@ class PortableView:
     ) -> None:
         self._session = session
         self._idiom = session.idiom
+        self._outbox = tables.outbox
         self._name = str(tables.outbox)
+        self._origin = origin
         self._sql = Statements(session.idiom, tables, eligible, indexes=indexes, extras=extras)
         self._intake = intake
         self._origins = Origins(session, self._sql, origin, indexes) if origin else None

@@ -43,6 +43,7 @@ def statements() -> dict[str, str]:
     inbox = InboxStatements(idiom, OPTIONS.outbox)
     found |= {"inbox first": inbox.first, "inbox forget": inbox.forget}
     found["schema"] = schema_query(idiom, OPTIONS.fence)
+    found["last id"] = idiom.last_id
     found |= {name: getattr(check, name) for name in ("CHARACTER_SET", "DATABASE", "IDS", "INDEXED")}
     return found
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from outbox_api.portable import TableName
+from outbox_api import Origin
+from outbox_api.portable import Session, TableName
+from outbox_api.portable.given_ids import ids_behind
 
+from outbox_postgres.ddl import literal
 from outbox_postgres.options import QuotedName
 from outbox_postgres.origin_columns import Column
 from outbox_postgres.search_path import Connection
@@ -63,6 +67,19 @@ WHERE a.attrelid = {} AND a.attname = 'id'
 """The sequence that gives out the ids of a table, one by one and in order, given the table's object id.
 
 With another increment an application usually gives out the ids of each step itself, to any transaction.
+"""
+_COUNTERS = """
+SELECT s.seqrelid::regclass::text, has_sequence_privilege(s.seqrelid, 'SELECT')
+FROM pg_attribute AS a
+LEFT JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+JOIN pg_depend AS d ON CASE WHEN a.attidentity <> ''
+    THEN d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum
+         AND d.classid = 'pg_class'::regclass AND d.deptype = 'i'
+    ELSE d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid AND d.refclassid = 'pg_class'::regclass END
+JOIN pg_sequence AS s ON s.seqrelid = CASE WHEN a.attidentity <> '' THEN d.objid ELSE d.refobjid END
+WHERE a.attrelid = $1::oid AND a.attname = 'id' AND s.seqincrement > 0 AND NOT s.seqcycle
+  AND (a.attidentity <> ''
+       OR pg_get_expr(f.adbin, f.adrelid) = format('nextval(%L::regclass)', s.seqrelid::regclass))
 """
 _KEEPERS = r"""
 SELECT format('trigger %I may keep rows from being deleted, as its function can return NULL', t.tgname),
@@ -168,6 +185,29 @@ class Catalogue:
         """Returns whether the user may read what a sequence has given out."""
         query = "SELECT has_sequence_privilege($1::oid, 'SELECT, USAGE')"
         return bool(self._rows(query, sequence)[0][0])
+
+    def counter(self, oid: int) -> tuple[str, bool] | None:
+        """Returns the sequence whose numbers are the ids of a table, and whether the user may read it."""
+        found = self._rows(_COUNTERS, oid)
+        return (str(found[0][0]), bool(found[0][1])) if found else None
+
+    def last_id(self, oid: int) -> int | None:
+        """Returns the greatest id that was given out; ``None`` if this cannot be known."""
+        name, readable = self.counter(oid) or ("", False)
+        if not readable:
+            return None
+        last, used = self._rows(f"SELECT last_value, is_called FROM {name}")[0]  # noqa: S608 - regclass quotes it
+        return int(last) if used else int(last) - 1
+
+    def ids_behind(self, session: Session, outbox: TableName, oid: int, origin: Origin | None) -> str:
+        """Says that the sequence of a table's ids is behind them, or nothing; see ``given_ids``."""
+        return ids_behind(session, str(outbox), partial(self.last_id, oid), origin)
+
+    def last_id_cure(self, oid: int) -> str:
+        """Writes the statement that moves the sequence of a table's ids behind all of them."""
+        name, _ = self.counter(oid) or ("…", False)
+        of_rows = f"SELECT max(id) FROM {self.name(oid)}"  # noqa: S608 - regclass quotes it
+        return f"SELECT setval({literal(name)}, ({of_rows}))"
 
     def name(self, oid: int) -> str:
         """Returns the name of a table or sequence, as SQL writes it."""

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import psycopg
-from outbox_api import DriverError, Finding, Intake, Level
+from outbox_api import DriverError, Finding, Intake, Level, Origin
 from outbox_api.portable import TableName
 from outbox_api.portable.check import version_finding
+from outbox_api.portable.given_ids import ids_behind_finding
 from outbox_api.portable.origin_columns import Described
 from outbox_api.tls import Protection, transport_finding
 
@@ -126,6 +127,7 @@ def _outbox(connection: Connection, source: DataSource, dialect: Described) -> I
         yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
     elif not all(fault.refusal for fault in faults) or catalogue.missing_privileges(layout.oid, ["SELECT"]):
         return
+    yield from _behind(catalogue, Session(connection, source, prepare=False), layout, options.origin)
     yield _ids(catalogue, layout, options)
     if options.origin:
         yield from check_origin(connection, catalogue, layout, options.origin)
@@ -155,6 +157,13 @@ def _optional(inspector: Inspector, layout: Layout, table: AuxiliaryTable) -> It
         yield Finding(Level.WARNING, table.subject, fault.message, fault.cure)
     if not faults:
         yield Finding(Level.OK, table.subject, f"{table.name} has the columns it needs")
+
+
+def _behind(
+    catalogue: Catalogue, session: Session, layout: Layout, origin: Origin | None
+) -> Iterator[Finding]:
+    if not origin and (seen := catalogue.ids_behind(session, layout.outbox, layout.oid, None)):
+        yield ids_behind_finding(seen, catalogue.last_id_cure(layout.oid))
 
 
 def _ids(catalogue: Catalogue, layout: Layout, options: PostgresOptions) -> Finding:

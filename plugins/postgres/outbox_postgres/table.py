@@ -23,11 +23,13 @@ from outbox_api import (
 )
 from outbox_api.fence import lost_token, token_step, unexpected_token
 from outbox_api.portable.dead_letters import Parking
+from outbox_api.portable.given_ids import refused_ids
 from outbox_api.portable.notes import ensure_identity, random_identity
 from outbox_api.portable.rows import storable
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
+from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
 from outbox_postgres.marking import Marking, Releasing, Wanted
@@ -76,6 +78,7 @@ class PostgresTable(PostgresView):
 
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
+        self._refuse_ids_behind()
         self.identity()
         with self._numbered.translated("raise the fence's token"):
             try:
@@ -203,6 +206,13 @@ class PostgresTable(PostgresView):
     def end_takeover(self, cluster: int) -> bool:
         """Stores durably that a takeover has ended."""
         return self._takeovers.end(cluster)
+
+    def _refuse_ids_behind(self) -> None:
+        """Raises an error if a copy was made without the sequence of its ids."""
+        layout, catalogue = self._layout, Catalogue(self._connection)
+        with self._numbered.translated("compare the ids with their sequence"):
+            if seen := catalogue.ids_behind(self._numbered, layout.outbox, layout.oid, self._origin):
+                raise refused_ids(layout.outbox, seen, catalogue.last_id_cure(layout.oid))
 
     def _write(self, statement: str, fence: Fence, doing: str, *values: object) -> None:
         if not self._numbered.rows(statement, (*self._layout.held(fence), *values), doing):

@@ -104,6 +104,8 @@ class SqlServerIdiom(Idiom):
         " WHERE parent_object_id = OBJECT_ID({outbox})"
     )
     now: ClassVar[str] = "SYSUTCDATETIME()"
+    last_id: ClassVar[str] = "SELECT IDENT_CURRENT({outbox})"
+    last_id_cure: ClassVar[str] = "DBCC CHECKIDENT ('{table}')"
     brief_locks: ClassVar[str] = "SET LOCK_TIMEOUT 1000"
     # Both last until the end of the transaction.
     shared_lock: ClassVar[str] = " WITH (REPEATABLEREAD, ROWLOCK)"

@@ -61,6 +61,7 @@ def outbox(sqlserver_address: str) -> Iterator[OutboxUnderTest]:
         options,
         bytes_values={"value_type": "bytes"},
         rename="EXEC sp_rename '{table}', '{name}'",
+        write_id="SET IDENTITY_INSERT {table} ON; {insert}; SET IDENTITY_INSERT {table} OFF",
         lease_ahead="DATEADD(hour, 1, renewed_at)",
     )
     with plain(sqlserver_address) as connection:

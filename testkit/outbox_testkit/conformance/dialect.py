@@ -6,6 +6,7 @@ from outbox_testkit.conformance.batches import BatchConformance
 from outbox_testkit.conformance.bounds import BoundConformance, ExclusionConformance
 from outbox_testkit.conformance.clusters import ClusterConformance
 from outbox_testkit.conformance.concurrency import ConcurrencyConformance
+from outbox_testkit.conformance.copies import CopyConformance
 from outbox_testkit.conformance.cost import CostConformance
 from outbox_testkit.conformance.dead_letters import LetterConformance
 from outbox_testkit.conformance.fencing import FenceConformance
@@ -43,6 +44,7 @@ THEMES = {
     "clusters": ClusterConformance,
     "origins": OriginConformance,
     "takeovers": TakeoverConformance,
+    "copies": CopyConformance,
     "status": StatusConformance,
     "tables": TableConformance,
     "journal": JournalConformance,
@@ -74,6 +76,7 @@ class DialectConformance(
     ClusterConformance,
     OriginConformance,
     TakeoverConformance,
+    CopyConformance,
     StatusConformance,
     TableConformance,
     JournalConformance,

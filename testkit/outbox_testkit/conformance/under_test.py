@@ -41,6 +41,7 @@ class OutboxUnderTest:
         bytes_values: Additional options for an outbox whose values are bytes.
         restart: Statements that empty the outbox ``{table}`` and restart its ids.
         rename: A statement that renames the outbox ``{table}`` to ``{name}``, in the same schema.
+        write_id: Executes an ``{insert}`` that gives an id of its own to a row of ``{table}``.
         lease_ahead: Writes an hour after ``renewed_at``, so that a lease looks as though the database's clock
             had gone back; or the whole statement that does so.
     """
@@ -50,6 +51,7 @@ class OutboxUnderTest:
     bytes_values: Mapping[str, Any] = field(default_factory=dict)
     restart: Sequence[str] = ("TRUNCATE TABLE {table}",)
     rename: str = "ALTER TABLE {table} RENAME TO {name}"
+    write_id: str = "{insert}"
     lease_ahead: str = "renewed_at + INTERVAL '1' HOUR"
 
     def beside(self, suffix: str) -> OutboxUnderTest:

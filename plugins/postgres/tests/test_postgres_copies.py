@@ -1,0 +1,71 @@
+"""Copies of an outbox without the sequence of its ids, as logical replication makes them."""
+
+from __future__ import annotations
+
+import pytest
+from outbox_api import DriverError
+
+from .outbox_hands import MakeOutbox, Outbox
+from .test_postgres_check import troubles
+
+WAITING = """
+INSERT INTO {} (id, kafka_topic, kafka_key)
+SELECT i, 'orders', 'k' FROM generate_series(%s::int, %s::int) AS i
+"""
+
+
+def copy(box: Outbox, first: int = 401, last: int = 700) -> None:
+    box.admin.execute(WAITING.format(box.options.outbox).encode(), (first, last))
+
+
+def cure(box: Outbox) -> None:
+    (found,) = (each for each in box.dialect.check() if each.level == "error")
+    box.admin.execute(found.cure.encode())
+
+
+def test_nobody_leads_a_copy_whose_sequence_begins_anew(outbox: Outbox) -> None:
+    copy(outbox)
+    with pytest.raises(DriverError, match=r"the next id is to be 1, and rows with ids from 401 on .* setval"):
+        outbox.lead()
+    assert "record ids" in troubles(outbox)
+    cure(outbox)
+    assert "record ids" not in troubles(outbox)
+    assert outbox.write() == 701
+    outbox.lead()
+
+
+def test_records_of_the_application_that_have_overtaken_the_copy_change_nothing(outbox: Outbox) -> None:
+    copy(outbox)
+    outbox.fill(15)
+    with pytest.raises(DriverError, match="the next id is to be 16"):
+        outbox.lead()
+
+
+def test_one_chosen_id_is_no_copy(outbox: Outbox) -> None:
+    outbox.fill(2)
+    copy(outbox, 10**9, 10**9)
+    outbox.lead()
+    assert "record ids" not in troubles(outbox)
+
+
+def test_a_position_that_was_set_without_being_used_counts(outbox: Outbox) -> None:
+    copy(outbox)
+    outbox.admin.execute("SELECT setval('outbox_id_seq', 701, false)")
+    outbox.lead()
+    assert outbox.write() == 701
+
+
+def test_a_serial_and_a_partitioned_outbox_are_compared_too(make_outbox: MakeOutbox) -> None:
+    box = make_outbox()
+    box.dialect.create()
+    columns = "LIKE outbox INCLUDING ALL EXCLUDING IDENTITY EXCLUDING STORAGE"
+    box.admin.execute(f"CREATE TABLE parent ({columns}) PARTITION BY RANGE (id)".encode())
+    box.admin.execute("CREATE TABLE part PARTITION OF parent FOR VALUES FROM (0) TO (1000)")
+    box.admin.execute("CREATE SEQUENCE ids OWNED BY parent.id")
+    box.admin.execute("ALTER TABLE parent ALTER COLUMN id SET DEFAULT nextval('ids')")
+    other = make_outbox(table="parent")
+    copy(other)
+    with pytest.raises(DriverError, match="the next id is to be 1,"):
+        other.lead()
+    cure(other)
+    other.lead()
