@@ -214,7 +214,7 @@ TAKEOVER_MUTANTS: Sequence[Mutant] = (
     under("late network, elector lies", breaks_switching(
         "late-note", "A lane publishes before it has noted that it does.", "I6 checkpoint", first=20,
         recovery=LateNote)),
-    under("crashes, elector lies", lanes=(4, 1), lossy=0.2, each=breaks_batches(
+    under("crashes, elector lies", lanes=(4, 1), lossy=0.05, each=breaks_batches(
         "early-end", "The note of a former lane is ended before its rows are purged.", "I6 checkpoint",
         recovery=EarlyEnd)),
     under("elector lies", lanes=(4, 1), slow=0.2, each=breaks_switching(
