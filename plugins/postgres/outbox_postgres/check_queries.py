@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from outbox_api import Level
 
+from outbox_postgres.errors import STANDBY_CURE
 from outbox_postgres.view import SEES_ALL
 
 
@@ -66,6 +67,21 @@ SERVER_PROBES = (
         level=Level.WARNING,
         cure="name the standbys to fail over to in synchronous_standby_names, if that must not happen",
         well="none, or synchronous",
+    ),
+    Probe(
+        subject="synchronous standbys",
+        # Who may not see the state of a standby sees that it is there.
+        sql="""
+            SELECT format('synchronous_standby_names is %L, and no such standby is attached: every commit '
+                          'waits (SyncRep), of the application too',
+                          current_setting('synchronous_standby_names'))
+            WHERE current_setting('synchronous_standby_names') <> ''
+              AND current_setting('synchronous_commit') NOT IN ('off', 'local')
+              AND NOT EXISTS (SELECT FROM pg_stat_replication
+                              WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum'))""",
+        level=Level.ERROR,
+        cure=STANDBY_CURE,
+        well="none is missing",
     ),
     Probe(
         subject="encoding",

@@ -128,6 +128,12 @@ _CURES = {
 }
 
 
+STANDBY_CURE = (
+    "start it, or take it out of synchronous_standby_names; do not cancel the waits, as a failover could "
+    "then undo what was purged"
+)
+"""What to do about a synchronous standby that is away."""
+
 _KINDS = {
     "42P01": ErrorKind.NO_TABLE,
     "42P07": ErrorKind.EXISTS,

@@ -48,13 +48,21 @@ class AttentiveConnection(psycopg.Connection[Any]):
             return super().wait(gen, *arguments, **options)
         try:
             return super().wait(_heard(gen, self.patience))
-        except _SilenceError:
+        except SilenceError:
             self.close()
             raise
 
 
-class _SilenceError(psycopg.OperationalError):
-    pass
+class SilenceError(psycopg.OperationalError):
+    """The server was silent for too long, and the connection is closed."""
+
+
+_WAITS_FOR_STANDBYS = "SyncRepWaitForLSN"
+"""The server's function that warns of a wait that was cancelled; the words depend on its language."""
+
+
+class UnreplicatedError(psycopg.OperationalError):
+    """A change is committed here, and perhaps on no standby: after a failover it may be undone."""
 
 
 def _heard(gen: Generator[Any, Any, Result], patience: float) -> Generator[Any, Any, Result]:
@@ -67,7 +75,7 @@ def _heard(gen: Generator[Any, Any, Result], patience: float) -> Generator[Any, 
             if ready:
                 deadline = monotonic() + patience
             elif monotonic() > deadline:
-                raise _SilenceError(f"the server has not answered for {patience:g} s")
+                raise SilenceError(f"the server has not answered for {patience:g} s")
             wanted = gen.send(ready)
     except StopIteration as end:
         result: Result = end.value
@@ -92,6 +100,25 @@ class Connection(AttentiveConnection):
 
     schemas: Sequence[str] = ()
     watches = False
+    _unreplicated = ""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.add_notice_handler(self._notice)
+
+    def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.source_function == _WAITS_FOR_STANDBYS:
+            self._unreplicated = notice.message_primary or _WAITS_FOR_STANDBYS
+
+    def _must_be_replicated(self) -> None:
+        """Raises an error if somebody has cancelled the wait of a commit for synchronous standbys.
+
+        Raises:
+            UnreplicatedError: This has happened since the last call.
+        """
+        if warning := self._unreplicated:
+            self._unreplicated = ""
+            raise UnreplicatedError(f"{warning}: what was committed may be undone by a failover")
 
     def execute(
         self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool = False
@@ -104,7 +131,9 @@ class Connection(AttentiveConnection):
         if self.watches and self._idle:
             with self.transaction():
                 return super().execute(query, params, prepare=prepare, binary=binary)
-        return super().execute(query, params, prepare=prepare, binary=binary)
+        cursor = super().execute(query, params, prepare=prepare, binary=binary)
+        self._must_be_replicated()
+        return cursor
 
     @contextmanager
     def transaction(self, *arguments: Any, **options: Any) -> Iterator[psycopg.Transaction]:
@@ -114,6 +143,7 @@ class Connection(AttentiveConnection):
             if self.watches and first:
                 super().execute("SET TRANSACTION READ ONLY")
             yield transaction
+        self._must_be_replicated()
 
     @property
     def _idle(self) -> bool:

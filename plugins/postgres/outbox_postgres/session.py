@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Any
 
 import psycopg
-from outbox_api import portable
+from outbox_api import DriverError, portable
 from outbox_api.portable import TableName
+from psycopg.conninfo import make_conninfo
 
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.ddl import PostgresIdiom
-from outbox_postgres.errors import translated
-from outbox_postgres.search_path import Connection
+from outbox_postgres.errors import STANDBY_CURE, translated
+from outbox_postgres.search_path import Connection, SilenceError
 
 _COLUMNS = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = to_regclass(%s)::oid AND attnum > 0 AND NOT attisdropped
 """
+
+
+_WAITING_FOR_STANDBYS = """
+SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()
+"""
+
+
+def _standbys_away(source: DataSource) -> str:
+    """Says that sessions wait for a synchronous standby; empty if none does, or the server does not tell."""
+    with (
+        suppress(psycopg.Error, DriverError),
+        psycopg.connect(make_conninfo(**source.parameters), autocommit=True) as connection,
+    ):
+        row = connection.execute(_WAITING_FOR_STANDBYS).fetchone()
+        if row and row[0]:
+            return f"commits wait for a synchronous standby that is away (SyncRep: {row[0]}): {STANDBY_CURE}"
+    return ""
 
 
 def array(numbers: Sequence[int]) -> str:
@@ -49,11 +67,21 @@ class Session(portable.Session):
         unicode = connection.info.parameter_status("server_encoding") == "UTF8"
         self.encoding = "utf-8" if unicode else "ascii"
 
-    def translated(
-        self, doing: str, but: type[psycopg.Error] | tuple[()] = ()
-    ) -> AbstractContextManager[None]:
-        """Turns psycopg's errors into driver errors, but for those that the caller handles."""
-        return translated(self.source, doing, but)
+    @contextmanager
+    def translated(self, doing: str, but: type[psycopg.Error] | tuple[()] = ()) -> Iterator[None]:
+        """Turns psycopg's errors into driver errors, but for those that the caller handles.
+
+        If it was waited in vain, for a lock or for an answer, they say whether a standby is away.
+        """
+        try:
+            with translated(self.source, doing, but):
+                yield
+        except DriverError as error:
+            cause = error.__cause__
+            waited = isinstance(cause, psycopg.errors.LockNotAvailable | SilenceError)
+            if not waited or not (away := _standbys_away(self.source)):
+                raise
+            raise type(error)(f"{error}; {away}", retryable=error.retryable) from cause
 
     def rows(self, statement: str, parameters: tuple[object, ...], doing: str) -> list[tuple[Any, ...]]:
         """Returns all rows of a statement's result.
