@@ -40,6 +40,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 
 PARTITIONS, KEYS = 12, 60
 SIZE = 500  # bytes of a record
+REQUEST = 100  # records of a Produce request
 LARGEST = 700_000  # bytes of a batch; a larger record is refused, and its transaction aborted
 WAIT_SECONDS = 60
 PAUSE_SECONDS = 0.2  # in which the broker handles what was forwarded before
@@ -62,7 +63,18 @@ KINDS: dict[str, Callable[[int, bytes], bool]] = {
 }
 """What is kept; ``abort`` is that of a refused record, ``abort-start`` that with which the product starts."""
 AT_START = ("abort-start", "init")
-MOMENTS = ("first", "added", "produce-3", "produce-6", "produce-9", "between", "between-3", "end", "after")
+MOMENTS = (
+    "first",
+    "added",
+    "produce-3",
+    "produce-6",
+    "produce-9",
+    "produce-25",
+    "between",
+    "between-3",
+    "end",
+    "after",
+)
 """When it arrives: before the first request of a later transaction, after its first AddPartitionsToTxn, after
 so many Produce requests, before its second or third AddPartitionsToTxn, before its end, after its end."""
 SETTINGS = """\
@@ -307,7 +319,7 @@ class Plain:
         self._producer = None
         limits = {"transaction.timeout.ms": 15000, "delivery.timeout.ms": 10000, "log_level": 0}
         settings = {"bootstrap.servers": self._servers, "transactional.id": self._topic, **limits}
-        self._producer = Producer({**settings, "linger.ms": 5})
+        self._producer = Producer({**settings, "linger.ms": 5, "batch.num.messages": REQUEST})
         self._producer.init_transactions(WAIT_SECONDS)
 
     def publish(self, numbers: Sequence[int], *, refused: bool = False) -> None:
@@ -350,6 +362,7 @@ class Product:
         from outbox_kafka import KafkaOptions, KafkaPublisher  # noqa: PLC0415 - only with --product
 
         kafka = {"bootstrap.servers": f"127.0.0.1:{broker.proxy.port}", "delivery.timeout.ms": 10000}
+        kafka["batch.num.messages"] = str(REQUEST)
         self._publisher, self._topic = KafkaPublisher(KafkaOptions(kafka)), topic
         self._tags, self._attempts = itertools.count(1), dict[str, set[int]]()
         self._sender: Any = None
@@ -447,8 +460,9 @@ def run_cell(broker: Broker, kind: str, moment: str, options: argparse.Namespace
     before, most = proxy.hits, 2 * options.hits
 
     def batch(size: int) -> list[int]:
-        """Returns the next numbers, in the order of their partitions, which are added one after another."""
-        return sorted(itertools.islice(numbers, size), key=place)
+        """Returns the next numbers; where it matters so that partitions are added one after another."""
+        found = list(itertools.islice(numbers, size))
+        return sorted(found, key=place) if "between" in moment else found
 
     application.publish(batch(KEYS))
     while proxy.hits < before + options.hits and cell.tries < most:
