@@ -363,6 +363,7 @@ class Product:
 
         kafka = {"bootstrap.servers": f"127.0.0.1:{broker.proxy.port}", "delivery.timeout.ms": 10000}
         kafka["batch.num.messages"] = str(REQUEST)
+        kafka["queue.buffering.max.messages"] = str(10 * REQUEST)  # so that partitions are added at intervals
         self._publisher, self._topic = KafkaPublisher(KafkaOptions(kafka)), topic
         self._tags, self._attempts = itertools.count(1), dict[str, set[int]]()
         self._sender: Any = None
