@@ -15,6 +15,8 @@ from outbox_api.target import translated
 
 _DRIVERS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
 """SQLAlchemy's name of a database → the driver name of its dialect."""
+_FIRST = 1 - (1 << 63)
+"""Below all ids but one, written as every database reads it."""
 
 
 class Stashed:
@@ -43,7 +45,7 @@ class Stashed:
         if isinstance(database, tuple):
             dialect_at(database, table).create()
         self._database, self._table = database, table
-        self._before = 0 if earlier else max((row[0] for row in self._rows(0)), default=0)
+        self._before = _FIRST if earlier else max((row[0] for row in self._rows(_FIRST)), default=_FIRST)
 
     def of(self, topic: str | None = None, key: str | None = None) -> list[Record]:
         """Returns those of a topic, a key, or both.

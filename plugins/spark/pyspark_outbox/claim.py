@@ -38,6 +38,7 @@ log = logging.getLogger("outbox.spark")
 
 BACKLOG_SECONDS = 5.0
 PEEKED = 1_000
+_FIRST_ID = -(1 << 63)
 """How many rows are looked at together."""
 _QUERY_BYTES = 6
 
@@ -227,7 +228,7 @@ class Claim:
         until = self._until
         if until is None or any(record.created <= until for record in records if record.created is not None):
             return False
-        ids, last = set(batch.ids()), records[0].id - 1
+        ids, last = set(batch.ids()), max(records[0].id - 1, _FIRST_ID)
         while ids:
             found = self._ask(partial(_peek, after=last))
             if any(row.id in ids and (row.created is None or row.created <= until) for row in found):

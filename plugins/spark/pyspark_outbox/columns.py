@@ -40,6 +40,8 @@ LETTER_ARROW = pa.schema(
 ROWS = 1_000
 """How many rows an Arrow batch has."""
 _MICROSECONDS = 1_000_000
+_TIMES_END = 1 << 63
+"""Microseconds since 1970 that no column holds any more; years later than those of some databases."""
 
 
 def batches(records: Sequence[Positioned], *, values: bool) -> Iterator[pa.RecordBatch]:
@@ -81,10 +83,15 @@ def _row(position: int | None, record: MarkedRecord, *, values: bool) -> tuple[o
         _bytes(record.value) if values else None,
         [{"name": name, "value": _bytes(value)} for name, value in record.headers],
         record.partition,
-        None if timestamp is None else timestamp * 1000,
-        None if created is None else round(created * _MICROSECONDS),
+        None if timestamp is None else _moment(timestamp * 1000),
+        None if created is None else _moment(created * _MICROSECONDS),
         None if record.fault else record.value is None,
     )
+
+
+def _moment(microseconds: float) -> int | None:
+    """Returns a time as Spark holds it; ``None`` for one before or after all that it can hold."""
+    return round(microseconds) if abs(microseconds) < _TIMES_END else None
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

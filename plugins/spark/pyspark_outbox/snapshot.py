@@ -12,6 +12,7 @@ from pyspark_outbox.columns import ROWS, batches, letter_batches
 from pyspark_outbox.options import SourceOptions
 from pyspark_outbox.replay import Positioned
 
+FIRST_ID = -(1 << 63)
 LETTERS = 100
 """How many dead letters are read together: some have large values."""
 
@@ -31,7 +32,7 @@ class OutboxSnapshot(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads on from the last row's id. Connects anew for no error: Spark runs the task again."""
         del partition
-        last = 0
+        last = FIRST_ID
         with closing(self._options.settings.dialect.create().watch()) as view:
             while rows := view.peek(last, ROWS):
                 last = rows[-1].id
