@@ -1,4 +1,4 @@
-"""Requests that were repeated, and arrive the first time last: amid a later transaction of the same lane."""
+"""Requests that were repeated, and arrive the first time last: within a later transaction of the same lane."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LateRequest(Fault):
     name = "late-requests"
     title = (
         "once a second, for 12 s, a request to commit or abort (at-least-once: to produce) is kept, and its"
-        " connection cut; it arrives amid a later transaction; refused records make transactions abort; in"
+        " connection cut; it arrives within a later transaction; refused records make transactions abort; in"
         " some rounds the leader gets SIGKILL"
     )
     setup: ClassVar[Setup] = SPREAD
