@@ -1,4 +1,4 @@
-"""Requests that were repeated, and arrive the first time last: within a later transaction of the same lane."""
+"""Requests that were repeated, and arrive the first time last: within a later transaction of their lane."""
 
 from __future__ import annotations
 
