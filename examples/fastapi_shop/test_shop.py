@@ -20,6 +20,7 @@ from outbox_api.testing import Stashed, place
 from outbox_core.config import configure
 from outbox_core.harvest import Harvest
 from outbox_core.testing import OutboxRunning
+from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 import api
@@ -27,6 +28,9 @@ import api
 
 @pytest.fixture
 def client() -> Iterator[TestClient]:
+    engine = create_engine(os.environ["DATABASE_URL"])
+    api.Base.metadata.drop_all(engine)  # each test begins with an empty outbox
+    engine.dispose()
     with TestClient(api.app) as client:
         yield client
 

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 from django.core.signals import setting_changed
-from django.db.models.signals import pre_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 
 LABEL = "outbox_django"
 
@@ -21,4 +21,5 @@ class OutboxConfig(AppConfig):
 
         checks.register()
         pre_migrate.connect(tables.create_without_migrations, sender=self, dispatch_uid=LABEL)
+        post_migrate.connect(tables.create_where_named_later, sender=self, dispatch_uid=LABEL)
         setting_changed.connect(forget, dispatch_uid=LABEL)

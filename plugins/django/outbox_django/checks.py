@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
+from django.conf import settings
 from django.core import checks
 from django.db import connections, router
 from outbox_api import Level, OutboxError
 
 from outbox_django.addresses import address_of
 from outbox_django.apps import LABEL
-from outbox_django.outboxes import aliases, outbox_of
+from outbox_django.outboxes import aliases, outbox_of, written
 from outbox_django.tables import has_outbox
 
 
@@ -41,7 +44,24 @@ def check_settings(**_: object) -> list[Any]:
             )
             hint = "Leave it on, and stash in transaction.atomic()."
             found.append(checks.Warning(message, hint=hint, id=f"{LABEL}.W001"))
-    return found
+    return found + _check_tenants()
+
+
+def _check_tenants() -> list[Any]:
+    if not any(app.split(".")[0] == LABEL for app in getattr(settings, "TENANT_APPS", ())):
+        return []
+    if find_spec("outbox_core"):
+        from outbox_django.configuration import load  # noqa: PLC0415 - needs outbox-core
+
+        with suppress(OutboxError):  # a command tells it
+            if load().templates:
+                return []
+    message = (
+        "TENANT_APPS gives each schema an outbox, and 'manage.py outbox run' harvests one schema's"
+    )
+    pattern = {"outboxes": {aliases()[0]: {"outboxTable": f"tenant_*.{written('TABLE')}"}}}
+    hint = f"Name the schemas in OUTBOX['CONFIG'], for example {pattern}."
+    return [checks.Warning(message, hint=hint, id=f"{LABEL}.W004")]
 
 
 def check_tables(databases: Sequence[str] | None = None, **_: object) -> list[Any]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.template.response import TemplateResponse
-from outbox_api import OutboxError
+from outbox_api import ConfigError, OutboxError
+from outbox_core.config import HarvestSettings
 from outbox_core.operations import Arguments, Changed, Operator, Verb, perform
 from outbox_core.printable import printable
 
 from outbox_django.configuration import settings_of
 from outbox_django.models import DeadLetter
 from outbox_django.outboxes import aliases
+from outbox_django.tables import name_of
 
 _SHOWN = 250
 """Characters of a key that are shown."""
@@ -25,13 +28,14 @@ def _action(verb: Verb) -> Any:
     @admin.action(description=verb.about.label, permissions=["change"])
     def act(modeladmin: DeadLetterAdmin, request: Any, letters: Any) -> Any:
         if "sure" in request.POST:
-            return modeladmin.perform(verb, request, letters)
+            return modeladmin.perform(verb, request, letters.db)
         context = {
             **modeladmin.admin_site.each_context(request),
             "title": verb.about.summary,
             "verb": verb,
             "effect": verb.effect(),
             "letters": letters,
+            "ids": ",".join(str(letter.pk) for letter in letters),  # one field: Django limits their number
             "checkbox": ACTION_CHECKBOX_NAME,
             "opts": modeladmin.opts,
         }
@@ -39,6 +43,13 @@ def _action(verb: Verb) -> Any:
 
     act.__name__ = verb.value
     return act
+
+
+def _require_shown(settings: HarvestSettings, shown: str) -> None:
+    """Makes sure that an action finds the outbox whose letters are shown; tenants have one each."""
+    with closing(settings.dialect.create().watch()) as view:
+        if view.name != shown:
+            raise ConfigError(f"these are letters of {shown}, and OUTBOX['CONFIG'] leads to {view.name}")
 
 
 class DatabaseFilter(admin.SimpleListFilter):
@@ -52,8 +63,8 @@ class DatabaseFilter(admin.SimpleListFilter):
         return [(alias, alias) for alias in named] if len(named) > 1 else []
 
     def queryset(self, _: object, queryset: Any) -> Any:
-        """Returns the dead letters of the chosen database."""
-        return queryset.using(self.value()) if self.value() in aliases() else queryset
+        """Returns all: ``DeadLetterAdmin.get_queryset`` has chosen."""
+        return queryset
 
 
 class DeadLetterAdmin(admin.ModelAdmin):
@@ -77,9 +88,11 @@ class DeadLetterAdmin(admin.ModelAdmin):
         )
         return printable(key[:_SHOWN])
 
-    def get_queryset(self, _: object) -> Any:
-        """Returns the dead letters of the first database; ``DatabaseFilter`` chooses another."""
-        return DeadLetter.rows.using(aliases()[0])
+    def get_queryset(self, request: Any) -> Any:
+        """Returns the dead letters of one outbox: of the chosen database, or the first."""
+        chosen = request.GET.get(DatabaseFilter.parameter_name)
+        alias = chosen if chosen in aliases() else aliases()[0]
+        return DeadLetter.rows.using(alias).filter(name=name_of(alias))
 
     def has_add_permission(self, *_: object) -> bool:
         """Returns no: the harvester adds them."""
@@ -93,12 +106,14 @@ class DeadLetterAdmin(admin.ModelAdmin):
         """Returns whether the user may act; nobody edits a letter."""
         return obj is None and super().has_change_permission(request)
 
-    def perform(self, verb: Verb, request: Any, letters: Any) -> None:
+    def perform(self, verb: Verb, request: Any, alias: str) -> None:
         """Does what was confirmed, and says what came of it."""
-        ids = list(letters.values_list("pk", flat=True))
         try:
+            ids = [int(each) for each in request.POST.get("letters", "").split(",") if each]
+            settings = settings_of(alias)
+            _require_shown(settings, name_of(alias))
             operator = Operator(request.user.get_username(), "http", request.POST.get("reason", "").strip())
-            done = perform(verb, settings_of(letters.db), Arguments(ids), operator)
+            done = perform(verb, settings, Arguments(ids), operator)
         except OutboxError as error:
             self.message_user(request, str(error), messages.ERROR)
             return

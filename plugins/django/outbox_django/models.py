@@ -44,11 +44,16 @@ class StashedRecord(_Row):
 
         db_table = written("TABLE")
         default_permissions = ()
+        base_manager_name = "objects"  # of `dumpdata --all`
 
 
 class DeadLetter(_Row):
-    """A record that could not be delivered; its key is parked, or it was skipped."""
+    """A record that could not be delivered; its key is parked, or it was skipped.
 
+    Its id tells it from others of the outbox that ``name`` names; the table has those of all in its schema.
+    """
+
+    name = models.TextField()
     status = models.TextField()
     reason = models.TextField()
     attempts = models.BigIntegerField()
@@ -59,3 +64,4 @@ class DeadLetter(_Row):
 
         db_table = "outbox_dead_letters"
         default_permissions = ("view", "change")
+        base_manager_name = "objects"

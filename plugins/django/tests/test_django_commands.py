@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,7 +18,7 @@ from django.core.management import call_command
 from django.db import connections, transaction
 from django.test import Client, override_settings
 from django.urls import path
-from outbox_api import DeadLetterStatus, Poison, Record
+from outbox_api import ConfigError, DeadLetterStatus, Dialect, Poison, Record, Seam, Stasher, find
 from outbox_core import operations
 from outbox_django import stash_many
 from outbox_django.addresses import address_of
@@ -37,15 +39,19 @@ def call(*arguments: str) -> int:
     return caught.value.code
 
 
-def park() -> None:
+def park(keys: Sequence[str] = KEYS) -> None:
     """Parks all keys, with two rows each."""
     with transaction.atomic():
-        stash_many([Record("orders", key, f"{key} {turn}") for turn in (0, 1) for key in KEYS])
-    with closing(settings_of("default").dialect.create().connect()) as table:
+        stash_many([Record("orders", key, f"{key} {turn}") for turn in (0, 1) for key in keys])
+    park_in(settings_of("default").dialect.create(), keys)
+
+
+def park_in(dialect: Dialect, keys: Sequence[str]) -> None:
+    with closing(dialect.connect()) as table:
         fence, leader = table.enter(0, 1, table.bump(1, "leader")), uuid4()
-        marked = table.mark(fence, leader, 10)
-        heads = [Poison(each.id, "too large", 5) for each in marked[: len(KEYS)]]
-        assert table.park(fence, leader, heads, [each.id for each in marked]).rows == len(KEYS)
+        marked = table.mark(fence, leader, 10_000)
+        heads = [Poison(each.id, "too large", 5) for each in marked[: len(keys)]]
+        assert table.park(fence, leader, heads, [each.id for each in marked]).rows == len(keys)
 
 
 def test_commands_work_on_the_projects_database(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -63,6 +69,24 @@ def test_commands_work_on_the_projects_database(capsys: pytest.CaptureFixture[st
         assert json.loads(capsys.readouterr().out)["backlog"]["records"] == 6
         assert settings_of("default").name == "of the file"
     assert call("parked", "list", "--outbox", "nowhere") != 0
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_a_file_names_no_other_table_than_records_are_stashed_into(tmp_path: Path) -> None:
+    file = tmp_path / "outbox.yaml"
+    for written, told in (
+        ({"harvest": {"outboxTable": "sales"}}, "is 'sales', and records are stashed into"),
+        ({"outboxes": {"tenants": {"outboxTable": "tenant_*.outbox"}}}, "alias of a database: default"),
+    ):
+        file.write_text(json.dumps(written))
+        with pytest.raises(ConfigError, match=told):
+            load(file)
+    file.write_text(json.dumps({"harvest": {"outboxTable": "public.outbox"}}))
+    assert load(file).harvest.outbox == "public.outbox"
+    file.write_text(json.dumps({"outboxes": {"default": {"outboxTable": "tenant_*.outbox"}}}))
+    assert [each.pattern for each in load(file).templates] == ["tenant_*.outbox"]
+    with override_settings(OUTBOX={"CONFIG": str(file)}), pytest.raises(ConfigError, match="by a pattern"):
+        settings_of("default")
 
 
 def test_several_databases_are_several_outboxes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,6 +174,46 @@ def letters(status: DeadLetterStatus) -> dict[str, int]:
     return {each.record.key: each.record.id for each in found}
 
 
+def confirmed(page: str) -> dict[str, str]:
+    """Returns what the page sends that asks whether one is sure."""
+    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page))
+
+
+@pytest.mark.usefixtures("site")
+def test_letters_of_another_outbox_of_the_schema_stay_out_of_sight() -> None:
+    default = settings_of("default").dialect
+    theirs = find(Seam.DIALECT, default.driver).create(replace(default.options, table="sales"))
+    theirs.create()
+    with closing(theirs.stash_connection()) as connection:
+        stasher = Stasher("sales", default.driver)
+        stasher.stash_many(connection, [Record("bills", f"theirs-{number}") for number in range(3)])
+        connection.commit()
+    park_in(theirs, ["theirs-0", "theirs-1", "theirs-2"])
+    ours, client = letters(DeadLetterStatus.PARKED), login("view_deadletter", "change_deadletter")
+    page = client.get(PAGE).content.decode()
+    assert all(f">{key}<" in page for key in KEYS)
+    assert "theirs" not in page
+    asked = client.post(PAGE, {"action": "skip", "_selected_action": "0", "select_across": "1"})
+    assert confirmed(asked.content.decode())["letters"] == ",".join(map(str, sorted(ours.values())))
+    call_command("migrate", "outbox_django", "zero", verbosity=0)
+    with closing(theirs.dead_letters(read_only=True)) as left, closing(theirs.watch()) as view:
+        assert len(left.find(status=DeadLetterStatus.PARKED)) == 3
+        assert len(view.lane_statuses()) == 1
+    call_command("migrate", "outbox_django", verbosity=0)
+    assert client.get(PAGE).content.decode().count("too large") == 0
+    assert settings_of("default").dialect.create().create() == []
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_any_number_of_letters_is_chosen_at_once() -> None:
+    park([f"k{number}" for number in range(1500)])
+    client = login("view_deadletter", "change_deadletter")
+    asked = client.post(PAGE, {"action": "skip", "_selected_action": "0", "select_across": "1"})
+    sure = confirmed(asked.content.decode())
+    assert "Skipped: 1503" in client.post(PAGE, {**sure, "action": "skip"}, follow=True).content.decode()
+
+
 @pytest.mark.usefixtures("site")
 def test_who_may_retries_and_skips_in_the_admin() -> None:
     parked = letters(DeadLetterStatus.PARKED)
@@ -162,12 +226,13 @@ def test_who_may_retries_and_skips_in_the_admin() -> None:
     asked = client.post(PAGE, wanted).content.decode()
     assert "consumers see a gap" in asked
     assert letters(DeadLetterStatus.PARKED) == parked  # nothing is done yet
-    done = client.post(PAGE, {**wanted, "sure": "yes", "reason": "a test"}, follow=True).content.decode()
+    wanted = {**confirmed(asked), "action": "skip"}
+    done = client.post(PAGE, {**wanted, "reason": "a test"}, follow=True).content.decode()
     assert "Skipped: 2" in done
     assert [*letters(DeadLetterStatus.SKIPPED)] == ["a", "é"]
-    again = client.post(PAGE, {**wanted, "sure": "yes"}, follow=True).content.decode()
+    again = client.post(PAGE, wanted, follow=True).content.decode()
     assert "Skipped: 0; 2 were not parked any more" in again
-    client.post(PAGE, {"action": "retry", "_selected_action": [parked["c"]], "sure": "yes"})
+    client.post(PAGE, {**wanted, "action": "retry", "letters": str(parked["c"])})
     assert letters(DeadLetterStatus.PARKED) == {}
     noted = operations.entries(settings_of("default"))
     assert [(each.action.verb, each.action.operator) for each in noted] == [
@@ -180,7 +245,8 @@ def test_who_may_retries_and_skips_in_the_admin() -> None:
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_who_may_not_only_reads_or_nothing() -> None:
     parked = letters(DeadLetterStatus.PARKED)
-    wanted = {"action": "skip", "_selected_action": list(parked.values()), "sure": "yes"}
+    chosen = ",".join(map(str, parked.values()))
+    wanted = {"action": "skip", "_selected_action": ["0"], "letters": chosen, "sure": "yes"}
     reader, editor = login("view_deadletter"), login("change_deadletter")
     assert reader.get(PAGE).status_code == 200
     reader.post(PAGE, wanted)

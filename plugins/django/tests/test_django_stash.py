@@ -58,11 +58,12 @@ def test_values_are_bytes_where_the_project_says_so() -> None:
         assert [record.value for record in stashed()] == [b"\x00\xff", None]
 
 
-def test_a_dump_leaves_the_outbox_out() -> None:
+@pytest.mark.parametrize("how", [(), ("--all",)])
+def test_a_dump_leaves_the_outbox_out(how: tuple[str, ...]) -> None:
     with transaction.atomic():
         stash(RECORDS[0])
     with redirect_stdout(io.StringIO()) as out:
-        call_command("dumpdata", "outbox_django")
+        call_command("dumpdata", "outbox_django", *how)
     assert json.loads(out.getvalue()) == []
     assert stashed() == RECORDS[:1]
 

@@ -59,6 +59,18 @@ def test_a_migration_creates_what_init_creates_and_drops_it() -> None:
     assert len(tables()) == 7
 
 
+def test_an_outbox_that_is_named_later_is_created() -> None:
+    migrate()
+    migrate(database="other")
+    with override_settings(OUTBOX={"DATABASES": ["default", "other"], "TABLE": "sales"}):
+        assert told(databases=["default", "other"]) == ["outbox_django.W002"] * 2
+        migrate()
+        migrate(database="other")
+        assert told(databases=["default", "other"]) == []
+        assert dialect().create() == []
+    assert told(databases=["default"]) == []
+
+
 def test_an_outbox_that_init_made_stays() -> None:
     dialect().create()
     with closing(dialect().connect()) as table:
@@ -100,6 +112,16 @@ def test_a_setting_that_cannot_be_used_is_told(outbox: dict[str, Any], told: str
     [error] = [each for each in found if each.id.startswith("outbox_django")]
     assert told in error.msg
     assert error.is_serious()
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_an_outbox_for_each_tenant_wants_a_pattern() -> None:
+    pattern = {"outboxes": {"default": {"outboxTable": "tenant_*.outbox"}}}
+    with override_settings(TENANT_APPS=["outbox_django.apps.OutboxConfig"]):
+        [warning] = [each for each in run_checks() if each.id == "outbox_django.W004"]
+        assert str(pattern) in warning.hint
+        with override_settings(OUTBOX={"CONFIG": pattern}):
+            assert told() == []
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

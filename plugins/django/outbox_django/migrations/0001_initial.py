@@ -23,18 +23,27 @@ class Migration(migrations.Migration):
                 migrations.CreateModel(
                     name="StashedRecord",
                     fields=ROW,
-                    options={"db_table": written("TABLE"), "default_permissions": ()},
+                    options={
+                        "db_table": written("TABLE"),
+                        "default_permissions": (),
+                        "base_manager_name": "objects",
+                    },
                 ),
                 migrations.CreateModel(
                     name="DeadLetter",
                     fields=[
                         *ROW,
+                        ("name", models.TextField()),
                         ("status", models.TextField()),
                         ("reason", models.TextField()),
                         ("attempts", models.BigIntegerField()),
                         ("since", models.DateTimeField()),
                     ],
-                    options={"db_table": "outbox_dead_letters", "default_permissions": ("view", "change")},
+                    options={
+                        "db_table": "outbox_dead_letters",
+                        "default_permissions": ("view", "change"),
+                        "base_manager_name": "objects",
+                    },
                 ),
             ],
         ),
