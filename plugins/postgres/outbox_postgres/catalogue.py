@@ -186,6 +186,10 @@ class Catalogue:
         query = "SELECT has_sequence_privilege($1::oid, 'SELECT, USAGE')"
         return bool(self._rows(query, sequence)[0][0])
 
+    def partitioned(self, oid: int) -> bool:
+        """Returns whether a table has its rows in partitions."""
+        return bool(self._rows("SELECT relkind = 'p' FROM pg_class WHERE oid = $1::oid", oid)[0][0])
+
     def counter(self, oid: int) -> tuple[str, bool] | None:
         """Returns the sequence whose numbers are the ids of a table, and whether the user may read it."""
         found = self._rows(_COUNTERS, oid)

@@ -130,27 +130,40 @@ SERVER_PROBES = (
     ),
 )
 
+# A partitioned table has its rows, and what settings there are for them, in its partitions.
+_WITH_ROWS = """
+pg_class AS c JOIN (SELECT $1::oid AS oid UNION SELECT relid FROM pg_partition_tree($1::oid::regclass)) AS t
+ON t.oid = c.oid AND c.relkind = 'r'
+"""
+
 TABLE_PROBES = (
     Probe(
         subject="table durability",
-        sql="""
-            SELECT 'the table is unlogged: after a crash of the server it is empty'
-            FROM pg_class WHERE oid = $1 AND relpersistence <> 'p'""",
+        sql=f"""
+            SELECT format('%s is unlogged: after a crash of the server it is empty', c.oid::regclass),
+                   format('ALTER TABLE %s SET LOGGED', c.oid::regclass)
+            FROM {_WITH_ROWS} WHERE c.relpersistence <> 'p'""",  # noqa: S608 - of constants
         level=Level.WARNING,
-        cure="ALTER TABLE … SET LOGGED",
+        cure="",
         well="survives a crash",
     ),
     Probe(
         subject="primary key",
         sql="""
-            SELECT 'no unique index has id as its only column: every mark and purge reads the whole table'
-            WHERE NOT EXISTS (
+            SELECT CASE c.relkind WHEN 'p'
+                       THEN 'no index of the partitioned table begins with id'
+                       ELSE 'no unique index has id as its only column' END
+                   || ': every mark and purge reads the whole table',
+                   format(CASE c.relkind WHEN 'p' THEN 'CREATE INDEX ON %s (id)'
+                          ELSE 'ALTER TABLE %s ADD PRIMARY KEY (id)' END, c.oid::regclass)
+            FROM pg_class AS c
+            WHERE c.oid = $1 AND NOT EXISTS (
                 SELECT FROM pg_index AS i
                 JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-                WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
-                  AND i.indnkeyatts = 1 AND a.attname = 'id')""",
+                WHERE i.indrelid = $1 AND i.indisvalid AND i.indpred IS NULL AND a.attname = 'id'
+                  AND (c.relkind = 'p' OR i.indisunique AND i.indnkeyatts = 1))""",
         level=Level.ERROR,
-        cure="ALTER TABLE … ADD PRIMARY KEY (id)",
+        cure="",
         well="on id",
     ),
     Probe(
@@ -173,42 +186,45 @@ TABLE_PROBES = (
     ),
     Probe(
         subject="fill factor",
-        sql="""
-            SELECT format('the fill factor is %s: a page has no room for the marked versions of its rows',
-                          coalesce(f.option_value, '100'))
-            FROM pg_class AS c
+        sql=f"""
+            SELECT format('the fill factor of %s is %s: a page has no room for the marked versions of '
+                          'its rows',
+                          c.oid::regclass, coalesce(f.option_value, '100')),
+                   format('ALTER TABLE %s SET (fillfactor = 45), for new pages', c.oid::regclass)
+            FROM {_WITH_ROWS}
             LEFT JOIN LATERAL pg_options_to_table(c.reloptions) AS f ON f.option_name = 'fillfactor'
-            WHERE c.oid = $1 AND coalesce(f.option_value, '100')::int > 70""",
+            WHERE coalesce(f.option_value, '100')::int > 70""",  # noqa: S608 - of constants
         level=Level.WARNING,
-        cure="ALTER TABLE … SET (fillfactor = 45); it applies to new pages",
+        cure="",
         well="leaves room for marks",
     ),
     Probe(
         subject="vacuum threshold",
-        sql="""
+        sql=f"""
             SELECT format('autovacuum waits until %s %% of the rows are dead: with a large backlog, too many',
                           round(100 * scale.factor)),
                    format('ALTER TABLE %s SET (autovacuum_vacuum_scale_factor = 0, '
                           'autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0)',
                           c.oid::regclass)
-            FROM pg_class AS c, LATERAL (
+            FROM {_WITH_ROWS}, LATERAL (
                 SELECT coalesce((SELECT option_value FROM pg_options_to_table(c.reloptions)
                                  WHERE option_name = 'autovacuum_vacuum_scale_factor'),
                                 current_setting('autovacuum_vacuum_scale_factor'))::numeric AS factor
             ) AS scale
-            WHERE c.oid = $1 AND c.relkind = 'r' AND scale.factor > 0.02""",
+            WHERE scale.factor > 0.02""",  # noqa: S608 - of constants
         level=Level.WARNING,
         cure="",
         well="low enough",
     ),
     Probe(
         subject="table vacuum",
-        sql="""
-            SELECT 'autovacuum is switched off for this table'
-            FROM pg_class AS c, pg_options_to_table(c.reloptions) AS f
-            WHERE c.oid = $1 AND f.option_name = 'autovacuum_enabled' AND NOT f.option_value::boolean""",
+        sql=f"""
+            SELECT format('autovacuum is switched off for %s', c.oid::regclass),
+                   format('ALTER TABLE %s RESET (autovacuum_enabled)', c.oid::regclass)
+            FROM {_WITH_ROWS}, pg_options_to_table(c.reloptions) AS f
+            WHERE f.option_name = 'autovacuum_enabled' AND NOT f.option_value::boolean""",  # noqa: S608 - as above
         level=Level.WARNING,
-        cure="ALTER TABLE … RESET (autovacuum_enabled)",
+        cure="",
         well="not switched off",
     ),
     Probe(
