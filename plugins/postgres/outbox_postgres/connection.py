@@ -152,6 +152,11 @@ SELECT n.nspname, c.relname
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.relkind::text = ANY ($1::text[]) AND NOT c.relispartition AND c.relpersistence <> 't'
   AND ($2 OR n.nspname::text = $4)
+  AND EXISTS (
+      SELECT FROM pg_roles AS r
+      WHERE r.oid = c.relowner AND (
+          r.rolname = current_user OR r.rolsuper OR r.rolname::text ~ ANY ($5::text[])
+          OR r.oid = (SELECT datdba FROM pg_database WHERE datname = current_database())))
   AND (SELECT count(*) FROM pg_attribute AS a
        WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attname::text = ANY ($3::text[]))
       = cardinality($3::text[])
@@ -164,5 +169,6 @@ def find_outboxes(options: PostgresOptions, pattern: str) -> Sequence[str]:
     source = DataSource(options)
     with connect(source) as connection, translated(source, "look for outboxes"):
         first = next(iter(connection.schemas), None)
-        values = (list(TABLE_KINDS), bool(wanted.schema), list(TELLING_COLUMNS), first)
+        owners = [f"^({'.*'.join(map(re.escape, each.split('*')))})$" for each in options.owners]
+        values = (list(TABLE_KINDS), bool(wanted.schema), list(TELLING_COLUMNS), first, owners)
         return wanted.names(connection.execute(_FOUND, values).fetchall())

@@ -79,6 +79,9 @@ class PostgresOptions(PortableOptions):
         skip_settled: Whether marks and selections may start behind ids below which, provably, no row can
             appear any more. Switch it off when an application takes ids from the sequence in one transaction
             and inserts them in another; both then read from the head of the table every time.
+        owners: Whose tables a pattern of names finds, beside those of the harvester's own role, superusers
+            and the database's owner: names of roles, with ``*`` for any characters. Triggers of a table run
+            with the harvester's rights, and whoever may create a schema may give it any name.
     """
 
     value_types: ClassVar[tuple[str, str]] = ("text", "bytea")
@@ -93,6 +96,7 @@ class PostgresOptions(PortableOptions):
     statement_timeout: Duration = 30.0
     prepare: bool = True
     skip_settled: bool = True
+    owners: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         PortableOptions.__post_init__(self)

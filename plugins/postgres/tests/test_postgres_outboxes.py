@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import psycopg
 import pytest
 from outbox_postgres.dialect import PostgresDialect
 
@@ -49,6 +50,21 @@ def tenants(outbox: Outbox) -> Outbox:
 )
 def test_tables_are_found_where_the_pattern_says(tenants: Outbox, pattern: str, found: list[str]) -> None:
     assert tenants.dialect.find_outboxes(pattern) == found
+
+
+@pytest.mark.parametrize(("owners", "adopted"), [((), False), (("reader_*",), True), (("read",), False)])
+def test_a_table_of_a_role_that_may_only_create_is_not_adopted(
+    outbox: Outbox, user: tuple[str, str], owners: tuple[str, ...], adopted: bool
+) -> None:
+    name, dsn = user
+    outbox.admin.execute(f'GRANT CREATE ON DATABASE "{outbox.admin.info.dbname}" TO {name}'.encode())
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CREATE SCHEMA tenant_evil")
+        connection.execute(f"CREATE TABLE tenant_evil.outbox (id bigint PRIMARY KEY, {COLUMNS})".encode())
+    harvester = PostgresDialect(replace(outbox.options, owners=owners))
+    assert harvester.find_outboxes("tenant_*.outbox") == ["tenant_evil.outbox"] * adopted
+    own = PostgresDialect(replace(outbox.options, data_source=dsn))
+    assert own.find_outboxes("tenant_*.outbox") == ["tenant_evil.outbox"]
 
 
 def test_what_is_found_can_be_connected_to(tenants: Outbox) -> None:
