@@ -17,8 +17,8 @@ from outbox_api.portable.dialect import PortableDialect
 from outbox_api.portable.inbox import LENGTHS, InboxStatements
 from outbox_api.record import ID_HEADER
 from outbox_api.registry import Seam, find
-from outbox_api.statement import Statement, Style, statement_of
-from outbox_api.target import Rename, Values, find_async_target, find_target
+from outbox_api.statement import Rename, Statement, Style, Values, statement_of
+from outbox_api.target import find_async_target, find_target
 
 AT_MOST = 10_000
 """How many notes are deleted at a time."""

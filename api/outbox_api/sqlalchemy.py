@@ -34,8 +34,8 @@ from outbox_api.errors import ConfigError
 from outbox_api.inbox import Inbox
 from outbox_api.record import Record
 from outbox_api.registry import Seam, find
+from outbox_api.sqlalchemy_target import translated
 from outbox_api.stasher import Insertion
-from outbox_api.target import translated
 
 SQLALCHEMY_NAMES = {
     "postgres": "postgresql",

@@ -20,8 +20,8 @@ from outbox_api.bounds import MAX_KEY_BYTES, Bounds, too_long
 from outbox_api.errors import ConfigError, PluginError, RecordError
 from outbox_api.record import Header, Record
 from outbox_api.registry import Seam, find
-from outbox_api.statement import Statement, Style, statement_of
-from outbox_api.target import AsyncTarget, Rename, Target, Values, find_async_target, find_target
+from outbox_api.statement import Rename, Statement, Style, Values, statement_of
+from outbox_api.target import AsyncTarget, Target, find_async_target, find_target
 from outbox_api.tracing import trace_headers, with_trace
 
 TOPIC_LENGTH = 249

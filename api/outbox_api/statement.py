@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache
 from string import Formatter
+from typing import Protocol
+
+Values = Mapping[str, object]
+Rename = Callable[[str], str]
+"""The name of a table as the application writes it → its name on a connection."""
 
 
 class Style(Enum):
@@ -79,3 +84,11 @@ class Statement:
 
 statement_of = lru_cache(maxsize=1000)(Statement)
 """Makes a statement, or returns the one that was made of the same SQL: of tenants' tables there are many."""
+
+
+class StatementIn(Protocol):
+    """Returns the statement in a style, for the table as it is called on a connection."""
+
+    def __call__(self, style: Style, rename: Rename = str) -> Statement:
+        """Returns it."""
+        ...

@@ -1,39 +1,18 @@
-"""Whom stasher and inbox write through: recognizes a connection without importing what made it.
-
-An object of a library can only be there when its library has been imported, so ``sys.modules`` tells all.
-"""
+"""Whom stasher and inbox write through."""
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Sequence
 from inspect import iscoroutinefunction
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
-from outbox_api.statement import Statement, Style
-
-Values = Mapping[str, object]
-Rename = Callable[[str], str]
-"""The name of a table as the application writes it → its name on a connection."""
-
-
-class StatementIn(Protocol):
-    """Returns the statement in a style, for the table as it is called on a connection."""
-
-    def __call__(self, style: Style, rename: Rename = str) -> Statement:
-        """Returns it."""
-        ...
-
+from outbox_api.connections import is_a, refuse_autocommit, require_transaction, unprepared
+from outbox_api.sqlalchemy_target import AsyncSqlAlchemyTarget, SqlAlchemyTarget
+from outbox_api.statement import Statement, StatementIn, Style, Values
 
 _ASYNC_SQLALCHEMY = ("AsyncConnection", "AsyncSession", "async_scoped_session")
 _ASYNC_PSYCOPG = ("AsyncConnection", "AsyncCursor", "AsyncServerCursor")
-_PART = re.compile(r'"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|[^\s.]+')
-_QUOTES = '"`[]'
-_IDLE = 0  # libpq's PQTRANS_IDLE, which psycopg and psycopg2 share
-_IN_TRANSACTION = 1  # MySQL's SERVER_STATUS_IN_TRANS, as PyMySQL and its asynchronous kin show it
 _SYNC = "a DB-API connection or cursor, a SQLAlchemy Connection or Session, or Django's connection or cursor"
 _ASYNC = "a psycopg AsyncConnection or AsyncCursor, or a SQLAlchemy AsyncConnection or AsyncSession"
 
@@ -69,26 +48,26 @@ def find_target(connection: Any, statement: StatementIn, writer: str = "Stasher"
     Raises:
         TypeError: It is nothing that is known, or needs the asynchronous stasher.
     """
-    if _is(connection, "sqlalchemy.ext.asyncio", *_ASYNC_SQLALCHEMY) or _is(
+    if is_a(connection, "sqlalchemy.ext.asyncio", *_ASYNC_SQLALCHEMY) or is_a(
         connection, "psycopg", *_ASYNC_PSYCOPG
     ):
         raise TypeError(f"{_name(connection)} is asynchronous: use Async{writer}")
     _refuse_engine(connection, "with engine.begin() as connection: …")
-    if _is(connection, "sqlalchemy", "Connection") or _is(
+    if is_a(connection, "sqlalchemy", "Connection") or is_a(
         connection, "sqlalchemy.orm", "Session", "scoped_session"
     ):
         return SqlAlchemyTarget(connection, statement)
-    if _is(connection, "django.db.backends.utils", "CursorWrapper"):
+    if is_a(connection, "django.db.backends.utils", "CursorWrapper"):
         connection = connection.db
-    if _is(connection, "django.db.backends.base.base", "BaseDatabaseWrapper") or _is(
+    if is_a(connection, "django.db.backends.base.base", "BaseDatabaseWrapper") or is_a(
         connection, "django.utils.connection", "ConnectionProxy"
     ):
         return DjangoTarget(connection, statement(Style.FORMAT))
     # What a pool hands out wraps the driver's own connection.
     connection = getattr(connection, "driver_connection", None) or connection
-    if _is(connection, "psycopg", "Cursor", "ServerCursor"):
+    if is_a(connection, "psycopg", "Cursor", "ServerCursor"):
         connection = connection.connection
-    if _is(connection, "psycopg", "Connection"):
+    if is_a(connection, "psycopg", "Connection"):
         return PsycopgTarget(connection, statement(Style.PYFORMAT))
     style = _paramstyle(connection)
     if style is None or not _executes(connection) or _is_asynchronous(connection):
@@ -107,11 +86,11 @@ def find_async_target(connection: Any, statement: StatementIn, writer: str = "St
     Raises:
         TypeError: It is nothing that is known, or needs the synchronous stasher.
     """
-    if _is(connection, "sqlalchemy.ext.asyncio", *_ASYNC_SQLALCHEMY):
+    if is_a(connection, "sqlalchemy.ext.asyncio", *_ASYNC_SQLALCHEMY):
         return AsyncSqlAlchemyTarget(connection, statement)
-    if _is(connection, "psycopg", "AsyncCursor", "AsyncServerCursor"):
+    if is_a(connection, "psycopg", "AsyncCursor", "AsyncServerCursor"):
         connection = connection.connection
-    if _is(connection, "psycopg", "AsyncConnection"):
+    if is_a(connection, "psycopg", "AsyncConnection"):
         return AsyncPsycopgTarget(connection, statement(Style.PYFORMAT))
     _refuse_engine(connection, "async with engine.begin() as connection: …")
     hint = _cure(connection, writer) or (f": use {writer}" if _executes(connection) else "")
@@ -145,14 +124,14 @@ class DjangoTarget:
         self._require_block()
         with self._connection.cursor() as cursor:
             driver = self._connection.connection
-            if _is(driver, "psycopg", "Connection"):
+            if is_a(driver, "psycopg", "Connection"):
                 cursor.cursor = _plain_cursor(sys.modules["psycopg"].Cursor, driver)
-            with _unprepared(driver):
+            with unprepared(driver):
                 return _execute(cursor, self._statement, rows)
 
     def _require_block(self) -> None:
         if self._connection.get_autocommit():
-            _refuse_autocommit()
+            refuse_autocommit()
 
 
 class PsycopgTarget:
@@ -166,7 +145,7 @@ class PsycopgTarget:
     def execute(self, rows: Sequence[Values]) -> int:
         """Executes the statement for rows of parameters in order."""
         require_transaction(self._connection)
-        with _unprepared(self._connection):
+        with unprepared(self._connection):
             return _execute(self._cursor, self._statement, rows)
 
 
@@ -184,79 +163,16 @@ class AsyncPsycopgTarget:
         if len(rows) == 1:
             await self._cursor.execute(self._text, rows[0], prepare=False)
         else:
-            with _unprepared(self._connection):
+            with unprepared(self._connection):
                 await self._cursor.executemany(self._text, rows)
         return int(self._cursor.rowcount)
 
 
-class SqlAlchemyTarget:
-    """A SQLAlchemy ``Connection`` or ``Session``."""
-
-    def __init__(self, connection: Any, statement: StatementIn) -> None:
-        self._connection = connection
-        self._statement = statement
-
-    def execute(self, rows: Sequence[Values]) -> int:
-        """Executes the statement for rows of parameters in order."""
-        # A session's connection joins the session's transaction, and begins it where there is none.
-        is_session = _is(self._connection, "sqlalchemy.orm", "Session", "scoped_session")
-        connection = self._connection.connection() if is_session else self._connection
-        driver = connection.connection.driver_connection
-        require_transaction(driver)
-        if is_session and _holds_records(self._connection):
-            self._connection.flush()
-        with _unprepared(driver):
-            return int(connection.execute(_typed(self._statement, connection, rows), list(rows)).rowcount)
-
-
-class AsyncSqlAlchemyTarget:
-    """A SQLAlchemy ``AsyncConnection`` or ``AsyncSession``."""
-
-    def __init__(self, connection: Any, statement: StatementIn) -> None:
-        self._connection = connection
-        self._statement = statement
-
-    async def execute(self, rows: Sequence[Values]) -> int:
-        """Executes the statement for rows of parameters in order."""
-        is_connection = _is(self._connection, "sqlalchemy.ext.asyncio", "AsyncConnection")
-        connection = self._connection if is_connection else await self._connection.connection()
-        opened = connection.sync_connection.connection
-        require_transaction(opened.driver_connection)
-        if getattr(opened.dbapi_connection, "isolation_level", None) == "autocommit":  # only so asyncpg tells
-            _refuse_autocommit()
-        if not is_connection and _holds_records(self._connection):
-            await self._connection.flush()
-        text = _typed(self._statement, connection.sync_connection, rows)
-        with _unprepared(opened.driver_connection):
-            return int((await connection.execute(text, list(rows))).rowcount)
-
-
-def require_transaction(connection: Any) -> None:
-    """Makes sure that a record would share its fate with other changes, where the driver lets it be seen.
-
-    Raises:
-        ValueError: The connection commits each statement by itself.
-    """
-    alone = False
-    if getattr(connection, "autocommit", False) is True:
-        info = getattr(connection, "info", None)
-        alone = getattr(info, "transaction_status", None) == _IDLE and not getattr(info, "pipeline_status", 0)
-        # MySQL Connector's, and sqlite3's.
-        alone = alone or getattr(connection, "in_transaction", None) is False
-    elif hasattr(connection, "get_autocommit") and hasattr(connection, "server_status"):
-        alone = connection.get_autocommit() and not connection.server_status & _IN_TRANSACTION
-    elif hasattr(connection, "in_transaction") and hasattr(connection, "isolation_level"):
-        # sqlite3, where no isolation level means that nothing begins a transaction by itself.
-        alone = connection.isolation_level is None and not connection.in_transaction
-    if alone:
-        _refuse_autocommit()
-
-
 def _refuse_engine(connection: object, begin: str) -> None:
-    engine = _is(connection, "sqlalchemy", "Engine") or _is(
+    engine = is_a(connection, "sqlalchemy", "Engine") or is_a(
         connection, "sqlalchemy.ext.asyncio", "AsyncEngine"
     )
-    if engine or _is(connection, "sqlalchemy.orm", "sessionmaker"):
+    if engine or is_a(connection, "sqlalchemy.orm", "sessionmaker"):
         raise TypeError(
             f"{_name(connection)} is in no transaction: pass the connection or session that the business "
             f"data is written through ({begin})"
@@ -279,14 +195,6 @@ def _cure(connection: object, writer: str) -> str:
     return f": use Async{writer} with SQLAlchemy's AsyncConnection or AsyncSession over this driver"
 
 
-def _refuse_autocommit() -> NoReturn:
-    raise ValueError(
-        "the connection is in autocommit mode with no transaction open, so the record would not be "
-        "atomic with anything: begin a transaction (with psycopg: with connection.transaction(): …; with "
-        "Django: with transaction.atomic(): …), or switch autocommit off"
-    )
-
-
 def _execute(cursor: Any, statement: Statement, rows: Sequence[Values]) -> int:
     arguments = [statement.arguments(row) for row in rows]
     if len(arguments) == 1:
@@ -296,62 +204,11 @@ def _execute(cursor: Any, statement: Statement, rows: Sequence[Values]) -> int:
     return int(cursor.rowcount)
 
 
-@contextmanager
-def _unprepared(connection: Any) -> Iterator[None]:
-    """Has psycopg prepare nothing: a pooler in transaction mode would look for it in another's session."""
-    threshold = getattr(connection, "prepare_threshold", None)
-    if threshold is None:
-        yield
-        return
-    connection.prepare_threshold = None
-    try:
-        yield
-    finally:
-        connection.prepare_threshold = threshold
-
-
-def _holds_records(session: Any) -> bool:
-    """Returns whether a session is yet to write records, which come before one that is stashed now."""
-    mapped = sys.modules.get("outbox_api.sqlalchemy")
-    return mapped is not None and any(isinstance(each, mapped.Stashable) for each in session.new)
-
-
 def _plain_cursor(kind: Any, connection: Any) -> Any:
     cursor = kind(connection)
     # Text is sent as text: sent without a type, a bytea column would take a backslash for an escape.
     cursor.adapters.register_dumper(str, sys.modules["psycopg"].types.string.StrDumper)
     return cursor
-
-
-def _typed(statement: StatementIn, connection: Any, rows: Sequence[Values]) -> Any:
-    sqlalchemy = sys.modules["sqlalchemy"]
-    text = statement(Style.SQLALCHEMY, partial(translated, connection)).text
-    types: dict[type, Any] = {str: sqlalchemy.String, bytes: sqlalchemy.LargeBinary}
-    parameters = []
-    for name in rows[0]:
-        value = next((row[name] for row in rows if row[name] is not None), None)
-        if kind := types.get(type(value)):
-            parameters.append(sqlalchemy.bindparam(name, type_=kind()))
-    return sqlalchemy.text(text).bindparams(*parameters)
-
-
-def translated(connection: Any, table: str) -> str:
-    """Returns the name of a table as the ``schema_translate_map`` of a connection of SQLAlchemy has it."""
-    schemas = connection.get_execution_options().get("schema_translate_map") or {}
-    *schema, name = _PART.findall(table)
-    before = schema[0].strip(_QUOTES) if schema else None
-    if before is not None and before not in schemas and schema[0] == before:
-        before = before.lower()  # written without quotes
-    if before not in schemas:
-        return table
-    after = schemas[before]
-    return f"{connection.dialect.identifier_preparer.quote_schema(after)}.{name}" if after else str(name)
-
-
-def _is(instance: object, module: str, *names: str) -> bool:
-    loaded = sys.modules.get(module)
-    kinds = tuple(kind for name in names if isinstance(kind := getattr(loaded, name, None), type))
-    return isinstance(instance, kinds)
 
 
 def _paramstyle(instance: object) -> Style | None:

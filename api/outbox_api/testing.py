@@ -11,7 +11,7 @@ from outbox_api.dialect import Dialect
 from outbox_api.portable.rows import header_fault
 from outbox_api.record import Record
 from outbox_api.registry import Seam, find
-from outbox_api.target import translated
+from outbox_api.sqlalchemy_target import translated
 
 _DRIVERS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
 """SQLAlchemy's name of a database → the driver name of its dialect."""

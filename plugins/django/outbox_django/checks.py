@@ -56,9 +56,7 @@ def _check_tenants() -> list[Any]:
         with suppress(OutboxError):  # a command tells it
             if load().templates:
                 return []
-    message = (
-        "TENANT_APPS gives each schema an outbox, and 'manage.py outbox run' harvests one schema's"
-    )
+    message = "TENANT_APPS gives each schema an outbox, and 'manage.py outbox run' harvests one schema's"
     pattern = {"outboxes": {aliases()[0]: {"outboxTable": f"tenant_*.{written('TABLE')}"}}}
     hint = f"Name the schemas in OUTBOX['CONFIG'], for example {pattern}."
     return [checks.Warning(message, hint=hint, id=f"{LABEL}.W004")]
