@@ -103,7 +103,7 @@ def test_tests_of_an_application_see_their_own_records(kind: type[unittest.TestC
 
 
 def test_a_test_that_may_touch_no_database_stashes_nothing() -> None:
-    class Tests(SimpleTestCase):
+    class Tests(SimpleTestCase):  # type: ignore[misc] # of a library without types
         def test_one(self) -> None:
             with pytest.raises(AssertionError, match="not allowed"), transaction.atomic():
                 stash(RECORDS[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,12 +116,16 @@ def test_a_setting_that_cannot_be_used_is_told(outbox: dict[str, Any], told: str
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
-def test_an_outbox_for_each_tenant_wants_a_pattern() -> None:
+def test_an_outbox_for_each_tenant_wants_a_pattern(tmp_path: Path) -> None:
     pattern = {"outboxes": {"default": {"outboxTable": "tenant_*.outbox"}}}
     with override_settings(TENANT_APPS=["outbox_django.apps.OutboxConfig"]):
         [warning] = [each for each in run_checks() if each.id == "outbox_django.W004"]
         assert str(pattern) in warning.hint
         with override_settings(OUTBOX={"CONFIG": pattern}):
+            assert told() == []
+        file = tmp_path / "outbox.yaml"
+        file.write_text("outboxes: {default: {outboxTable: 'tenant_*.outbox'}}")
+        with override_settings(OUTBOX={"CONFIG": str(file)}):
             assert told() == []
 
 
