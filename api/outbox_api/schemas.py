@@ -101,8 +101,10 @@ class SchemaRegistry:
         def misfit(_model: Any, error: Exception) -> str:
             invalid: Any = error.__context__
             if hasattr(invalid, "json_path"):
-                return f"{invalid.json_path} violates {invalid.validator}: {invalid.validator_value}"
-            return str(error)
+                # The path in the model may have keys of a mapping, which are values.
+                where = "/".join(map(str, invalid.absolute_schema_path))
+                return f"it violates {where}: {invalid.validator_value}"
+            return type(error).__name__
 
         conf = {**_DEFAULTS, **(settings or {})}
         return self._guarded(JSONSerializer(schema, self._client, _jsonable, conf), misfit)
