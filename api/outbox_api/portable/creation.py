@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from outbox_api.affinity import ColumnIs, Origin
 from outbox_api.errors import AccessDenied, DriverError
-from outbox_api.portable.notes import note_schema, read_schema, schema_query
+from outbox_api.portable.notes import forget_identity, note_schema, read_schema, schema_query
 from outbox_api.portable.origin_columns import Described, OriginColumns
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import (
@@ -220,6 +220,8 @@ def first_note(dialect: Described) -> str:
 def create(dialect: Described, session: Session) -> list[str]:
     """Creates what does not exist, adds what an origin needs, and notes the version of the tables.
 
+    An outbox that is made anew is another one: its ids begin again, so it gets another identity.
+
     The version is noted once there is nothing to migrate.
 
     Returns:
@@ -239,6 +241,10 @@ def create(dialect: Described, session: Session) -> list[str]:
         for configured, (table, statements) in tables
         if _create_table(session, table, statements, optional=table == names.journal)
     ]
+    if ".".join(filter(None, dialect.options.outbox)) in created:
+        name = str(dialect.names(session).outbox)
+        with session.transaction("forget the identity of a former table"):
+            session.execute(forget_identity(session.idiom, names.notes), name=name)
     execute(session, lambda: dialect.additions(session), _COMMAND)
     if not dialect.alterations(session):
         execute(session, lambda: migrations(dialect, session, _COMMAND), _COMMAND)

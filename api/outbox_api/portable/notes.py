@@ -73,6 +73,11 @@ def schema_query(idiom: Idiom, notes: TableName) -> str:
     return f"SELECT version, oldest FROM {idiom.snapshot_read(quoted(idiom, notes))} WHERE name = {{name}}"
 
 
+def forget_identity(idiom: Idiom, notes: TableName) -> str:
+    """Writes the statement after which the outbox ``{name}`` is another one, with ids of its own."""
+    return f"UPDATE {quoted(idiom, notes)} SET {idiom.quote('identity')} = NULL WHERE name = {{name}}"
+
+
 def read_schema(session: Session, names: Tables) -> Schema | None:
     """Returns the version of the tables of an outbox; ``None`` if none is noted."""
     query = schema_query(session.idiom, names.notes)

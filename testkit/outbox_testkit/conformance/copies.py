@@ -39,3 +39,14 @@ class CopyConformance(Conformance):
             hand = box.lead()
         values += box.fill(2)
         assert hand.values(ALL) == values
+
+    def test_a_table_that_is_made_anew_has_another_identity(self, box: Box) -> None:
+        table = box.connect()
+        former = table.identity()
+        table.close()
+        box.execute(f"DROP TABLE {box.options.table}")
+        box.dialect.create()
+        assert box.connect().identity() != former
+        again = box.connect().identity()
+        box.dialect.create()
+        assert box.connect().identity() == again
