@@ -209,7 +209,8 @@ GOOD = {
     r"v_\$database": [("READ WRITE", "MAXIMUM PERFORMANCE", "ARCHIVELOG")],
     "^SELECT index_name": [("J", column.upper()) for column in JOURNAL_INDEX],
     "all_ind_columns": [(1,)],
-    "all_tab_identity_cols": [("START WITH: 1, CACHE_SIZE: 1000, ORDER_FLAG: Y",)],
+    "SELECT s.last_number": [(7,)],
+    "SELECT identity_options": [("START WITH: 1, CACHE_SIZE: 1000, ORDER_FLAG: Y",)],
 }
 
 
@@ -233,7 +234,7 @@ def test_the_check_judges_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
         (r"v_\$database", [("READ WRITE", "x", "NOARCHIVELOG")], "durability", Level.WARNING),
         (r"v_\$database", database_error(942), "durability", Level.OK),
         ("COUNT.*all_ind_columns", [(0,)], "index", Level.WARNING),
-        ("all_tab_identity_cols", [("CACHE_SIZE: 20, ORDER_FLAG: N",)], "ids", Level.WARNING),
+        ("SELECT identity_options", [("CACHE_SIZE: 20, ORDER_FLAG: N",)], "ids", Level.WARNING),
         (r'^DELETE FROM "OUTBOX" WHERE 1', database_error(1031), "privileges", Level.ERROR),
         (r'FROM "OUTBOX" WHERE 1 = 0', database_error(942), "outbox table", Level.ERROR),
     ],

@@ -220,9 +220,15 @@ def test_redriving_an_empty_value_keeps_it_empty() -> None:
 def test_a_bump_makes_new_lanes_under_the_lock_of_the_notes() -> None:
     fake, table = connect(**{r'^SELECT "IDENTITY"': [("abc",)], r"^SELECT lane, token": [(0, 4)]})
     assert table.bump(3, "somebody") > 4
-    assert fake.verbs == ["SELECT", "commit", "SELECT", "SELECT", "INSERT", "UPDATE", "commit"]
+    assert fake.verbs == ["SELECT", "commit"] * 2 + ["SELECT", "SELECT", "INSERT", "UPDATE", "commit"]
     ((_, rows),) = fake.sent("INSERT")
     assert [(row["lane"], row["holder"]) for row in rows] == [(1, "somebody"), (2, "somebody")]
+
+
+def test_a_copy_whose_ids_are_ahead_of_their_counter_is_refused() -> None:
+    _, table = connect(**{r"^SELECT s.last_number": [(0,)], r"^SELECT id FROM": [(401,), (402,)]})
+    with pytest.raises(DriverError, match=r"next id is to be 1, and rows with ids from 401 .* LIMIT VALUE"):
+        table.bump(1, "somebody")
 
 
 def test_whoever_notes_an_outbox_first_is_welcome() -> None:

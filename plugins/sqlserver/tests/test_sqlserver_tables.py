@@ -149,9 +149,15 @@ def test_redriving_stashes_what_the_table_holds(binary: bool) -> None:
 def test_a_bump_excludes_everybody_and_makes_lanes() -> None:
     fake, table = connect({r"^SELECT \[identity\] FROM": [("abc",)], r"^SELECT lane, token": [(0, 4)]})
     assert table.bump(2, "somebody") > 4
-    assert fake.verbs == ["SELECT", "commit", "SELECT", "SELECT", "INSERT", "UPDATE", "commit"]
-    assert "WITH (XLOCK, HOLDLOCK, ROWLOCK)" in fake.log[2][0]
+    assert fake.verbs == ["SELECT", "commit"] * 2 + ["SELECT", "SELECT", "INSERT", "UPDATE", "commit"]
+    assert "WITH (XLOCK, HOLDLOCK, ROWLOCK)" in fake.log[4][0]
     assert "[identity]" in fake.sent("INSERT")[0][0]
+
+
+def test_a_copy_whose_ids_are_ahead_of_their_counter_is_refused() -> None:
+    _, table = connect({r"IDENT_CURRENT": [(1,)], r"^SELECT TOP .* id FROM": [(401,), (402,)]})
+    with pytest.raises(DriverError, match=r"next id is to be 2, and rows with ids from 401 .* CHECKIDENT"):
+        table.bump(1, "somebody")
 
 
 def test_whoever_notes_an_outbox_first_is_welcome() -> None:
