@@ -11,13 +11,14 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock, Thread
-from time import monotonic, sleep
+from threading import Event, Lock, Thread
+from time import monotonic
 from typing import Any, Final, Protocol
 
 import confluent_kafka
 from confluent_kafka import KafkaException
 from outbox_api import DriverError, Finding
+from outbox_api.context_thread import repeat
 from outbox_api.tls import Protection, transport_finding
 
 from outbox_kafka_client.errors import describe
@@ -113,30 +114,34 @@ class _Watch:
         with self._lock:
             self._watched.append(watched)
             if self._thread is None or not self._thread.is_alive():  # it is not, too, in a forked process
-                self._thread = Thread(target=self._run, name="outbox-kafka-sign-in", daemon=True)
-                self._thread.start()
+                thread = Thread(target=self._run, args=(Event(),), name="outbox-kafka-sign-in", daemon=True)
+                thread.start()
+                self._thread = thread
 
-    def _run(self) -> None:
-        while True:
-            sleep(_LOOK_SECONDS)
-            with self._lock:
-                self._watched = [each for each in self._watched if each.client() is not None]
-                if not self._watched:
-                    self._thread = None
-                    return
-                watched = list(self._watched)
-            for each in watched:
+    def _run(self, ended: Event) -> None:
+        complaint = "cannot look at the files with users and passwords"
+        repeat(lambda: self._look_at_all(ended), ended, _LOOK_SECONDS, log, complaint)
+
+    def _look_at_all(self, ended: Event) -> None:
+        with self._lock:
+            self._watched = [each for each in self._watched if each.client() is not None]
+            if not self._watched:
+                self._thread = None
+                ended.set()
+            watched = list(self._watched)
+        for each in watched:
+            try:
                 self._look(each)
+            except RuntimeError as error:  # the client is closed, or being closed
+                self._log.debug(f"a client was not given its new password: {error}")
+            except Exception as error:  # noqa: BLE001 - what is wrong with one is nothing to the others
+                self._log.warn_once(f"the former user and password stay in use: {error}")
 
     def _look(self, watched: _Watched) -> None:
         now = stamps(watched.files)
         if now == watched.stamps:
             return
-        try:
-            user, password = _credentials(watched.settings)
-        except DriverError as error:
-            self._log.warn_once(f"the former user and password stay in use: {error}")
-            return
+        user, password = _credentials(watched.settings)
         watched.stamps = now
         client = watched.client()
         if client is None or (user, password) == watched.given:

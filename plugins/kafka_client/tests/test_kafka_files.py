@@ -138,6 +138,33 @@ def test_a_client_is_told_of_a_new_password_as_long_as_it_lives(
     del plain
 
 
+def test_what_is_wrong_with_one_client_keeps_no_password_from_another(
+    password: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(clients, "_watch", clients._Watch())
+    told: list[str] = []
+
+    class Told(Producer):
+        def set_sasl_credentials(self, username: str, password: str) -> None:
+            super().set_sasl_credentials(username, password)
+            told.append(password)
+
+    (other := tmp_path / "other").write_text("hunter1")
+    sasl = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "PLAIN", "log_level": 0}
+    kafka = {"bootstrap.servers": "127.0.0.1:1", **sasl, "sasl.username": "me"}
+    odd, closed = (Told({**kafka, "sasl.password": FileText((other,))}) for _ in range(2))
+    client = Told({**kafka, "sasl.password": FileText((password,))})
+    closed.close()
+    other.write_text("with a \0 inside")
+    time.sleep(0.2)
+    password.write_text("hunter3\n")
+    _until(lambda: told == ["hunter3"])
+    other.write_text("hunter4")
+    _until(lambda: told == ["hunter3", "hunter4"])
+    del odd, client
+
+
 def test_librdkafka_knows_the_settings_that_are_renewed() -> None:
     for name in ("ssl.ca.location", "ssl.crl.location", "ssl.keystore.location"):
         with pytest.raises(KafkaException) as caught:
