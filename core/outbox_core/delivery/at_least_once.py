@@ -157,7 +157,9 @@ class MarkPurgeReset:
         """Returns when to call :meth:`decide` next if nothing happens before."""
         if self._failed or (self.scoreboard.ready and self.in_flight < self._limits.max_in_flight_records):
             return 0.0
-        wake = min(self._next_scan, self.scoreboard.next_hold_end())
+        wake = self._next_scan
+        if not self._draining:
+            wake = min(wake, self.scoreboard.next_hold_end())
         if self._repeat:
             wake = min(wake, self._database.due)
         if self._expired and self._finishing is None and self._mark is None:

@@ -103,7 +103,8 @@ class HeldTopics:
     def __init__(self, pause: Callable[[int], float]) -> None:
         self.held = Held(COUNTED_TOPICS, pause)
         self._news: list[str] = []
-        self._failing: dict[str, set[str]] = {}
+        self._failing: dict[str, set[int]] = {}
+        """Topic → hashes of the keys of it that failed: a key may be long, and there may be many."""
 
     def failed(self, now: float, failures: Iterable[Failure]) -> None:
         """Counts failed keys by their topics."""
@@ -115,7 +116,7 @@ class HeldTopics:
             if record.topic not in self._failing and len(self._failing) >= COUNTED_TOPICS:
                 del self._failing[next(iter(self._failing))]
             keys = self._failing.setdefault(record.topic, set())
-            keys.add(record.key)
+            keys.add(hash(record.key))
             if len(keys) >= FAILING_KEYS and self.held.add(now, record.topic):
                 del self._failing[record.topic]
                 self._news.append(record.topic)

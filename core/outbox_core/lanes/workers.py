@@ -23,7 +23,7 @@ from outbox_api import (
     PermittedTopics,
     Sender,
 )
-from outbox_api.context_thread import ContextThread
+from outbox_api.context_thread import ContextThread, as_exception
 
 from outbox_core.delivery.commands import (
     Advance,
@@ -48,8 +48,10 @@ REST_SECONDS = 20.0
 """How long a connection without requests is kept; an empty outbox then has one less."""
 POLL_SECONDS = 0.001
 """How long the sending thread waits for deliveries before it checks for more records to send."""
+QUIET_SHARE = 0.1
+"""It waits for this share of the time since the last delivery or record instead, if that is longer."""
 IDLE_SECONDS = 0.1
-"""How long it waits for records while nothing is in flight, before it calls the client again."""
+"""The longest of these waits, and the wait for records while nothing is in flight."""
 
 Replies = SimpleQueue[Reply]
 
@@ -91,14 +93,21 @@ class Worker:
         self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
-        while (request := self._next()) is not None:
-            since = monotonic()
-            try:
-                answer = self._execute(request)
-            except Exception as error:  # noqa: BLE001 - the lane decides what it means
-                answer = Answer(request, error=error)
-            self._replies.put(replace(answer, seconds=monotonic() - since))
-        self._end()
+        try:
+            while (request := self._next()) is not None:
+                self._replies.put(self._answer(request))
+        except BaseException as error:  # noqa: BLE001 - ends the lane, as the error of a ``Send`` does
+            self._replies.put(Answer(Send([]), error=as_exception(error)))
+        finally:
+            self._end()
+
+    def _answer(self, request: Request) -> Answer:
+        since = monotonic()
+        try:
+            answer = self._execute(request)
+        except BaseException as error:  # noqa: BLE001 - the lane decides what it means
+            answer = Answer(request, error=as_exception(error))
+        return replace(answer, seconds=monotonic() - since)
 
     def _next(self) -> Request | None:
         if self._rest is not None:
@@ -223,6 +232,7 @@ class SenderThread:
         self._gate = SendGate(leading)
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._in_flight = 0
+        self._moved_at = 0.0
         self._thread = ContextThread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -246,8 +256,8 @@ class SenderThread:
                 if isinstance(request, Send) and request.records:
                     self._send(request.records)
                 self._collect()
-        except Exception as error:  # noqa: BLE001 - the lane decides what it means
-            self._replies.put(Answer(request or Send([]), error=error))
+        except BaseException as error:  # noqa: BLE001 - the lane decides what it means
+            self._replies.put(Answer(request or Send([]), error=as_exception(error)))
         finally:
             self._sender.close(0.0)
 
@@ -263,12 +273,17 @@ class SenderThread:
         if sending:
             self._sender.send(sending)
             self._in_flight += len(sending)
+            self._moved_at = monotonic()
         if failed:
             self._replies.put(Deliveries(failed=failed))
 
     def _collect(self) -> None:
-        waits = self._in_flight and self._requests.empty()
-        deliveries = self._sender.poll(POLL_SECONDS if waits else 0.0)
+        seconds = 0.0
+        if self._in_flight and self._requests.empty():
+            quiet = monotonic() - self._moved_at
+            seconds = min(max(POLL_SECONDS, QUIET_SHARE * quiet), IDLE_SECONDS)
+        deliveries = self._sender.poll(seconds)
         if reported := len(deliveries.delivered) + len(deliveries.failed):
             self._in_flight -= reported
+            self._moved_at = monotonic()
             self._replies.put(deliveries)
