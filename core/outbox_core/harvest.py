@@ -15,7 +15,7 @@ from threading import Condition, Lock
 from typing import Any, assert_never
 
 from outbox_api import ConfigError, Level
-from outbox_api.context_thread import ContextThread
+from outbox_api.context_thread import ContextThread, as_exception
 
 from outbox_core.config.election import election_of, needs_group, with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
@@ -84,7 +84,7 @@ class Harvest:
         self._engine = LaneRunner(settings, engine)
         self._emitter = Emitter()
         self._leaving = False  # ordered to stop: joins no election any more
-        self._joining = Lock()
+        self._joining, self._leaving_election = Lock(), Lock()
         self._changed = Condition()
         limits = settings.limits
         timeouts = Timeouts(
@@ -149,7 +149,10 @@ class Harvest:
             self._elector.start(self)
             self._joined = True
         except BaseException:
-            self._end()
+            try:
+                self._leave_election()
+            finally:
+                self._end()
             raise
 
     def _reach_servers(self) -> None:
@@ -194,11 +197,11 @@ class Harvest:
         if self._emitter.is_in_handler:
             raise RuntimeError("stop() waits for event handlers to return: call it from another thread")
         self._leaving = True
-        with self._joining:
-            elector = self._elector
         with self._named():
-            elector.stop()
-            self._end()
+            try:
+                self._leave_election()
+            finally:
+                self._end()
 
     def _named(self) -> AbstractContextManager[None]:
         """Has log lines say what they are about."""
@@ -233,10 +236,10 @@ class Harvest:
     def _run(self) -> None:
         try:
             self._drive(self._candidacy.run())
-        except Exception as error:  # noqa: BLE001 - raised again by wait()
-            self._candidacy.failed(error)
+        except BaseException as error:  # noqa: BLE001 - raised again by wait()
+            self._candidacy.failed(as_exception(error))
         finally:
-            self._elector.stop()  # a harvest that has ended lets a standby lead
+            self._leave_election()  # a harvest that has ended lets a standby lead
 
     def _drive(self, steps: Steps[Result]) -> Result:
         """Runs a generator to its end on this thread, and returns its result."""
@@ -260,7 +263,7 @@ class Harvest:
                 # On a thread of its own, as it waits for the lanes, which are watched meanwhile.
                 ContextThread(target=self._resign, args=(then,), name="resign", daemon=True).start()
             case LeaveElection():
-                self._elector.stop()
+                self._leave_election()
             case FindRival():
                 lane = leading_lane(self._settings.dialect)
                 return None if lane is None else rival(lane, election_of(self._election))
@@ -300,9 +303,19 @@ class Harvest:
         with self._changed:
             self._changed.notify_all()
 
+    def _leave_election(self) -> None:
+        with self._joining:
+            elector = self._elector
+        with self._leaving_election:  # an elector is stopped by one thread at a time
+            elector.stop()
+
     def _resign(self, then: Callable[[], None]) -> None:
-        self._elector.stop()
-        then()
+        try:
+            self._leave_election()
+        except BaseException as error:  # noqa: BLE001 - raised again by wait()
+            self._candidacy.failed(as_exception(error))
+        finally:
+            then()
 
     def _join(self) -> None:
         with self._joining:

@@ -11,7 +11,7 @@ from time import monotonic
 from uuid import uuid4
 
 from outbox_api import DriverError, OutboxError
-from outbox_api.context_thread import ContextThread
+from outbox_api.context_thread import ContextThread, repeat
 from outbox_api.lease import Members
 from outbox_api.outbox_view import OutboxView
 
@@ -79,9 +79,7 @@ class MembersThread:
 
     def _run(self) -> None:
         self._stopping.wait(self._after)
-        while not self._stopping.is_set():
-            self._note()
-            self._stopping.wait(NOTE_SECONDS)
+        repeat(self._note, self._stopping, NOTE_SECONDS, log, "cannot learn which processes there are")
         self._leave()
 
     def _note(self) -> None:

@@ -25,11 +25,19 @@ class FakeThread:
     """An outbox's thread that harvests nothing."""
 
     made: ClassVar[list[FakeThread]] = []
+    failing_wakes: ClassVar[list[None]] = []
 
     def __init__(self, settings: HarvestSettings, *_: object) -> None:
         self.settings = settings
         self.joined = self.leads = self.may_rest = self.rests = self.stopped = False
+        self.woken = 0
         self.made.append(self)
+
+    def wake(self) -> None:
+        self.woken += 1
+        if self.failing_wakes:
+            self.failing_wakes.pop()
+            raise RuntimeError("can't start new thread")
 
     def stop(self) -> None:
         self.stopped = True
@@ -112,6 +120,17 @@ def test_a_process_counts_only_once_it_takes_part_in_an_election(
         threads[0].joined = False
         wait_until(lambda: present() == 0)
         harvester.stop()
+
+
+def test_an_outbox_whose_thread_could_not_start_is_woken_again(
+    tmp_path: Path, threads: list[FakeThread]
+) -> None:
+    FakeThread.failing_wakes.append(None)
+    harvester = Harvester(configured(tmp_path, one="box_1", two="box_2"), lambda *_: None)
+    harvester.start()
+    wait_until(lambda: len(threads) == 2 and all(thread.woken for thread in threads))
+    harvester.stop()
+    assert threads[0].woken > 1
 
 
 def sees_two(harvester: Harvester) -> bool:

@@ -8,11 +8,11 @@ import queue
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 from threading import Event, Lock, Thread, current_thread
 from typing import Protocol, runtime_checkable
 from uuid import uuid4
 
+from outbox_api.context_thread import ContextThread, as_exception
 from outbox_api.election.leadership import (
     ErrorLog,
     Leadership,
@@ -112,10 +112,12 @@ class LeaseElector:
     def start(self, candidate: Candidate) -> None:
         """Connects and takes part; see :meth:`outbox_api.Elector.start`."""
         self._lease = self._connect()
-        self._teller = _thread("lease-events", lambda: self._tell(candidate))
-        self._asker = _thread("lease", self._ask)
-        self._teller.start()
-        self._asker.start()
+        teller = ContextThread(target=self._tell, args=(candidate,), name="lease-events", daemon=True)
+        asker = ContextThread(target=self._ask, name="lease", daemon=True)
+        teller.start()
+        self._teller = teller
+        asker.start()
+        self._asker = asker
 
     def lease(self) -> float:
         """Returns the seconds left of the lease; see :meth:`outbox_api.Elector.lease`."""
@@ -125,9 +127,12 @@ class LeaseElector:
         """Drains, then releases the lease; see :meth:`outbox_api.Elector.stop`."""
         self._stopping.set()
         self._events.put(None)
-        if self._teller is None or self._asker is None or current_thread() is self._teller:
+        if self._teller is None or current_thread() is self._teller:
             return
         self._teller.join()
+        if self._asker is None:
+            self._disconnect()
+            return
         self._asker.join(_CLOSE_SECONDS)
         if self._asker.is_alive():
             log.warning(
@@ -145,8 +150,8 @@ class LeaseElector:
         try:
             while not self._drained.is_set() and self._failure is None:
                 self._wait(self._confirm())
-        except Exception as error:  # noqa: BLE001 - the candidate receives it
-            self._fail(error)
+        except BaseException as error:  # noqa: BLE001 - the candidate receives it
+            self._fail(as_exception(error))
         self._leave()
 
     def _confirm(self) -> bool:
@@ -231,8 +236,8 @@ class LeaseElector:
             while not self._stopping.is_set() and self._failure is None:
                 self._tell_next(candidate)
             self._resign(candidate)
-        except Exception as error:  # noqa: BLE001 - of the candidate, which receives it again
-            self._failure = error
+        except BaseException as error:  # noqa: BLE001 - of the candidate, which receives it again
+            self._failure = as_exception(error)
         with self._changing:
             self._leadership.ended()
             self._drained.set()
@@ -267,10 +272,6 @@ class LeaseElector:
                 candidate.revoked()
             case LeadershipEvent.FENCED:
                 candidate.fenced()
-
-
-def _thread(name: str, target: Callable[[], None]) -> Thread:
-    return Thread(target=copy_context().run, args=(target,), name=name, daemon=True)
 
 
 class LeaseWatch:

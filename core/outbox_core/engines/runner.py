@@ -11,7 +11,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from outbox_api import EngineError, Needs, Task, WorkerLost, Workers
-from outbox_api.context_thread import ContextThread
+from outbox_api.context_thread import ContextThread, as_exception
 
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.engines.tasks import GroupTask, WarmingTask
@@ -139,6 +139,8 @@ class SharedEngine:
         """Closes what :meth:`open` has opened for an outbox, or nothing. Idempotent."""
         with self._lock:
             self._users.discard(outbox.title)
+            if self._server is not None:
+                self._server.forget(outbox.title)
             if not self._users and self._server is not None:
                 self._server.close()
                 self._server = None
@@ -251,8 +253,8 @@ class LaneRunner:
         assert self._workers is not None  # noqa: S101 - a harvest warms its engine before it is elected
         try:
             self._workers.run(task, "")
-        except Exception as error:  # noqa: BLE001 - raised again by join()
-            self._crash = error
+        except BaseException as error:  # noqa: BLE001 - raised again by join()
+            self._crash = as_exception(error)
 
     def _supervise(self, task: GroupTask, leadership: Leadership) -> None:
         """Runs one group, and again whenever it is lost; the thread of the group."""
@@ -265,10 +267,14 @@ class LaneRunner:
                 return None
             try:
                 workers.run(task, f"{task.plan.outbox}: lanes {task.lanes}")
-            except Exception as error:  # noqa: BLE001 - judged by supervise_group()
-                return GroupEnd(error, isinstance(error, WorkerLost), str(error))
+            except BaseException as error:  # noqa: BLE001 - judged by supervise_group()
+                return GroupEnd(as_exception(error), isinstance(error, WorkerLost), str(error))
             lost = WorkerLost("the lanes lost touch with their leader")
             return GroupEnd(lost, lost=True, reason=str(lost))
 
-        error = run_steps(supervise_group(leadership, task.group), execute)
+        try:
+            error = run_steps(supervise_group(leadership, task.group), execute)
+        except BaseException as defect:  # noqa: BLE001 - raised again by join()
+            leadership.stop()
+            error = as_exception(defect)
         self._crash = self._crash or error

@@ -90,6 +90,11 @@ class Messages(logging.Handler):
         """Returns the messages since the last call."""
         return tuple(self._kept.popleft() for _ in range(len(self._kept)))
 
+    def put_back(self, lines: Sequence[LogLine]) -> None:
+        """Keeps messages for the next report, as the one with them was lost; of too many the latest."""
+        dropped = max(0, len(lines) + len(self._kept) - MAX_MESSAGES)
+        self._kept.extendleft(reversed(lines[dropped:]))
+
     def __enter__(self) -> Self:
         """Starts collecting."""
         root = logging.getLogger()
@@ -112,7 +117,12 @@ class ForwardingChannel:
         self._parent = os.getppid()
 
     def exchange(self, report: Report) -> Orders:
-        """Delivers a report with the messages since the last one; see :class:`Link`."""
+        """Delivers a report with the messages since the last one; see :class:`.ControlChannel`."""
         if os.getppid() != self._parent:
             return Orders(0.0, stopped=True)
-        return self._channel.exchange(replace(report, outbox=self._outbox, messages=self._messages.take()))
+        lines = self._messages.take()
+        try:
+            return self._channel.exchange(replace(report, outbox=self._outbox, messages=lines))
+        except BaseException:
+            self._messages.put_back(lines)
+            raise

@@ -10,7 +10,7 @@ from threading import Event as Flag
 from time import sleep
 from typing import Any, assert_never
 
-from outbox_api.context_thread import ContextThread
+from outbox_api.context_thread import ContextThread, as_exception
 
 from outbox_core.lanes.group import (
     AwaitLanes,
@@ -103,9 +103,14 @@ class LaneThreads:
 
     def _supervise(self, number: int) -> None:
         """Runs in the thread of one lane."""
-        with log_about(lane=number, token=self._plan.token):
-            run_steps(self._group.supervise(number), self._execute_for_lane)
-        self._ended.set()
+        try:
+            with log_about(lane=number, token=self._plan.token):
+                run_steps(self._group.supervise(number), self._execute_for_lane)
+        except BaseException as error:  # noqa: BLE001 - raised again by run()
+            self._group.crash = as_exception(error)
+            self._group.control.stopped = True
+        finally:
+            self._ended.set()
 
     def _execute_for_lane(self, request: RunLane | Sleep) -> None:
         match request:

@@ -72,6 +72,10 @@ class ControlServer:
         """Passes reports about ``outbox`` to ``channel`` from now on, and returns its answers."""
         self._channels[outbox] = channel
 
+    def forget(self, outbox: str) -> None:
+        """Answers reports about ``outbox`` no longer, until the next :meth:`serve`."""
+        self._channels.pop(outbox, None)
+
     def close(self) -> None:
         """Stops listening, and closes all connections. Idempotent."""
         with self._lock:
@@ -92,7 +96,12 @@ class ControlServer:
                     log.warning("a connection to the control channel was not accepted: %s", error)
                     self._closed.wait(ACCEPT_SECONDS)
                     continue
-                self._serve_peer(Wire(peer, b"leader", self._secret))
+                wire = Wire(peer, b"leader", self._secret)
+                try:
+                    self._serve_peer(wire)
+                except RuntimeError as error:  # there can be no thread at present; the group connects again
+                    log.warning("a connection to the control channel is closed: %s", error)
+                    self._forget(wire)
 
     def _serve_peer(self, wire: Wire) -> None:
         """Serves a new connection on a thread of its own; closes the oldest unproved one if too many."""
@@ -122,11 +131,14 @@ class ControlServer:
         except (OSError, EOFError) as error:
             log.debug("a connection to the control channel ended: %s", error)
         finally:
-            wire.close()
-            with self._lock:
-                self._peers.discard(wire)
-                if wire in self._unauthenticated:
-                    self._unauthenticated.remove(wire)
+            self._forget(wire)
+
+    def _forget(self, wire: Wire) -> None:
+        wire.close()
+        with self._lock:
+            self._peers.discard(wire)
+            if wire in self._unauthenticated:
+                self._unauthenticated.remove(wire)
 
     def _admit(self, wire: Wire) -> None:
         with self._lock:

@@ -29,6 +29,7 @@ KNOWN_SECONDS = 10.0
 """For how long the last poll tells the state of an outbox."""
 IDLE_SECONDS = 300.0
 """For how long a poll serves everybody who asks while the outbox rests."""
+_DEFECT = "the poll has failed; the harvester's log says why"
 _CONCURRENT = 8
 """How many polls of this process are in one database at the same time."""
 
@@ -152,8 +153,11 @@ class _Poller:
                 return future
             self._asked.put(future)
             if not self._running:
-                self._running = True
-                ContextThread(target=self._run, name=f"poll-{self._outbox.title}", daemon=True).start()
+                try:
+                    ContextThread(target=self._run, name=f"poll-{self._outbox.title}", daemon=True).start()
+                    self._running = True
+                except RuntimeError as error:  # there can be no thread at present
+                    self._give_up(error)
             return future
 
     @staticmethod
@@ -166,13 +170,26 @@ class _Poller:
         return since is not None and since < self._seen_at and monotonic() - self._seen_at < IDLE_SECONDS
 
     def _run(self) -> None:
-        with self._new_view() as view:
-            while (future := self._next()) is not None:
-                began = monotonic()
-                self.last = poll = self._poll(view)
-                if poll.snapshot is not None:
-                    self.seen, self._seen_at = poll, began
-                future.set_result(poll)
+        try:
+            with self._new_view() as view:
+                while (future := self._next()) is not None:
+                    began = monotonic()
+                    self.last = poll = self._poll(view)
+                    if poll.snapshot is not None:
+                        self.seen, self._seen_at = poll, began
+                    future.set_result(poll)
+        except BaseException as error:  # noqa: BLE001 - or who asks would wait for ever
+            with self._lock:
+                self._running = False
+                self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
+        """Has the poll fail that is asked for; the lock is held."""
+        log.error("outbox '%s' cannot be polled", self._outbox.title, exc_info=error)
+        self._asked = SimpleQueue()
+        if self._present is not None and not self._present.done():
+            self.last = self._failed(_DEFECT, monotonic())
+            self._present.set_result(self.last)
 
     def _next(self) -> Future[Poll] | None:
         try:
@@ -182,20 +199,21 @@ class _Poller:
                 self._running = not self._asked.empty()
                 return self._asked.get_nowait() if self._running else None
 
+    def _failed(self, error: str, began: float) -> Poll:
+        since = None if self.last is None else self.last.failing_since
+        return Poll(monotonic(), None, error, began if since is None else since)
+
     def _poll(self, view: View) -> Poll:
-        failing_since = None if self.last is None else self.last.failing_since
-        if failing_since is None:
-            failing_since = monotonic()
+        began = monotonic()
         try:
             with self._places:
                 self.asking_since = monotonic()
                 snapshot = view(self._outbox)
         except OutboxError as error:
-            return Poll(monotonic(), None, str(error), failing_since)
+            return self._failed(str(error), began)
         except Exception:
             log.exception("outbox '%s' cannot be polled", self._outbox.title)
-            error_text = "the poll has failed; the harvester's log says why"
-            return Poll(monotonic(), None, error_text, failing_since)
+            return self._failed(_DEFECT, began)
         finally:
             self.asking_since = None
         return Poll(monotonic(), snapshot)

@@ -35,7 +35,7 @@ class HarvestThread:
         settings: The outbox.
         engine: The engine of the process.
         handler: See :meth:`Harvest.set_event_handler`.
-        delay: Seconds to wait before the first attempt; ``None`` to rest until :meth:`wake`.
+        delay: Seconds to wait before the first attempt, from the first :meth:`wake`; ``None`` if it may rest.
 
     Attributes:
         settings: As given.
@@ -70,8 +70,6 @@ class HarvestThread:
         self._harvest: Harvest | None = None
         """The present attempt, once it has started."""
         self._thread: ContextThread | None = None
-        if delay is not None:
-            self.wake()
 
     @property
     def rests(self) -> bool:
@@ -102,14 +100,19 @@ class HarvestThread:
         return self.joined and (harvest is None or harvest.takes_part)
 
     def wake(self) -> None:
-        """Begins to harvest, unless it does or is stopped. Returns at once."""
+        """Begins to harvest, unless it does or is stopped. Returns at once.
+
+        Raises:
+            RuntimeError: There can be no thread at present.
+        """
         named = log_as(f"{self.settings.name}/{self.settings.label}", outbox=self.settings.title)
         with self._lock, named:
             if self._thread is None and not self._stopping.is_set():
                 self._retiring, self.resting_lanes = False, ()
                 name = f"outbox-{self.settings.label}"
-                self._thread = ContextThread(target=self._run, name=name, daemon=True)
-                self._thread.start()
+                thread = ContextThread(target=self._run, name=name, daemon=True)
+                thread.start()
+                self._thread = thread
 
     def rest(self) -> None:
         """Hands over and frees everything, until :meth:`wake`; does nothing in an attempt. Returns at once.
@@ -120,8 +123,11 @@ class HarvestThread:
             harvest = self._harvest
             if harvest is None or self._retiring:
                 return
-            self._retiring, self._led = True, self.totals.token
-        ContextThread(target=harvest.stop, name="rest", daemon=True).start()
+        ContextThread(target=self._retire, args=(harvest,), name="rest", daemon=True).start()
+
+    def _retire(self, harvest: Harvest) -> None:
+        self._retiring, self._led = True, self.totals.token
+        harvest.stop()
 
     def give_up(self) -> None:
         """Hands the outbox over to another process; see :meth:`Harvest.give_up`."""
@@ -140,13 +146,20 @@ class HarvestThread:
             thread.join()
 
     def _run(self) -> None:
+        try:
+            self._harvest_on()
+        finally:
+            with self._lock:
+                self._thread, self.rests_since = None, monotonic()
+
+    def _harvest_on(self) -> None:
         pause, told, known = FIRST_PAUSE_SECONDS, "", self._has_joined
         self._stopping.wait(self._delay)
         while not (self._stopping.is_set() or self._retiring):
             started = monotonic()
             try:
                 self._attempt(known=known)
-            except Exception as error:
+            except BaseException as error:
                 known = False
                 if monotonic() - started > LONGEST_PAUSE_SECONDS:
                     pause, told = FIRST_PAUSE_SECONDS, ""
@@ -159,8 +172,6 @@ class HarvestThread:
         if self._retiring:
             self.resting_lanes = self._lanes_led()
             log.info("rests until there is a record")
-        with self._lock:
-            self._thread, self.rests_since = None, monotonic()
 
     def _attempt(self, *, known: bool) -> None:
         """Harvests until it is stopped; ``known`` as in :meth:`Harvest.start`.

@@ -15,7 +15,7 @@ from threading import Lock
 from time import monotonic
 
 from outbox_api import OutboxError
-from outbox_api.context_thread import ContextThread
+from outbox_api.context_thread import ContextThread, repeat
 
 from outbox_core.config.outboxes import database_of
 from outbox_core.config.settings import HarvestSettings, Settings, Template
@@ -140,16 +140,24 @@ class Harvester:
 
     def _run(self) -> None:
         spread = Rebalance(self._member)
-        while not self._stopping.is_set():
-            self._keep_members()
-            self._keep_rest_threads()
-            self._stopping.wait(NOTE_SECONDS)
+
+        def keep() -> None:
             self._spread(spread)
+            self._keep_awake()
+            self._keep_rest_threads()
+            self._keep_members()
+
+        repeat(keep, self._stopping, NOTE_SECONDS, log, "cannot care for all outboxes")
 
     def _search(self) -> None:
-        while not self._stopping.is_set():
-            self._look_for_outboxes()
-            self._stopping.wait(LOOK_SECONDS)
+        complaint = "cannot look for outboxes of templates"
+        repeat(self._look_for_outboxes, self._stopping, LOOK_SECONDS, log, complaint)
+
+    def _keep_awake(self) -> None:
+        """Has every outbox harvested that must not rest."""
+        for thread in self.harvests:
+            if not thread.may_rest:
+                thread.wake()
 
     def _add(self, outboxes: Iterable[HarvestSettings]) -> None:
         present = self._threads.keys() | self._ending.keys()
@@ -188,14 +196,19 @@ class Harvester:
             if self._stopping.is_set():
                 return
             for title in sorted(dropped):
-                log.info("outbox '%s' is not harvested any more, as its table is gone", title)
-                self._ending[title] = self._threads.pop(title)
                 # On a thread of its own, as it may wait for lanes.
                 ContextThread(target=self._end, args=(title,), name=f"end-{title}", daemon=True).start()
+                self._ending[title] = self._threads.pop(title)
+                text = "outbox '%s' is not harvested any more, as its table is gone, or hidden from this user"
+                log.warning(text, title)
 
     def _end(self, title: str) -> None:
-        self._ending[title].stop()
-        del self._ending[title]
+        with self._changing:
+            thread = self._ending[title]
+        try:
+            thread.stop()
+        finally:
+            del self._ending[title]
 
     def _tell(self, template: Template, trouble: str) -> None:
         """Logs what is wrong with a template, once for as long as it stays the same."""

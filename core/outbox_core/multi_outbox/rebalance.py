@@ -65,6 +65,9 @@ class Rebalance:
         for outbox in set(led) & set(self._left):
             if now - self._left.pop(outbox) < RETURNED_SECONDS:
                 self._unwanted[outbox] = now + UNWANTED_SECONDS
+        # Outboxes come and go: what matters no longer is forgotten.
+        self._left = {outbox: at for outbox, at in self._left.items() if now - at < RETURNED_SECONDS}
+        self._unwanted = {outbox: until for outbox, until in self._unwanted.items() if now < until}
 
 
 def excess(member: str, counts: Mapping[str, int]) -> int:

@@ -16,8 +16,8 @@ from threading import Event as Flag
 from time import monotonic
 from typing import TypeVar
 
-from outbox_api import Dialect, DriverError, OutboxError
-from outbox_api.context_thread import ContextThread
+from outbox_api import Dialect, DriverError
+from outbox_api.context_thread import ContextThread, repeat
 from outbox_api.election import LeaseTimes
 from outbox_api.glance import Glance, RestingLane
 
@@ -118,9 +118,9 @@ class _Outbox:
         """Has it harvested, and looks at it after so many seconds."""
         if self.rested_at and self.thread.rests:
             self.later = min(4 * self.later, LATEST) if now - self.rested_at < RARE_SECONDS else 1
+        self.thread.wake()
         self.busy_at, self.look_due = now, now + look_again
         self.begun, self.beginner = True, beginner
-        self.thread.wake()
 
 
 class RestThread:
@@ -152,22 +152,21 @@ class RestThread:
         self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
-        told = ""
-        while not self._stopping.is_set():
-            now, trouble, defect = monotonic(), "", None
-            self._learn(now)
-            try:
-                self._look(now)
-                self._beat(now)
-            except Exception as error:  # noqa: BLE001 - logged; all that rest depend on this thread
-                trouble, defect = str(error), None if isinstance(error, OutboxError) else error
-                self._close()
-            if trouble and trouble != told:
-                log.warning("cannot look at outboxes that rest, trying again: %s", trouble, exc_info=defect)
-            told = trouble
-            self._begin(now)
-            self._stopping.wait(TROUBLE_SECONDS if trouble else LOOK_SECONDS)
+        complaint = "cannot look at outboxes that rest"
+        repeat(self._step, self._stopping, LOOK_SECONDS, log, complaint, trouble_seconds=TROUBLE_SECONDS)
         self._close()
+
+    def _step(self) -> None:
+        now = monotonic()
+        self._learn(now)
+        try:
+            self._look(now)
+            self._beat(now)
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            self._begin(now)
 
     def _learn(self, now: float) -> None:
         known = self._outboxes
@@ -201,8 +200,8 @@ class RestThread:
         if not outbox.thread.takes_part or now - outbox.busy_at < patience:
             return
         if outbox.thread.leads or is_led(outbox.thread.settings):
-            outbox.beginner, outbox.rested_at = False, now
             outbox.thread.rest()
+            outbox.beginner, outbox.rested_at = False, now
 
     def _begin(self, now: float) -> None:
         """Has outboxes begin that never did."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import copy_context
 from threading import Event, Thread, current_thread
 from typing import Final
 
@@ -17,6 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from outbox_api import Candidate, OutboxError
+from outbox_api.context_thread import ContextThread, as_exception
 from outbox_api.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
 from outbox_kafka_client.clients import ClientLog, Consumer, try_files
 from outbox_kafka_client.errors import concerns_all_brokers, describe
@@ -76,7 +76,7 @@ class Member:
         self._failure: Exception | None = None
         self._topic_creator: Thread | None = None
         self._consumer = self._connect()
-        self._thread = Thread(target=copy_context().run, args=(self._run,), name="neli", daemon=True)
+        self._thread = ContextThread(target=self._run, name="neli", daemon=True)
 
     def start(self) -> None:
         """Joins the group; the candidate receives events from now on."""
@@ -92,7 +92,9 @@ class Member:
         If the group cannot be left in time, its session expires instead.
         """
         self._stopping.set()
-        if self._thread is not current_thread():
+        if self._thread.ident is None:
+            close(self._consumer, self._options.group)
+        elif self._thread is not current_thread():
             self._thread.join()
 
     def _connect(self) -> Consumer:
@@ -116,9 +118,14 @@ class Member:
             self._take_part()
         except KafkaException as error:
             self._fail(error.args[0], "the Kafka client failed")
-        except Exception as error:  # noqa: BLE001 - say, of the candidate, which receives it again
-            self._failure = error
-        self._leave()
+        except BaseException as error:  # noqa: BLE001 - say, of the candidate, which receives it again
+            self._failure = as_exception(error)
+        try:
+            self._leave()
+        except BaseException as error:  # noqa: BLE001 - likewise
+            self._failure = self._failure or as_exception(error)
+        if self._failure is not None:
+            self._candidate.failed(self._failure)
 
     def _take_part(self) -> None:
         self._subscribe()
@@ -192,8 +199,6 @@ class Member:
         self._heartbeats.close()
         leave(self._consumer)
         close(self._consumer, self._options.group)
-        if self._failure is not None:
-            self._candidate.failed(self._failure)
 
     def _confirm(self) -> None:
         """Requests a confirmation and sends a heartbeat, if they are due.
@@ -266,8 +271,9 @@ class Member:
     def _create_topic_again(self) -> None:
         """Creates the topic again after somebody deleted it; on another thread, as a leader must not wait."""
         if self._topic_creator is None or not self._topic_creator.is_alive():
-            self._topic_creator = Thread(target=self._create_topic, name="neli-topic", daemon=True)
-            self._topic_creator.start()
+            creator = Thread(target=self._create_topic, name="neli-topic", daemon=True)
+            creator.start()
+            self._topic_creator = creator
 
     def _create_topic(self) -> None:
         try:
