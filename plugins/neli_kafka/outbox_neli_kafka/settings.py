@@ -121,6 +121,10 @@ def heartbeat_interval(options: NeliOptions) -> str:
     return str(min(200, round(options.session * 1000) // 3))
 
 
+_REFRESH_MS = 5000
+"""Milliseconds between two requests of what the broker knows of the leader topic, one small answer each."""
+
+
 def consumer_settings(options: NeliOptions) -> dict[str, Any]:
     """Returns the settings of the group's consumer."""
     session = round(options.session * 1000)
@@ -132,6 +136,9 @@ def consumer_settings(options: NeliOptions) -> dict[str, Any]:
         "reconnect.backoff.max.ms": "250",
         # A request that is lost in the network must not block the following ones for longer than a session.
         "socket.timeout.ms": str(session),
+        # A cluster that came back empty has no leader topic. The client joins the group by what it knew, gets
+        # nothing, and asks again only then: after five minutes by its default.
+        "topic.metadata.refresh.interval.ms": str(_REFRESH_MS),
     }
     forced = {
         "auto.offset.reset": "latest",
@@ -152,6 +159,7 @@ def heartbeat_settings(options: NeliOptions) -> dict[str, Any]:
         "client.id": f"{options.group}.neli",
         "log.connection.close": "false",
         "reconnect.backoff.max.ms": "250",
+        "topic.metadata.refresh.interval.ms": str(_REFRESH_MS),
     }
     forced = {
         "acks": "1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -167,6 +168,23 @@ def test_leader_leads_again_at_once_after_an_outage_that_was_longer_than_its_ses
         assert time.monotonic() - back < election.session
         elector.stop()
         standby.stop()
+
+
+def test_leader_leads_again_at_once_when_the_cluster_comes_back_empty(topic: str) -> None:
+    with KafkaBroker(auto_create_topics=False) as broker:
+        election = replace(options(broker.bootstrap, topic), session_timeout=6, heartbeat_timeout=3)
+        elector = NeliElector(election)
+        elector.start(RecordingCandidate())
+        until(lambda: elector.lease() > 0, 60)
+        broker.kill()
+        time.sleep(election.session + 2)  # about when the client gives its session up
+        shutil.rmtree(broker.folder / "data")
+        broker.start()
+        back = time.monotonic()
+        # Its group is empty as well: the client joins by what it knows of topics, of which there is none.
+        until(lambda: elector.lease() > 0, 30)
+        print(f"\nsomebody leads {time.monotonic() - back:.2f} s after the broker is back")  # noqa: T201
+        elector.stop()
 
 
 def test_member_whose_place_was_taken_takes_it_again(kafka_bootstrap: str, topic: str) -> None:
