@@ -58,6 +58,11 @@ class Replaces:
         return [record._replace(**self.fields)]  # type: ignore[arg-type]  # what a plugin may do
 
 
+class Exits:
+    def apply(self, record: Outgoing) -> list[Outgoing]:
+        raise SystemExit(record.value)
+
+
 class ReturnsNothingUseful:
     def apply(self, record: Outgoing) -> list[Outgoing]:
         return None  # type: ignore[return-value]  # as a plugin may
@@ -223,6 +228,7 @@ def test_transforms_follow_each_other():
         (Breaks(), r"transform 'mine' raised KeyError \(test_transforms.py, line \d+\)"),
         (Rekeys(), "transform 'mine' has changed the record's key"),
         (ReturnsNothingUseful(), r"transform 'mine' raised TypeError"),
+        (Exits(), r"transform 'mine' raised SystemExit"),
         (Replaces(topic=None), "after its transforms, a record's topic is not text"),
         (Replaces(value={"hush": 1}), "after its transforms, a record's value is not text, bytes or None"),
         (Replaces(headers=None), "after its transforms, a record's headers are pairs"),

@@ -74,7 +74,7 @@ class Chain:
                 made = [each if each.part == at else each._replace(part=at) for at, each in enumerate(made)]
             except TransformError as error:
                 raise TransformError(f"transform '{name}': {error}") from None
-            except Exception as error:
+            except BaseException as error:  # such as SystemExit, which would end the thread without a word
                 raise TransformError(f"transform '{name}' raised {without_values(error)}") from error
             if foreign:
                 raise TransformError(f"transform '{name}' has changed the record's key")
@@ -112,7 +112,7 @@ def _version(driver: str) -> str:
     return "".join(entry.dist.version for entry in entry_points(group=GROUP, name=driver) if entry.dist)
 
 
-def without_values(error: Exception) -> str:
+def without_values(error: BaseException) -> str:
     """Describes an error whose message may quote a value: its type, and the line of the transform."""
     frames = extract_tb(error.__traceback__)
     at = next((frame for frame in frames if frame.filename != __file__), frames[-1])
