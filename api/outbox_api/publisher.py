@@ -171,7 +171,7 @@ class TransactionalSender(Protocol):
         Raises:
             DriverError: Whether the transaction was committed is unknown, or somebody else has opened the
                 lane: close this sender and open another, whose :meth:`attempt` and :meth:`find` tell.
-            Exception: Any other is taken for the fault of a record. The transaction was aborted, or not begun.
+            Exception: Any other is taken for the fault of a record. The transaction was aborted or not begun.
                 The caller looks for the record in smaller batches.
         """
         ...
