@@ -446,6 +446,20 @@ def test_a_queue_that_stands_still_for_too_long_is_marked_anew():
     assert only(mpr.decide(late), Refresh)
 
 
+def test_a_draining_machine_waits_for_no_hold():
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1, "a"), record(2, "b")])
+    mpr.decide(0)
+    mpr.failed([Failure(record(1, "a"), "away", retryable=True)])
+    mpr.decide(0)
+    mpr.drain()
+    later = mpr.scoreboard.next_hold_end() + 1
+    mpr.decide(later)
+    assert not mpr.drained
+    assert mpr.wake_at() > later, "or its lane spins until the broker answers"
+
+
 def test_a_drained_machine_settles_what_is_in_flight_and_starts_nothing():
     mpr = machine()
     mpr.decide(0)

@@ -66,6 +66,26 @@ def test_an_outbox_that_rests_is_polled_once_until_it_wakes(
     assert looks == 5
 
 
+def test_who_asks_is_answered_when_there_can_be_no_thread(
+    outbox: HarvestSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SHARED_SECONDS", 0.0)
+
+    @contextmanager
+    def view() -> Iterator[Callable[[HarvestSettings], Snapshot]]:
+        with Views() as views:
+            yield views.snapshot
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    polls = StatusPolls(view)
+    with monkeypatch.context() as patched:
+        patched.setattr(module.ContextThread, "start", refuse)
+        assert polls.ask(outbox).result(1).snapshot is None
+    assert polls.ask(outbox).result(PATIENCE).snapshot is not None
+
+
 def until_nobody_polls() -> None:
     end = monotonic() + PATIENCE
     while any(thread.name.startswith("poll-") for thread in threads()):
