@@ -1,0 +1,173 @@
+"""Each thread of a harvester fails once, at its start and in its work: it goes on, or ends with a code.
+
+The threads are those that a harvester is found to start, so a new one is tested without a word here.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from time import monotonic, sleep
+from urllib.request import Request, urlopen
+
+import pytest
+from outbox_api import Record, Stasher
+from outbox_core.config import HarvestSettings, Settings, configure
+from outbox_core.health import Code, Thresholds, examine
+from outbox_servers.services.process import free_port
+
+pytestmark = pytest.mark.slow("operating")
+
+PATIENCE = 40.0
+UNFAILED_SECONDS = 15.0
+UNNOTICED_SECONDS = 10.0
+OUTBOXES = ("one", "two", "three")
+MANY = 15
+"""So many kinds of threads there are at least."""
+TOKEN = "a-viewer-of-the-tests"
+
+
+class Trial:
+    """A harvester of some outboxes, one of whose threads fails."""
+
+    def __init__(self, folder: Path, kafka: str) -> None:
+        self.notes = folder / "notes"
+        self.notes.touch()
+        self.log = folder / "log"
+        self._file = folder / "outbox.json"
+        self._port = free_port()
+        kafka_config = {"bootstrap.servers": kafka}
+        tables = {"one": "o_one", "two": "o_two"}
+        self._document = {
+            "harvest": {
+                "engine": "inline",
+                "dialect": {"driver": "sqlite", "dataSource": str(folder / "outboxes.db")},
+                "baseKafkaConfig": kafka_config,
+                "elector": {"driver": "lease", "sessionTimeout": "2s"},
+                "limits": {"restAfter": "0s", "minMetricsInterval": "1s"},
+            },
+            "outboxes": {
+                "one": {
+                    "outboxTable": "o_one",
+                    "delivery": "exactly-once",
+                    "elector": {"driver": "neli-kafka", "sessionTimeout": "6s", "heartbeatTimeout": "3s"},
+                    "leaderGroupID": folder.name,
+                },
+                "two": {"outboxTable": tables["two"], "limits": {"restAfter": "1s"}},
+                "more": {"outboxTable": "o_t*"},
+            },
+        }
+        self._file.write_text(
+            json.dumps(
+                {**self._document, "http": {"listen": f"127.0.0.1:{self._port}", "viewerTokens": [TOKEN]}}
+            )
+        )
+        named = {label: {"outboxTable": f"o_{label}"} for label in OUTBOXES}
+        self.settings: Settings = configure({**self._document, "outboxes": named})
+        for outbox in self.settings.outboxes:
+            outbox.dialect.create().create()
+
+    @contextmanager
+    def running(self, kind: str = "", how: str = "") -> Iterator[subprocess.Popen[bytes]]:
+        program = [sys.executable, str(Path(__file__).with_name("failing_threads.py"))]
+        arguments = [str(self.notes), kind, how, "run", "-f", str(self._file)]
+        with (
+            self.log.open("wb") as log,
+            subprocess.Popen([*program, *arguments], stdout=log, stderr=log) as process,
+        ):
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def stash(self) -> None:
+        for outbox in self.settings.outboxes:
+            with closing(outbox.dialect.create().stash_connection()) as connection:
+                Stasher(outbox.outbox, "sqlite").stash_many(
+                    connection, [Record("failing-threads", f"k{number}", "v") for number in range(5)]
+                )
+                connection.commit()
+
+    def waiting(self) -> list[HarvestSettings]:
+        """Returns the outboxes that have rows."""
+        return [outbox for outbox in self.settings.outboxes if rows(outbox)]
+
+    def ask(self) -> None:
+        """Asks for the metrics, as Prometheus does."""
+        address = f"http://127.0.0.1:{self._port}/metrics"
+        with (
+            suppress(OSError),
+            urlopen(Request(address, headers={"Authorization": f"Bearer {TOKEN}"}), timeout=3),
+        ):
+            pass
+
+    def kinds(self) -> Sequence[str]:
+        return self.notes.read_text().split("\n")[:-1]
+
+
+def rows(outbox: HarvestSettings) -> int:
+    with closing(outbox.dialect.create().watch()) as view:
+        return view.backlog().records
+
+
+def outcome(trial: Trial, process: subprocess.Popen[bytes]) -> str:
+    """Stashes until the thread has failed and all that waits is sent; returns what is wrong."""
+    began = monotonic()
+    failed_at: float | None = None
+    stuck_since: float | None = None
+    while monotonic() - began < PATIENCE:
+        if process.poll() is not None:
+            return "" if process.returncode else "it ended as if nothing were wrong"
+        trial.ask()
+        failed = "failed" in trial.kinds()
+        if not failed and monotonic() - began > UNFAILED_SECONDS:
+            return "not failed"
+        waiting = trial.waiting()
+        if not waiting:
+            if failed_at is not None and monotonic() - failed_at > 2.0:
+                return ""
+            stuck_since = None
+            trial.stash()
+            if failed and failed_at is None:
+                failed_at = monotonic()
+        elif stuck_since is None:
+            stuck_since = monotonic()
+        elif failed and monotonic() - stuck_since > UNNOTICED_SECONDS and not all(map(is_told, waiting)):
+            return f"{[each.label for each in waiting]} stand still, and are told to be healthy"
+        sleep(0.3)
+    return f"{[outbox.label for outbox in trial.waiting()]} stand still"
+
+
+def is_told(outbox: HarvestSettings) -> bool:
+    found = examine(outbox, Thresholds(oldest=UNNOTICED_SECONDS / 2)).problems
+    return any(problem.code in (Code.NO_LEADER, Code.SILENT_LANE, Code.OLD_RECORDS) for problem in found)
+
+
+@pytest.mark.timeout(3600)
+def test_each_thread_may_fail_once(tmp_path: Path, kafka_bootstrap: str) -> None:
+    (tmp_path / "all").mkdir()
+    trial = Trial(tmp_path / "all", kafka_bootstrap)
+    with trial.running() as process:
+        for number in range(40):
+            trial.ask()
+            if number in (10, 16):
+                trial.stash()
+            sleep(0.5)
+        assert process.poll() is None, trial.log.read_text()
+    kinds = sorted(set(trial.kinds()))
+    assert len(kinds) >= MANY, kinds
+    wrong = {}
+    for number, (kind, how) in enumerate((kind, how) for kind in kinds for how in ("start", "loop")):
+        folder = tmp_path / f"t{number}"
+        folder.mkdir()
+        trial = Trial(folder, kafka_bootstrap)
+        with trial.running(kind, how) as process:
+            found = outcome(trial, process)
+        print(f"{kind:64} {how:6} {found or 'well'}", flush=True)  # noqa: T201 - figures of the page on reliability
+        if found and not (found == "not failed" and how == "loop"):  # a short thread has no loop
+            wrong[kind, how] = found
+    assert not wrong
