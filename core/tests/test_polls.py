@@ -9,6 +9,7 @@ from threading import enumerate as threads
 from time import monotonic, sleep
 
 import pytest
+from outbox_api.context_thread import ContextThread
 from outbox_core.config import HarvestSettings, configure
 from outbox_core.monitoring import polls as module
 from outbox_core.monitoring.polls import StatusPolls
@@ -81,7 +82,7 @@ def test_who_asks_is_answered_when_there_can_be_no_thread(
 
     polls = StatusPolls(view)
     with monkeypatch.context() as patched:
-        patched.setattr(module.ContextThread, "start", refuse)
+        patched.setattr(ContextThread, "start", refuse)
         assert polls.ask(outbox).result(1).snapshot is None
     assert polls.ask(outbox).result(PATIENCE).snapshot is not None
 
