@@ -37,7 +37,9 @@ def odd_rows(topic: str, chance: random.Random) -> list[tuple[object, ...]]:
 def test_odd_rows_are_delivered_or_parked_and_stop_no_other(shop: Shop, fleet: Fleet, delivery: str) -> None:
     seed = random.randrange(1_000_000)
     odd, chance = odd_rows(shop.topic, random.Random(seed)), random.Random(seed + 1)
-    sound = [(shop.topic, f"sound {number % 50}", f"s{number}", [], []) for number in range(500)]
+    sound: list[tuple[object, ...]] = [
+        (shop.topic, f"sound {number % 50}", f"s{number}", [], []) for number in range(500)
+    ]
     mixed = sorted([*odd, *sound], key=lambda _: chance.random())
     with shop.connect() as connection:
         for row in mixed:
