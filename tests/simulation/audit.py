@@ -98,7 +98,9 @@ class Audit:
 
     def published(self, session: Session, record: MarkedRecord) -> None:
         """*foreign*: what makes no message is handed to no producer."""
-        if record.fault or self.entries[serial_of(record)].refusals >= FAULTY:
+        entry = self.entries[serial_of(record)]
+        entry.sent = True
+        if record.fault or entry.refusals >= FAULTY:
             text = f"{session.name} hands over {record.id}, which makes no message"
             raise Violation("foreign", text, record.key, session.lane)
 

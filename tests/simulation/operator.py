@@ -55,8 +55,10 @@ class Free(Transaction):
                 database.skipped[row.serial] = self._key
         world.audit.entries[head.serial].vain = None
         if self._cure and not self._skip:
-            world.audit.entries[head.serial].refusals = 0
-            head.size = 1
+            entry = world.audit.entries[head.serial]
+            entry.refusals = 0
+            if not entry.sent:
+                head.size = 1
             head.kept = False
         database.logged([], durable=True)
 

@@ -80,6 +80,7 @@ class Entry:
         transaction: What inserted it.
         inserted: The number of the event that inserted it.
         committed: The number of the event that committed it; 0 for never.
+        sent: Whether a producer has ever been given it: then its content stays as it is.
         copies: How many copies the log holds; a transaction's from when it is certain to commit.
         transacted: How many of these are a transaction's.
         token: The newest leader of whom there is one without a transaction.
@@ -100,6 +101,7 @@ class Entry:
     transaction: int
     inserted: int
     committed: int = 0
+    sent: bool = False
     copies: int = 0
     transacted: int = 0
     token: int = 0

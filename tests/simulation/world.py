@@ -251,8 +251,10 @@ class World:
 
     def _cure(self) -> None:
         for row in self.database.rows.values():
-            self.audit.entries[row.serial].refusals = 0
-            row.size = 1  # an operator permits more bytes
+            entry = self.audit.entries[row.serial]
+            entry.refusals = 0
+            if not entry.sent:
+                row.size = 1  # an operator permits more bytes
             row.kept = False
 
     def _stuck(self) -> None:

@@ -48,11 +48,11 @@ def selected(box: Outbox) -> Callable[..., list[int]]:
 def test_a_source_with_an_age_is_taken_up_to_the_first_row_that_is_too_young(
     box: Outbox, take: Callable[[Outbox], Callable[..., list[int]]], max_bytes: int
 ) -> None:
+    ids = take(box)
     for number, age in (1, 90), (2, 70), (3, 50), (4, 90):
         write(box, number, age=age)
     write(box, 5, age=0, cluster=1)
     write(box, 6, age=9000, cluster=3)
-    ids = take(box)
     assert ids(max_bytes=max_bytes, source=1) == [1, 2], "row 4 is old enough, and waits for row 3"
     assert ids(max_bytes=max_bytes) == [5]
 
