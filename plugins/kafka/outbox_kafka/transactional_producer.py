@@ -196,6 +196,10 @@ class TransactionalProducer:
             self._client.poll(0)  # hands over the lines of the log
         except KafkaException as error:
             raise self.end(UNKNOWN, error) from error
+        except Exception as error:  # of a callback, say a filter of the log: the call went on
+            why = f"{UNKNOWN}, as the client's callback raised {type(error).__name__}"
+            self.error = DriverError(f"{why}; open a new sender", retryable=True)
+            raise self.error from error
         if self._log.is_in_doubt:
             what = "the end of a transaction was not answered at once: its request may arrive a second time"
             self.error = DriverError(f"{what}; open a new sender", retryable=True)

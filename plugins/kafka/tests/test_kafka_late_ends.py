@@ -115,6 +115,24 @@ def test_an_abort_that_the_broker_knows_nothing_of_has_an_unknown_outcome(
     sender.close()
 
 
+@pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
+def test_an_error_of_a_callback_during_an_end_is_an_unknown_outcome(
+    sender: KafkaTransactionalSender, topic: str, monkeypatch: pytest.MonkeyPatch, is_commit: bool
+) -> None:
+    def fail(_log: TransactionLog, _level: int, _template: str, facility: str, *_: str) -> None:
+        if facility == "ENDTXN":
+            raise OSError("a handler of the log has no room")
+
+    monkeypatch.setattr(TransactionLog, "log", fail)
+    value = "2" if is_commit else "\ud800"
+    with pytest.raises(DriverError, match="is unknown, as the client's callback raised OSError") as caught:
+        sender.publish([MarkedRecord(2, topic, "k2", value)], "second")
+    assert caught.value.retryable
+    with pytest.raises(DriverError, match="is unknown"):
+        sender.publish(numbered(topic, 3), "third")
+    sender.close()
+
+
 def ended(*lines: tuple[str, str]) -> TransactionLog:
     """Returns a log with lines of a facility."""
     log = TransactionLog({})
