@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from outbox_api.record import ID_HEADER
 from outbox_servers.services.external import Kafka, Postgres
 
@@ -31,14 +31,13 @@ def effects_dsn(postgres_server: Postgres) -> Iterator[str]:
 
 def test_the_code_of_the_page_takes_a_record_once(effects_dsn: str, kafka_broker: Kafka, topic: str) -> None:
     names: dict[str, Any] = {}
-    exec("\n".join(re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)), names)
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+    exec(code.replace("localhost:9092", kafka_broker.bootstrap).replace('"payments"', repr(topic)), names)
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
     for number in (1, 2, 1, 1, 3):
         producer.produce(topic, str(number), "ada", headers=[(ID_HEADER, f"shop:{number}")])
     assert producer.flush(60) == 0
-    group = {"group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    consumer = Consumer({"bootstrap.servers": kafka_broker.bootstrap, **group})
-    consumer.subscribe([topic])
+    consumer = names["consumer"]
     with psycopg.connect(effects_dsn) as connection:
         for statement in names["inbox"].ddl():
             connection.execute(statement)

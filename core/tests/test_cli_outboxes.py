@@ -73,3 +73,14 @@ def test_the_sql_of_a_migration_of_several_outboxes_can_be_run_as_it_is(tmp_path
     assert told(file, "migrate").count("nothing to migrate") == len(tables)
     with closing(sqlite3.connect(database)) as connection:
         connection.executescript(told(file, "migrate", "--dry-run"))
+
+
+def test_a_template_that_matches_nothing_is_not_healthy(tmp_path: Path) -> None:
+    file, database = tmp_path / "outbox.yaml", tmp_path / "shop.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+    dialect = {"driver": "sqlite", "dataSource": str(database)}
+    file.write_text(json.dumps({"outboxes": {"tenants": {"outboxTable": "bxo_*", "dialect": dialect}}}))
+    ended = outbox(file, "health")
+    assert ended.returncode == 1
+    assert "outboxes.tenants: no table matches 'bxo_*'" in ended.stdout + ended.stderr

@@ -50,7 +50,7 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
     alarms, but not as a reason to restart a process.
 
     Of several outboxes it examines all, or the one of --outbox; one that is not healthy decides the exit
-    code.
+    code. A template that matches no table is not healthy: its pattern is wrong, or a right was revoked.
     """
     thresholds = Thresholds(
         seconds(oldest, "--oldest"),
@@ -72,6 +72,8 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
     if not all(health.healthy for health in healths):
         reachable = all(health.reachable for health in healths)
         raise typer.Exit(ExitCode.FAILED if reachable else ExitCode.UNAVAILABLE)
+    if chosen.unmatched:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _as_data(found: Health) -> dict[str, object]:

@@ -45,7 +45,7 @@ def outboxes(settings: Settings, wanted: str | None) -> Sequence[HarvestSettings
     named = [outbox for outbox in settings.outboxes if wanted in {outbox.label, outbox.outbox}]
     if named:
         return named
-    found, failed = _all(settings)
+    found, failed, _ = _all(settings)
     if wanted is None:
         if failed:
             raise failed[0][1]
@@ -95,11 +95,13 @@ class Chosen:
         outboxes: Their settings.
         single: Whether it is about one outbox alone, and its output is only that one's.
         failed: Templates whose outboxes could not be looked for, with the error.
+        unmatched: The labels of templates that match no table.
     """
 
     outboxes: Sequence[HarvestSettings]
     single: bool
     failed: Sequence[tuple[str, OutboxError]] = ()
+    unmatched: Sequence[str] = ()
 
     @classmethod
     def by_user(cls, settings: Settings, wanted: str | None) -> "Chosen":
@@ -110,8 +112,8 @@ class Chosen:
             DriverError: The database of the template that may contain it refuses or cannot be reached.
         """
         if wanted is None and settings.several:
-            everything, failed = _all(settings)
-            return cls(everything, single=False, failed=failed)
+            everything, failed, unmatched = _all(settings)
+            return cls(everything, single=False, failed=failed, unmatched=unmatched)
         found = outboxes(settings, wanted)
         return cls(found, not settings.several or (wanted is not None and len(found) == 1))
 
@@ -190,9 +192,9 @@ class Chosen:
             raise typer.Exit(exit_code(errors[0][1]))
 
 
-def _all(settings: Settings) -> tuple[list[HarvestSettings], list[tuple[str, OutboxError]]]:
-    """Returns all outboxes, and the templates whose outboxes could not be looked for, with the error."""
-    found, failed = [*settings.outboxes], []
+def _all(settings: Settings) -> tuple[list[HarvestSettings], list[tuple[str, OutboxError]], list[str]]:
+    """Returns all outboxes, templates that could not be looked for, with the error, and those without any."""
+    found, failed, unmatched = [*settings.outboxes], [], []
     for template in settings.templates:
         try:
             matching = outboxes_of(template, found)
@@ -200,9 +202,10 @@ def _all(settings: Settings) -> tuple[list[HarvestSettings], list[tuple[str, Out
             failed.append((template.label, error))
             continue
         if not matching:
+            unmatched.append(template.label)
             print_message(f"outboxes.{template.label}: no table matches '{template.pattern}'")
         found += matching
-    return found, failed
+    return found, failed, unmatched
 
 
 def _named(found: Sequence[HarvestSettings]) -> str:
