@@ -109,6 +109,7 @@ class TransactionalProducer:
             raise self.error
         if self._renewal.is_due():
             self._end_for_renewal()
+        self._log.begin()
         try:
             self._client.begin_transaction()
         except KafkaException as error:
@@ -188,6 +189,11 @@ class TransactionalProducer:
         """
         deadline = time.monotonic() + self._timeout
         self._end_transaction(deadline, lambda left: self._client.abort_transaction(left))  # noqa: PLW0108
+        if self._log.has_put_back and self.error is None:
+            # The client gives the sequence of a record that it drops to the next one. If the broker has it,
+            # it takes the next one for a copy, and names an offset of the aborted transaction.
+            what = "records of an aborted transaction were put back, and may have been written"
+            self.error = DriverError(f"{what}; open a new sender", retryable=True)
 
     def _end_transaction(self, deadline: float, call: Callable[[float], Any]) -> None:
         self._log.begin_end()

@@ -153,9 +153,9 @@ class KafkaTransactionalSender:
                 self._producer.commit(deadline)
                 self._accepting |= topics
                 return []
-            if (contradiction := errors.contradiction(error)) is not None:
-                raise self._producer.end(UNKNOWN, KafkaException(contradiction))
+            self._refuse_contradiction(errors, error)
             self._producer.abort()
+            self._refuse_contradiction(errors, error)  # of what was reported meanwhile
             if errors.is_ambiguous:
                 self._chunk_bytes = (self._chunk_bytes or _REQUEST_BYTES) // 4
             elif retries and self._producer.error is None and errors.blames_nothing(error):
@@ -216,6 +216,10 @@ class KafkaTransactionalSender:
             if failed is not None or errors:
                 return failed
         return None
+
+    def _refuse_contradiction(self, errors: TransactionErrors, error: KafkaError | None) -> None:
+        if (contradiction := errors.contradiction(error)) is not None:
+            raise self._producer.end(UNKNOWN, KafkaException(contradiction))
 
     def _failures(
         self, records: Sequence[MarkedRecord], errors: TransactionErrors, failed: KafkaError | None
