@@ -16,6 +16,9 @@ from outbox_api.portable.table_idiom import TableName
 Counter = Callable[[], int | None]
 """Returns the greatest id that was given out; ``None`` if that cannot be known, or cannot be behind."""
 
+_REACH = 10**12
+"""Ids so far ahead are not of this counter: clusters that replicate an outbox have ranges further apart."""
+
 _DOING = "compare the ids with their counter"
 
 
@@ -35,9 +38,10 @@ def ids_behind(session: Session, outbox: str, last: Counter, origin: Origin | No
     idiom, own = session.idiom, {"own": origin.own} if origin else {}
     also = f"{idiom.quote(origin.column)} = {{own}} AND " if origin else ""
     rows = f"FROM {idiom.snapshot_by_id(outbox)} WHERE {also}id"
-    two_above = idiom.limit(f"SELECT id {rows} > {{given}} ORDER BY id", "2")
+    two_above = idiom.limit(f"SELECT id {rows} > {{given}} AND id <= {{reach}} ORDER BY id", "2")
     any_below = idiom.limit(f"SELECT id {rows} <= {{given}}", "1")
-    above = [int(row[0]) for row in session.query(_DOING, two_above, given=given, **own)]
+    reach = {"reach": min(given + _REACH, 2**63 - 1), **own}
+    above = [int(row[0]) for row in session.query(_DOING, two_above, given=given, **reach)]
     # Rows that were written meanwhile have ids that were given out meanwhile.
     if not above or (given := last()) is None or above[-1] <= given:
         return ""
