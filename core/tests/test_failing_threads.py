@@ -22,8 +22,9 @@ from outbox_servers.services.process import free_port
 
 pytestmark = pytest.mark.slow("operating")
 
-PATIENCE = 40.0
-UNFAILED_SECONDS = 15.0
+PATIENCE = 100.0
+UNFAILED_SECONDS = {"start": 60.0, "loop": 15.0}
+"""Every thread is started within the first, also on a busy machine; a short one has no loop."""
 UNNOTICED_SECONDS = 10.0
 OUTBOXES = ("one", "two", "three")
 MANY = 15
@@ -114,7 +115,7 @@ def rows(outbox: HarvestSettings) -> int:
         return view.backlog().records
 
 
-def outcome(trial: Trial, process: subprocess.Popen[bytes]) -> str:
+def outcome(trial: Trial, process: subprocess.Popen[bytes], how: str) -> str:
     """Stashes until the thread has failed and all that waits is sent; returns what is wrong."""
     began = monotonic()
     failed_at: float | None = None
@@ -124,7 +125,7 @@ def outcome(trial: Trial, process: subprocess.Popen[bytes]) -> str:
             return "" if process.returncode else "it ended as if nothing were wrong"
         trial.ask()
         failed = "failed" in trial.kinds()
-        if not failed and monotonic() - began > UNFAILED_SECONDS:
+        if not failed and monotonic() - began > UNFAILED_SECONDS[how]:
             return "not failed"
         waiting = trial.waiting()
         if not waiting:
@@ -166,8 +167,8 @@ def test_each_thread_may_fail_once(tmp_path: Path, kafka_bootstrap: str) -> None
         folder.mkdir()
         trial = Trial(folder, kafka_bootstrap)
         with trial.running(kind, how) as process:
-            found = outcome(trial, process)
+            found = outcome(trial, process, how)
         print(f"{kind:64} {how:6} {found or 'well'}", flush=True)  # noqa: T201 - figures of the page on reliability
-        if found and found != "not failed":  # a short thread has no loop; a rare one may not start again
+        if found and not (found == "not failed" and how == "loop"):  # a short thread has no loop
             wrong[kind, how] = found
     assert not wrong
