@@ -117,11 +117,12 @@ def version_finding(dialect: Described, session: Session) -> Finding:
 
 
 def _record_ids(dialect: Checked, session: Session) -> Iterator[Finding]:
-    outbox = dialect.names(session).outbox
+    outbox, origin = dialect.names(session).outbox, dialect.options.origin
     table = session.idiom.quote_table(outbox)
-    if not session.idiom.last_id or session.columns(table) is None:
-        return
-    if seen := ids_behind(session, table, partial(last_id, session, outbox), dialect.options.origin):
+    columns = session.columns(table) if session.idiom.last_id else None
+    if columns is None or (origin and origin.column.lower() not in columns):
+        return  # which another finding reports
+    if seen := ids_behind(session, table, partial(last_id, session, outbox), origin):
         yield ids_behind_finding(seen, session.idiom.last_id_cure.format(table=table))
 
 

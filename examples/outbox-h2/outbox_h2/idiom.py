@@ -31,6 +31,13 @@ class H2Idiom(Idiom):
         SELECT INDEX_NAME, COLUMN_NAME FROM INFORMATION_SCHEMA.INDEX_COLUMNS
         WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}
         ORDER BY INDEX_NAME, ORDINAL_POSITION"""
+    last_id: ClassVar[str] = """
+        SELECT IDENTITY_BASE - 1 FROM INFORMATION_SCHEMA.COLUMNS
+        WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}
+        AND COLUMN_NAME = 'ID'"""
+    last_id_cure: ClassVar[str] = (
+        "ALTER TABLE {table} ALTER COLUMN ID RESTART WITH (SELECT MAX(ID) + 1 FROM {table})"
+    )
 
     @property
     def errors(self) -> type[Exception]:

@@ -38,7 +38,7 @@ class CopyConformance(Conformance):
             box.execute(finding.cure)
             hand = box.lead()
         values += box.fill(2)
-        assert hand.values(ALL) == values
+        assert hand.values(ALL) == values, "the idiom's last_id tells no counter that is behind the rows"
 
     def test_a_table_that_is_made_anew_has_another_identity(self, box: Box) -> None:
         table = box.connect()
