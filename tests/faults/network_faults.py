@@ -17,6 +17,7 @@ from .site import Site
 DELAY_SECONDS = 0.1
 """The delay in each direction."""
 DELAYED_SECONDS = 5.0
+DELAYS_SECONDS = 20.0
 SPRING_SECONDS = 30.0
 """Within this time at least one connection must be used, and thereby cut."""
 COMMIT_SECONDS = 30.0
@@ -57,6 +58,19 @@ class CutBroker(Fault):
             time.sleep(0.3)
         assert cut, "no connection was open"
         return Strike(at, facts={"cut": cut})
+
+
+class RestartedProxy(Fault):
+    name = "restarted-proxy"
+    title = "ten times, every two seconds, all connections to the broker are cut"
+
+    def strike(self, site: Site) -> Strike:
+        at, cut = time.time(), 0
+        for _ in range(10):
+            time.sleep(2)
+            cut += site.to_kafka.cut()
+        assert cut, "no connection was open"
+        return Strike(at, time.time() - at, facts={"cut": cut})
 
 
 class CutCommits(Fault):
@@ -154,6 +168,21 @@ class SlowBroker(Slow):
         return site.to_kafka
 
 
+class DelayedBroker(SlowBroker):
+    name = "delayed-broker"
+    title = "for 20 s all data to and from the broker takes longer, each second another time of 0.1 s to 5 s"
+
+    def strike(self, site: Site) -> Strike:
+        proxy, at = self.proxy(site), time.time()
+        try:
+            while time.time() < at + DELAYS_SECONDS:
+                proxy.delay = site.chance.choice((0.1, 0.3, 1.0, 2.0, 5.0))
+                time.sleep(1)
+        finally:
+            proxy.delay = 0.0
+        return Strike(at, time.time() - at)
+
+
 class Silent(Fault):
     sessions = 0.5
 
@@ -192,12 +221,14 @@ NETWORK_FAULTS = (
     CutMidStatement(),
     LoseReplies(),
     CutBroker(),
+    RestartedProxy(),
     CutCommits(),
     LoseCommits(),
     SilentCommits(),
     KillCommitting(),
     SlowDatabase(),
     SlowBroker(),
+    DelayedBroker(),
     SilentDatabase(),
     SilentBroker(),
 )

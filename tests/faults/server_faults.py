@@ -43,4 +43,20 @@ class CrashBroker(Fault):
         return Strike(at, time.time() - at)
 
 
-SERVER_FAULTS = (CrashDatabase(), RestartDatabase(), CrashBroker())
+class FreezeBroker(Fault):
+    name = "freeze-broker"
+    title = "SIGSTOP of the broker for two sessions, then SIGCONT"
+
+    def strike(self, site: Site) -> Strike:
+        at = time.time()
+        for broker in site.brokers.each:
+            broker.pause()
+        try:
+            time.sleep(2 * site.session)
+        finally:
+            for broker in site.brokers.each:
+                broker.resume()
+        return Strike(at, time.time() - at)
+
+
+SERVER_FAULTS = (CrashDatabase(), RestartDatabase(), CrashBroker(), FreezeBroker())
