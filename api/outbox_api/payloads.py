@@ -39,6 +39,21 @@ def to_json(model: Any, topic: str = "") -> str:  # noqa: ARG001 - a serializer 
     return json.dumps(model, default=_part, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+def quotes(error: Exception) -> bool:
+    """Returns whether an error's text may quote a value of a model."""
+    return type(error).__module__.startswith("pydantic")
+
+
+def reason(error: Exception) -> str:
+    """Returns why a model cannot be made into a value, and quotes no value of it."""
+    name, text = type(error).__name__, str(error)
+    if not quotes(error) or text.startswith("Unable to serialize unknown type"):
+        return text or name
+    return (
+        f"{name}: {', '.join(each['type'] for each in error.errors())}" if hasattr(error, "errors") else name
+    )
+
+
 def to_plain(model: Any) -> Any:
     """Returns a model as dictionaries and lists, with the values of enumerations; the rest stays as it is."""
     if hasattr(model, "model_dump"):

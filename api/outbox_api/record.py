@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from typing import Any, NamedTuple, Self
 
 from outbox_api.errors import RecordError
-from outbox_api.payloads import Serializer, to_json
+from outbox_api.payloads import Serializer, quotes, reason, to_json
 
 ID_HEADER = "outbox-id"
 """The header of a message that has its record's id: the outbox's identity, a colon, and the row's id."""
@@ -58,8 +58,11 @@ class Record:
         try:
             value = None if model is None else serializer(model, topic)
         except Exception as error:
-            why = f"{type(model).__qualname__} cannot be made into a value: {' '.join(str(error).split())}"
-            raise RecordError(f"{why} (topic {topic!r:.60}, key {key!r:.60})") from error
+            why = f"{type(model).__qualname__} cannot be made into a value: {' '.join(reason(error).split())}"
+            refused = RecordError(f"{why} (topic {topic!r:.60}, key {key!r:.60})")
+            if quotes(error):
+                raise refused from None  # a traceback shows causes
+            raise refused from error
         return cls(topic, key, value, tuple(headers))
 
 

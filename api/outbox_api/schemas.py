@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,11 +16,12 @@ from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 
+from outbox_api.context_thread import ContextThread
 from outbox_api.errors import ConfigError
-from outbox_api.payloads import Serializer, to_json, to_plain
+from outbox_api.payloads import Serializer, quotes, to_json, to_plain
 
 TIMEOUT = 5.0
-"""Seconds to wait for a registry, which a transaction of the application may wait for."""
+"""Seconds to wait for all that a registry is asked for a record, which a transaction may wait for."""
 
 _Settings = Mapping[str, Any]
 _Framing = Callable[[Any, SerializationContext], bytes]
@@ -44,7 +46,8 @@ class SchemaRegistry:
     Args:
         url: The registry's address.
         settings: Further settings of ``SchemaRegistryClient``, such as ``basic.auth.user.info``. By default
-            it waits :data:`TIMEOUT` seconds, and does not try again: the caller's transaction is open.
+            it does not try again: the caller's transaction is open. For a record all takes ``timeout``
+            seconds at most, by default :data:`TIMEOUT`, also if the registry answers byte by byte.
 
     Raises:
         ValueError: A setting cannot be used.
@@ -53,6 +56,8 @@ class SchemaRegistry:
     def __init__(self, url: str, settings: _Settings | None = None) -> None:
         conf = {"timeout": TIMEOUT, "max.retries": 0, **(settings or {}), "url": url}
         self._client = SchemaRegistryClient.new_client(conf)
+        self._timeout = conf["timeout"]
+        self._asks_again = "cache.latest.ttl.sec" in conf
         self._host = urlsplit(url).netloc.rpartition("@")[2]
 
     def close(self) -> None:
@@ -124,18 +129,27 @@ class SchemaRegistry:
         )
 
     def _guarded(self, frame: _Framing, misfit: Callable[[Any, Exception], str]) -> Serializer:
-        """Makes errors of a serializer say what is wrong, without the model's values."""
+        """Bounds the time of a serializer; makes errors say what is wrong, without the model's values."""
+        known = set[str]()  # topics of which the registry has told all
 
         def serialize(model: Any, topic: str) -> bytes:
+            context = SerializationContext(topic, MessageField.VALUE)
             try:
-                return frame(model, SerializationContext(topic, MessageField.VALUE))
+                if topic in known:
+                    return frame(model, context)
+                framed = _within(self._timeout, lambda: frame(model, context))
             except SchemaRegistryError as error:
                 why = self._refusal(error)
             except _MISFITS as error:
                 why = f"it does not fit its schema: {misfit(model, error)}"
             except Exception as error:  # noqa: BLE001 - the client's HTTP library is not the same in each version
-                said = str(error) or type(error).__name__
+                said = "" if quotes(error) else str(error)
+                said = said or type(error).__name__
                 why = f"the schema registry at {self._host} does not answer: {said}"
+            else:
+                if not self._asks_again:
+                    known.add(topic)
+                return framed
             raise ValueError(why)
 
         return serialize
@@ -146,6 +160,29 @@ class SchemaRegistry:
         cure = _CURES.get(status)
         said = f"the schema registry at {self._host} {what}: {error.error_message} (HTTP status {status})"
         return f"{said}; {cure}" if cure else said
+
+
+def _within(seconds: float | None, act: Callable[[], bytes]) -> bytes:
+    """Returns what a function returns; waits for it no longer, whereas a client's time-out is for each read.
+
+    Raises:
+        TimeoutError: It takes longer; it goes on, and nobody gets its result.
+    """
+    result = Future[bytes]()
+
+    def run() -> None:
+        try:
+            result.set_result(act())
+        except BaseException as error:  # noqa: BLE001 - for the caller
+            result.set_exception(error)
+
+    ContextThread(target=run, name="schema-registry", daemon=True).start()
+    try:
+        return result.result(seconds)
+    except TimeoutError:
+        if result.done():
+            raise
+        raise TimeoutError("timed out") from None
 
 
 def _type(value: object) -> str:

@@ -18,7 +18,7 @@ import pydantic
 import pytest
 from outbox_api import Record, RecordError, Stasher
 from outbox_api.cloudevents import event_headers
-from outbox_api.payloads import to_plain
+from outbox_api.payloads import to_json, to_plain
 
 WHEN = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 DUE = WHEN.date()
@@ -131,6 +131,31 @@ def test_what_cannot_be_made_into_a_value_is_refused_in_one_sentence(model: obje
         Record.of("orders", "42", model)
     assert str(refused.value).endswith("(topic 'orders', key '42')")
     assert "\n" not in str(refused.value)
+
+
+class Guarded(pydantic.BaseModel):
+    number: int
+
+    @pydantic.field_serializer("number")
+    def refused(self, number: int) -> int:
+        raise ValueError(f"{number} is wrong")
+
+
+@pytest.mark.parametrize(
+    ("serializer", "why"),
+    [
+        (
+            lambda model, _: Guarded.model_validate({"number": f"x{model.number}"}),
+            "ValidationError: int_parsing",
+        ),
+        (to_json, r"PydanticSerializationError \("),
+    ],
+)
+def test_an_error_of_pydantic_quotes_nothing_of_the_model(serializer: Any, why: str) -> None:
+    with pytest.raises(RecordError, match=why) as refused:
+        Record.of("orders", "42", Guarded(number=4711), serializer=serializer)
+    assert "4711" not in str(refused.value)
+    assert refused.value.__suppress_context__
 
 
 def test_another_serializer_is_given_the_model_and_the_topic() -> None:
