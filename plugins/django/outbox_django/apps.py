@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 from django.core.signals import setting_changed
-from django.db.models.signals import post_migrate, pre_migrate
+from django.db.models.signals import post_migrate, pre_migrate, pre_save
 
 LABEL = "outbox_django"
 
@@ -16,10 +16,12 @@ class OutboxConfig(AppConfig):
 
     def ready(self) -> None:
         """Registers what Django calls."""
-        from outbox_django import checks, tables  # noqa: PLC0415 - not before the apps are there
+        from outbox_django import checks, models, tables  # noqa: PLC0415 - not before the apps are there
         from outbox_django.outboxes import forget  # noqa: PLC0415 - likewise
 
         checks.register()
         pre_migrate.connect(tables.create_without_migrations, sender=self, dispatch_uid=LABEL)
         post_migrate.connect(tables.create_where_named_later, sender=self, dispatch_uid=LABEL)
+        for model in self.get_models():
+            pre_save.connect(models.refuse_to_save, sender=model, dispatch_uid=LABEL)
         setting_changed.connect(forget, dispatch_uid=LABEL)

@@ -36,6 +36,15 @@ class _Row(models.Model):
         return f"{self.topic} {self.key}"
 
 
+def refuse_to_save(sender: type[models.Model], **_: object) -> None:
+    """Refuses to write a row, of a fixture as well: without the columns of a record it would be a tombstone.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError(f"a row of {sender.__name__} is not saved: records are written by outbox_django.stash")
+
+
 class StashedRecord(_Row):
     """A row of the outbox."""
 

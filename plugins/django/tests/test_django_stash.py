@@ -6,6 +6,7 @@ import io
 import json
 import unittest
 from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
 from django.core.management import call_command
@@ -66,6 +67,18 @@ def test_a_dump_leaves_the_outbox_out(how: tuple[str, ...]) -> None:
         call_command("dumpdata", "outbox_django", *how)
     assert json.loads(out.getvalue()) == []
     assert stashed() == RECORDS[:1]
+
+
+@pytest.mark.parametrize("model", ["stashedrecord", "deadletter"])
+def test_a_fixture_writes_no_record(tmp_path: Path, model: str) -> None:
+    fields = {"topic": "orders", "key": "k"}
+    if model == "deadletter":
+        fields |= {"name": "outbox", "status": "parked", "attempts": "1", "since": "2026-01-01T00:00:00Z"}
+    fixture = tmp_path / "old.json"
+    fixture.write_text(json.dumps([{"model": f"outbox_django.{model}", "pk": 1, "fields": fields}]))
+    with pytest.raises(ValueError, match="records are written by outbox_django.stash"):
+        call_command("loaddata", str(fixture), verbosity=0)
+    assert stashed() == []
 
 
 def run(case: type[unittest.TestCase]) -> unittest.TestResult:

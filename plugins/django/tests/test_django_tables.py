@@ -11,10 +11,12 @@ import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import connections
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.test import override_settings
 from outbox_api import Dialect
 from outbox_django.addresses import address_of
 from outbox_django.outboxes import outbox_of
+from outbox_django.tables import drop
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -58,6 +60,37 @@ def test_a_migration_creates_what_init_creates_and_drops_it() -> None:
     assert tables() == set()
     migrate()
     assert len(tables()) == 7
+
+
+@pytest.mark.parametrize("statements", range(1, 9))
+def test_an_interrupted_migration_is_completed_and_can_be_dropped(
+    monkeypatch: pytest.MonkeyPatch, statements: int
+) -> None:
+    left = iter(range(statements))
+    execute = BaseDatabaseSchemaEditor.execute
+
+    def interrupted(editor: Any, sql: str, params: object = ()) -> None:
+        if "outbox" in str(sql) and next(left, None) is None:
+            raise KeyboardInterrupt
+        execute(editor, sql, params)
+
+    for undo in (False, True):
+        left = iter(range(statements))
+        with monkeypatch.context() as patch:
+            patch.setattr(BaseDatabaseSchemaEditor, "execute", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                migrate()
+        if undo and tables():
+            with connections["default"].schema_editor() as editor:
+                drop(None, editor)
+            assert tables() == set()
+        migrate()
+        assert len(tables()) == 7
+        assert dialect().create() == []
+        assert dialect().migrations() == []
+        assert told(databases=["default"]) == []
+        migrate("zero")
+        assert tables() == set()
 
 
 def test_an_outbox_that_is_named_later_is_created() -> None:
