@@ -32,8 +32,8 @@ _SCHEMAS = {
 def create(_: Any, editor: Any) -> None:
     """Creates an outbox where ``OUTBOX`` wants one. One that exists, as ``outbox init`` made it, stays.
 
-    Tables beside it that exist, as another outbox has them, it shares. Where the database rolls no DDL back, it
-    completes what an interrupted migration has left.
+    Tables beside it that exist, as another outbox has them, it shares. Where DDL is
+    not rolled back, it completes what an interrupted migration has left.
     """
     connection = editor.connection
     alias = connection.alias
