@@ -85,9 +85,16 @@ def _present(timestamp_ms: int) -> int:
 
 
 def _whole(headers: Sequence[Header]) -> list[Header]:
-    """Returns headers whose names arrive as they are."""
-    if any("\0" in name for name, _ in headers):
-        raise ValueError("Kafka's client cuts the name of a header at NUL")
+    """Returns headers whose names arrive as they are.
+
+    Raises:
+        ValueError: The client would cut a name at NUL, or end the process at one that is not UTF-8.
+    """
+    for name, _ in headers:
+        if "\0" in name:
+            raise ValueError("Kafka's client cuts the name of a header at NUL")
+        if not name.isascii():
+            name.encode()
     return headers if type(headers) is list else list(headers)
 
 

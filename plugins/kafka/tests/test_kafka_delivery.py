@@ -47,6 +47,10 @@ def test_record_arrives_byte_for_byte(kafka_bootstrap: str, topic: str) -> None:
         MarkedRecord(1, "{topic}", "k", "v", timestamp_ms=2**70),
         MarkedRecord(1, "{topic}", "k", "v", timestamp_ms=0),
         MarkedRecord(1, "{topic}", "k", "v", [("tenant\0x", "admin")]),
+        MarkedRecord(1, "{topic}", "k", "v", [("\ud800", "v")]),
+        MarkedRecord(1, "{topic}", "k", "v", [("h", "\ud800")]),
+        MarkedRecord(1, "{topic}", "\ud800", "v"),
+        MarkedRecord(1, "t\ud800", "k", "v"),
     ],
     ids=[
         "bad topic",
@@ -60,6 +64,10 @@ def test_record_arrives_byte_for_byte(kafka_bootstrap: str, topic: str) -> None:
         "timestamp",
         "no time",
         "header with NUL",
+        "header with a surrogate",
+        "surrogate in a header",
+        "key with a surrogate",
+        "topic with a surrogate",
     ],
 )
 def test_record_that_cannot_be_sent_fails_alone(
