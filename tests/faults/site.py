@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import secrets
 import shutil
@@ -31,6 +32,9 @@ SESSION = 6.0
 """The session timeout in seconds: the shortest that a broker with default settings permits."""
 LARGEST_MESSAGE = 20_000
 """The maximum bytes of a message of the shop's topics, so that a poison record is easy to create."""
+RECORDER = Path(__file__).with_name("recorder")
+"""The folder with the module that Python imports as it starts."""
+EXACTLY_ONCE = "exactly-once"
 START_SECONDS = {"inline": 60.0, "spark": 300.0}
 
 
@@ -183,6 +187,7 @@ class Site:
             name,
             engine=self.engine,
             delivery=self.delivery,
+            environment=self._recorder(name),
             elector={"driver": "neli-kafka", "sessionTimeout": f"{self.session:g}s"},
             baseKafkaConfig={"bootstrap.servers": self.brokers.bootstrap},
             producerKafkaConfig={"delivery.timeout.ms": round(self.session * 1000 * 2 / 3)},
@@ -193,6 +198,13 @@ class Site:
         self.slots[letter] = harvester
         self.note("start", harvester=name, pid=harvester.pid, lanes=self.lanes)
         return harvester
+
+    def _recorder(self, name: str) -> dict[str, str]:
+        """Returns the environment of a harvester that records what it asks of database and broker."""
+        if self.delivery != EXACTLY_ONCE:
+            return {}
+        path = filter(None, (str(RECORDER), os.environ.get("PYTHONPATH")))
+        return {"PYTHONPATH": os.pathsep.join(path), "OUTBOX_TRACE": str(self.folder / f"{name}.trace")}
 
     def heal(self) -> None:
         """Replaces processes that ended, and waits until all compete and one of them leads.

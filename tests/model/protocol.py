@@ -85,11 +85,11 @@ class ExactlyOnce:
             if not process.token:
                 yield from self._elect(world, number)
             elif world.terms and not process.draining:
-                yield f"process {number + 1} is told to hand over", _drained(world, number)
+                yield f"process {number + 1} is told to hand over", drained(world, number)
         yield from self._lanes.steps(world)
         yield from self.coordinate(world)
         for place, call in enumerate(world.strays):
-            yield from self._stray(world, place, call)
+            yield from self.stray(world, place, call)
         for row in self._scope.late:
             if self._may_be_stashed(world, row):
                 yield f"row {row} is committed", self._stashed(world, row)
@@ -158,7 +158,7 @@ class ExactlyOnce:
         database = world.database._replace(rows=rows)
         return world._replace(database=database, disk=database)
 
-    def _stray(self, world: World, place: int, call: Call) -> Iterator[Step]:
+    def stray(self, world: World, place: int, call: Call) -> Iterator[Step]:
         rest = world._replace(strays=world.strays[:place] + world.strays[place + 1 :])
         if call.name == "end":
             yield from ended(self._servers, rest, *call.arguments)
@@ -176,7 +176,7 @@ class ExactlyOnce:
         return world._replace(strays=tuple(sorted(strays, key=repr)))
 
 
-def _drained(world: World, number: int) -> World:
+def drained(world: World, number: int) -> World:
     """Has a process begin nothing new and end once all has settled."""
     process = world.processes[number]
     lanes = tuple(

@@ -1,0 +1,248 @@
+"""Checks that a trace is a history of the model: it must be able to do what lanes ask and are answered.
+
+A call is carried out at some time between its begin and its end, so a trace may be many histories. All of
+them are followed: the states in which the model may be, and in each the calls that are yet to be carried out.
+If no state is left, the trace is none of the model's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from .faults import FAULTS
+from .follow import Follow, Steps
+from .lane_view import end
+from .scope import Fault
+from .traces import NEVER, Asked
+from .world import World
+
+_LEFT = 1.0
+"""A call without an answer is that of a process that has ended, if others began so many seconds later."""
+_ENDS, _BEGINS, _DIES = range(3)
+_INNER = ("begin", "commit", "abort")
+"""Calls of a producer, within those of a lane."""
+
+
+class State(NamedTuple):
+    """A state of the model, and the calls, by their numbers, that are yet to be carried out."""
+
+    world: World
+    pending: frozenset[int] = frozenset()
+
+
+class History(NamedTuple):
+    """How a state was reached: the last step, and those before; how many of them have left no sign."""
+
+    words: str = ""
+    before: History | None = None
+    unseen: int = 0
+
+    def steps(self) -> list[str]:
+        """Returns the words of all steps."""
+        found: list[str] = []
+        path = self
+        while path.before is not None:
+            found.append(path.words)
+            path = path.before
+        return found[::-1]
+
+
+After = tuple[str, State, int]
+"""What happens, in words; what comes of it; and what it costs if it has left no sign."""
+
+
+class NotOfTheModel(AssertionError):  # noqa: N818 - it names what a test has found
+    """A trace that the model does not permit."""
+
+
+class Replay:
+    """Follows one lane, and the rows of one key.
+
+    Args:
+        calls: The calls that concern the lane, in the order of their begins.
+        key: The key.
+        menu: What may have happened to transactions whose end was not answered.
+    """
+
+    def __init__(self, calls: Sequence[Asked], key: str, menu: frozenset[Fault] = frozenset()) -> None:
+        self._calls = calls
+        self._menu = menu
+        self._model = Follow(calls, key, menu)
+        self._states = {State(self._model.first()): History()}
+        self._within = dict(_within(calls))
+        self._out: defaultdict[int, set[int]] = defaultdict(set)
+        self._orphans: set[int] = set()
+        self._known: History = History()
+
+    def run(self) -> History:
+        """Returns a history with the fewest steps that have left no sign.
+
+        Raises:
+            NotOfTheModel: There is none.
+        """
+        for _, kind, number in sorted(self._moments()):
+            call = self._calls[number]
+            if self._is_nobodys(number):
+                continue
+            self._close()
+            before = self._states
+            (self._end, self._begin, self._die)[kind](number, call)
+            if not self._states:
+                raise NotOfTheModel(_told(before, call, ("it ends", "it begins", "its process dies")[kind]))
+        return min(self._states.values(), key=lambda path: path.unseen)
+
+    def _moments(self) -> Iterator[tuple[float, int, int]]:
+        latest = max((call.begins for call in self._calls), default=0.0)
+        heard: defaultdict[int, float] = defaultdict(float)
+        dead: dict[int, int] = {}
+        for number, call in enumerate(self._calls):
+            yield call.begins, _BEGINS, number
+            heard[call.who] = max(heard[call.who], call.begins, call.ends if call.ends != NEVER else 0.0)
+            if call.ends != NEVER:
+                yield call.ends, _ENDS, number
+            elif call.begins < latest - _LEFT:
+                dead[call.who] = number
+        for who, number in dead.items():
+            yield heard[who], _DIES, number
+
+    def _is_nobodys(self, number: int) -> bool:
+        """Returns whether nobody waits for a call any more, or it is a part of one that is a step."""
+        if self._calls[number].do in _INNER and number not in self._within:
+            return True
+        return number in self._orphans or self._within.get(number) in self._orphans
+
+    # --- states -------------------------------------------------------------------------------------
+
+    def _each(self, follow: Callable[[State], Iterable[After]]) -> None:
+        """Replaces all states by what follows from them."""
+        found: dict[State, History] = {}
+        for state, path in self._states.items():
+            self._add(found, path, follow(state))
+        self._states = found
+
+    def _add(self, found: dict[State, History], path: History, following: Iterable[After]) -> list[State]:
+        new = []
+        for words, after, cost in following:
+            state = after._replace(world=self._model.tidy(after.world))
+            if self._model.wrong(state.world):
+                continue
+            reached = History(words, path, path.unseen + cost) if words else path
+            if state not in found or found[state].unseen > reached.unseen:
+                new.append(state)
+                found[state] = reached
+        return new
+
+    def _close(self, faults: frozenset[Fault] = frozenset()) -> None:
+        """Adds the states in which some of what is on its way is carried out, in any order."""
+        found = dict(self._states)
+        queue = list(found)
+        while queue:
+            state = queue.pop()
+            queue += self._add(found, found[state], self._carried_out(state, faults))
+        self._states = found
+
+    def _carried_out(self, state: State, faults: frozenset[Fault]) -> Iterator[After]:
+        world = state.world
+        for number in state.pending:
+            call = self._calls[number]
+            if not call.failed or call.lost or call.do == "publish":
+                for words, after in self._model.carry_out(world, call):
+                    yield words, State(after, state.pending - {number}), 0
+        for words, after in self._model.late(world):
+            yield words, state._replace(world=after), 1
+        for fault in faults:
+            for words, after in FAULTS[fault](self._model.lanes, world):
+                yield words, state._replace(world=after), 3
+
+    def _alone(self, state: State, who: int, steps: Steps, cost: int = 0) -> Iterator[After]:
+        """Yields steps after which no call of a process's lane is waited for."""
+        pending = frozenset(number for number in state.pending if self._calls[number].who != who)
+        for words, after in steps:
+            yield words, State(after, pending), cost
+
+    def _abandon(self, who: int) -> None:
+        """Nobody waits for the calls of a lane that are out."""
+        self._orphans |= self._out.pop(who, set())
+
+    # --- what begins --------------------------------------------------------------------------------
+
+    def _begin(self, number: int, call: Asked) -> None:
+        if call.do in ("bump", "enter"):
+            self._each(lambda state: self._alone(state, call.who, self._model.anew(state.world, call)))
+            self._abandon(call.who)
+        self._out[call.who].add(number)
+        if call.do == "begin":  # perhaps once more, in the same call to publish
+            out = self._within[number]
+            self._each(lambda state: self._retried(state, out))
+            return
+        if call.do in ("commit", "abort"):
+            out = self._within[number]
+            self._each(lambda state: () if out in state.pending else (("", state, 0),))
+        self._each(
+            lambda state: (
+                (words, State(after, state.pending | {number}), 0)
+                for words, after in self._model.ask(state.world, call)
+            )
+        )
+
+    def _retried(self, state: State, out: int) -> Iterator[After]:
+        again = None if out in state.pending else self._model.again(state.world, self._calls[out])
+        yield "", State(again, state.pending | {out}) if again else state, 0
+
+    # --- what ends ----------------------------------------------------------------------------------
+
+    def _end(self, number: int, call: Asked) -> None:
+        self._out[call.who].discard(number)
+        if call.do == "begin" or (call.do in _INNER and call.failed):
+            return  # the call to publish tells
+        if call.failed and not call.lost:
+            self._fail(call)
+        elif call.do == "publish" and call.answer and call.answer["failed"]:
+            self._each(lambda state: self._refused(state, number, call))
+        else:
+            self._each(lambda state: () if number in state.pending else (("", state, 0),))
+        if call.lost:
+            self._abandon(call.who)
+
+    def _refused(self, state: State, number: int, call: Asked) -> Iterator[After]:
+        """Yields the state behind a call to publish that was refused, maybe before anything was sent."""
+        world = state.world if number not in state.pending else self._model.dropped(state.world, call)
+        yield "", State(world, state.pending - {number}), 0
+
+    def _fail(self, call: Asked) -> None:
+        if call.do == "publish":
+            self._close(self._menu)
+        self._each(lambda state: self._alone(state, call.who, self._model.in_vain(state.world, call)))
+        self._abandon(call.who)
+
+    def _die(self, _: int, call: Asked) -> None:
+        self._close(self._menu)
+        who = call.who
+
+        def dead(state: State) -> Iterator[After]:
+            if not state.world.processes[who].token:
+                return self._alone(state, who, (("", state.world),))
+            after = end(state.world, who, self._model.setting, frozenset())
+            return self._alone(state, who, ((f"process {who + 1} crashes", after),))
+
+        self._each(dead)
+        self._abandon(who)
+
+
+def _within(calls: Sequence[Asked]) -> Iterator[tuple[int, int]]:
+    """Yields each call of a producer that is a part of one to publish rows, and that one."""
+    out: dict[int, int] = {}
+    for number, call in enumerate(calls):
+        if call.do in ("publish", "freshen", "open"):
+            out[call.who] = number
+        elif call.do in _INNER and call.who in out and calls[out[call.who]].do == "publish":
+            yield number, out[call.who]
+
+
+def _told(states: dict[State, History], call: Asked, what: str) -> str:
+    path = min(states.values(), key=lambda path: path.unseen)
+    worlds = "\n".join(str(state) for state in list(states)[:3])
+    steps = "\n".join(path.steps()[-12:])
+    return f"{what}: {call}\nbehind:\n{steps}\nin {len(states)} states:\n{worlds}"

@@ -1,0 +1,145 @@
+"""Traces of real runs: what the lanes of harvesters have asked of database and broker, and when."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .world import Batch, Rows
+
+NEVER = float("inf")
+
+Run = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One call.
+
+    Attributes:
+        who: The number of the process, in the order of their starts.
+        do: What it does, as the recorder calls it.
+        lane: The lane's number; ``None`` for those of a leader.
+        asks: Its arguments.
+        begins: When it began; all processes have the same clock.
+        ends: When it was answered; ``NEVER`` if it was not.
+        answer: What was answered, or why it failed.
+    """
+
+    who: int
+    do: str
+    lane: int | None
+    asks: dict[str, Any]
+    begins: float
+    ends: float = NEVER
+    answer: dict[str, Any] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it was answered with an error."""
+        return self.answer is not None and "fails" in self.answer
+
+    @property
+    def lost(self) -> bool:
+        """Whether the answer is that the fence is another's."""
+        return self.answer is not None and self.answer.get("lost", False)
+
+    @property
+    def says(self) -> str:
+        """The error's text."""
+        return str(self.answer.get("says", "")) if self.answer else ""
+
+    @property
+    def spent(self) -> bool:
+        """Whether its producer has ended, though the call has succeeded."""
+        return self.answer is not None and self.answer.get("spent", False)
+
+    def __str__(self) -> str:
+        ends = "never" if self.ends == NEVER else f"{self.ends:.4f}"
+        return f"{self.begins:.4f} to {ends}, process {self.who + 1}: {self.do} {self.asks} -> {self.answer}"
+
+
+def read(files: Sequence[Path]) -> list[Asked]:
+    """Returns the calls of all processes, one file for each, in the order of their begins."""
+    calls: list[Asked] = []
+    for who, file in enumerate(files):
+        begun: dict[tuple[int, int], Asked] = {}
+        for line in file.read_text().splitlines():
+            event = json.loads(line)
+            at, pid = event.pop("t"), event.pop("pid")
+            if "call" in event:
+                number, do, lane = event.pop("call"), event.pop("do"), event.pop("lane")
+                begun[pid, number] = Asked(who, do, lane, event, at)
+            elif (key := (pid, event.pop("ends"))) in begun:
+                begun[key] = replace(begun[key], ends=at, answer=event)
+        calls.extend(begun.values())
+    return sorted(calls, key=lambda call: call.begins)
+
+
+def of_lane(calls: Sequence[Asked], lane: int) -> list[Asked]:
+    """Returns the calls that concern one lane, in the order of their begins.
+
+    A lane decides to publish a batch before it selects the next one. Its threads may begin the other way
+    round.
+    """
+    found = [call for call in calls if call.lane == lane or call.do == "bump"]
+    chosen: dict[tuple[int, int], float] = {}  # when a row was selected last
+    looks: defaultdict[int, list[float]] = defaultdict(list)  # when selections began
+    ordered = []
+    for call in found:
+        if call.do == "advance" and call.asks["limit"]:
+            looks[call.who].append(call.begins)
+    for call in found:
+        if call.do == "advance":
+            chosen.update(((call.who, row), call.ends) for row, _ in _rows(call))
+        elif call.do == "publish":
+            since = chosen.get((call.who, call.asks["rows"][0]), call.begins)
+            later = looks[call.who][bisect_right(looks[call.who], since) :]
+            if later and later[0] < call.begins:
+                call = replace(call, begins=later[0] - 1e-7)  # noqa: PLW2901
+        ordered.append(call)
+    return sorted(ordered, key=lambda call: call.begins)
+
+
+def keys_of(calls: Sequence[Asked], lane: int) -> Counter[str]:
+    """Returns the keys of a lane, and how many of their rows were selected."""
+    rows = {(row, key) for call in calls if call.lane == lane for row, key in _rows(call)}
+    return Counter(key for _, key in rows)
+
+
+def _rows(call: Asked) -> Iterator[tuple[int, str]]:
+    if call.do == "advance" and call.answer:
+        yield from ((row, key) for row, key in call.answer.get("rows", ()))
+
+
+class Projection:
+    """What the model sees of a trace: the rows of one key, numbered from 0.
+
+    Args:
+        calls: The trace.
+        key: The key.
+    """
+
+    def __init__(self, calls: Sequence[Asked], key: str) -> None:
+        self.ids = sorted({row for call in calls for row, its in _rows(call) if its == key})
+        self._numbers = {row: number for number, row in enumerate(self.ids)}
+
+    def rows(self, ids: Sequence[int]) -> Rows:
+        """Returns the numbers of those rows that it has."""
+        return tuple(sorted(self._numbers[row] for row in ids if row in self._numbers))
+
+    def batch(self, runs: Sequence[Run]) -> Batch:
+        """Returns a batch; one without rows has a number of its own."""
+        ids: list[int] = []
+        for first, last in runs:
+            ids.extend(range(bisect_left(self.ids, first), bisect_right(self.ids, last)))
+        return Batch(tuple(ids), ids[-1] if ids else -2 - (runs[0][0] if runs else 0))
+
+    def of(self, batches: Sequence[Sequence[Run]]) -> set[int]:
+        """Returns the rows of batches."""
+        return {row for runs in batches for row in self.batch(runs).ids}
