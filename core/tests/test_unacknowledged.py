@@ -1,11 +1,13 @@
-"""For how long a lane has had something due of which nothing was acknowledged, in both modes."""
+"""For how long a lane has had something due of which nothing was acknowledged or answered, in both modes."""
 
 from __future__ import annotations
 
 import math
+from uuid import uuid4
 
 import pytest
-from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
+from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, RolledBack
+from outbox_core.delivery.commands import Answer, Heartbeat, Mark
 from outbox_core.lanes.group import Exchange, LaneGroup, RunLane
 from outbox_core.lanes.loop import Restarts
 from outbox_core.lanes.telemetry import Telemetry
@@ -105,3 +107,23 @@ def test_a_lane_that_starts_again_and_again_counts_on_unless_it_is_refused(error
             step = next(lane)
     assert isinstance(request := report.send(True), Exchange)
     assert request.report.unacknowledged_seconds == due
+
+
+SILENT = DriverError("the server has not answered for 35 s", retryable=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "due"),
+    [(SILENT, 35), (RolledBack("statement timeout", retryable=True), 0), (AccessDenied("expired"), 0)],
+)
+def test_a_database_without_an_answer_counts_from_its_first_statement(telemetry, error, due):
+    telemetry.failed_to_answer(100, Answer(Mark(uuid4(), 1, 1), error=error, seconds=35))
+    telemetry.failed_to_answer(105, Answer(Mark(uuid4(), 1, 1), error=error, seconds=5))
+    assert seconds(telemetry, 100) == due
+    telemetry.marked(106, 0, 0)
+    assert seconds(telemetry, 106) == 0, "it answers"
+
+
+def test_so_does_a_heartbeat(telemetry):
+    telemetry.answered(100, Answer(Heartbeat({}), error=SILENT, seconds=35), None)
+    assert seconds(telemetry, 100) == 35

@@ -89,8 +89,9 @@ class AtLeastOnceLane:
             self._telemetry.reported(now, reply)
             self._handle_deliveries(now, reply)
         elif isinstance(reply.request, Heartbeat):
-            self._telemetry.answered(reply, self._policy)
+            self._telemetry.answered(now, reply, self._policy)
         elif reply.error is not None:
+            self._telemetry.failed_to_answer(now, reply)
             self._handle_error(now, reply.request, reply.error)
         else:
             self._handle_answer(now, reply)
@@ -221,6 +222,7 @@ class ExactlyOnceLane:
             raise TypeError("a batch is answered as a whole")
         machine, telemetry = self.machine, self._telemetry
         if reply.error is not None and not isinstance(reply.request, Heartbeat):
+            telemetry.failed_to_answer(now, reply)
             raise reply.error
         telemetry.measure(reply)
         match reply.request:
@@ -238,7 +240,7 @@ class ExactlyOnceLane:
                 machine.parked(now, reply.changed.rows)
                 telemetry.parked(poisons, reply.changed.rows)
             case Heartbeat():
-                telemetry.answered(reply, machine.policy)
+                telemetry.answered(now, reply, machine.policy)
             case EndTransactions():
                 self.over = True
             case other:

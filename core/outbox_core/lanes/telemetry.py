@@ -16,6 +16,7 @@ from outbox_api import (
     MarkedRecord,
     Parked,
     Poison,
+    RolledBack,
 )
 from outbox_api.parking import LONGEST_KEY
 
@@ -120,6 +121,15 @@ class Telemetry:
             self.metrics.taken_over += records
             if event := self.takeovers.add(now, cluster, records):
                 self.add_event(event)
+
+    def failed_to_answer(self, now: float, answer: Answer) -> None:
+        """Handles an error of a request; what has waited in vain for an answer has been due since it began.
+
+        So a leader whose database is silent hands over as one does whose broker is.
+        """
+        error = answer.error
+        if isinstance(error, DriverError) and error.retryable and not isinstance(error, RolledBack):
+            self.unacknowledged.due(now - answer.seconds)
 
     def measure(self, answer: Answer) -> None:
         """Measures a step that succeeded."""
@@ -253,13 +263,14 @@ class Telemetry:
         self._parked_before = policy.done
         return [Heartbeat({**as_numbers(self.metrics, rate), **self.takeovers.as_data(now), **more()})]
 
-    def answered(self, answer: Answer, policy: RetryPolicy) -> None:
-        """Handles the answer to a heartbeat. An error of the database has no consequence.
+    def answered(self, now: float, answer: Answer, policy: RetryPolicy) -> None:
+        """Handles the answer to a heartbeat. An error of the database does not end the lane.
 
         Raises:
             Exception: The heartbeat failed with another error than one of the database.
         """
         self._heartbeat_outstanding = False
+        self.failed_to_answer(now, answer)
         if isinstance(answer.error, DriverError | LeadershipLost):  # the next purge reports it, too
             log.debug("lane %d: metrics not written: %s", self._lane, answer.error)
         elif answer.error is not None:
