@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from .brokers import BROKER_SESSION_SECONDS, SETUPS, Setup
 from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, Fault
+from .followed import actions
 from .hosts import HOSTS
 from .outage import measure
 from .report import Report
@@ -50,6 +51,7 @@ def main() -> int:
     finally:
         if ran:
             tell(f"\n{table(ran)}")
+            tell(f"\n{actions(ran)}")
     return 1 if any(each.round.wrong for each in ran) else 0
 
 

@@ -47,6 +47,7 @@ class Round:
         torn: Transactions of which the broker has committed one part and aborted another.
         doubted: Recoveries of transactions of unknown outcome that had rows in the outbox.
         doubted_found: Those of these rows that were found in the log.
+        actions: The actions of the model of exactly-once delivery, and how often the harvesters took each.
         evidence: What fresh consumers have read, if anything was missing or double.
         began: When it began, in seconds since the epoch.
     """
@@ -71,6 +72,7 @@ class Round:
     torn: int = 0
     doubted: int = 0
     doubted_found: int = 0
+    actions: Counter[str] = field(default_factory=Counter)
     evidence: str = ""
     began: float = 0.0
 

@@ -10,6 +10,7 @@ from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute 
 from .evidence import gather
 from .failover_faults import FAILOVER_FAULTS
 from .fault import AT_LEAST_ONCE, EXACTLY_ONCE, Fault
+from .followed import enter_actions
 from .judge import Round, find_secrets, judge, longest_wait
 from .late_faults import LATE_FAULTS
 from .network_faults import NETWORK_FAULTS
@@ -60,6 +61,7 @@ def run_batch(site: Site, faults: Sequence[Fault], tell: ReportFailures) -> list
     result = judge(site, rounds)
     if site.delivery == EXACTLY_ONCE:
         enter_transactions(site, rounds)
+        enter_actions(site, rounds)
     rounds[-1].wrong += find_secrets(site)
     site.note("audit", **{name: getattr(result, name) for name in ("sent", "delivered", "lost", "repeated")})
     for each in rounds:

@@ -201,8 +201,8 @@ class Site:
 
     def _recorder(self, name: str) -> dict[str, str]:
         """Returns the environment of a harvester that records what it asks of database and broker."""
-        if self.delivery != EXACTLY_ONCE:
-            return {}
+        if self.delivery != EXACTLY_ONCE or self.engine != "inline":
+            return {}  # Spark may run the lanes of a leader in several processes at a time
         path = filter(None, (str(RECORDER), os.environ.get("PYTHONPATH")))
         return {"PYTHONPATH": os.pathsep.join(path), "OUTBOX_TRACE": str(self.folder / f"{name}.trace")}
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from .batches import advanced, in_vain, run
+from .batches import advanced, run
+from .batches import in_vain as _abandoned
+from .broker import DONE
 from .faults import FAULTS
 from .lane_view import LaneView, Step, end, with_process, with_strays
 from .lanes import Lanes
@@ -87,7 +89,7 @@ class Follow:
     # --- what a lane asks for -----------------------------------------------------------------------
 
     def anew(self, world: World, call: Asked) -> Steps:
-        """Returns the state in which a leader or a lane begins, for whatever reason the one before has ended."""
+        """Returns the state in which a leader or a lane begins, whatever has ended the one before."""
         view = self._view(world, call.who)
         if call.do == "bump":
             return (("", end(world, call.who, self.setting, frozenset()) if view else world),)
@@ -117,6 +119,8 @@ class Follow:
         rows = self._seen.rows([row for row, _ in (call.answer or {}).get("rows", ())])
         if view.lane.phase != "run" or view.lane.advance:
             return
+        if view.lane.spent and view.lane.selected:
+            rows = ()  # it will learn that its producer has ended, and has selected them in vain
         if not rows and not call.asks["finished"]:
             yield "", view.world  # nothing that the model has a step for
             return
@@ -157,19 +161,12 @@ class Follow:
         rows = self._seen.rows(call.asks["rows"])
         return self._servers.outbox.batch(rows) or Selected(Batch((), -2 - call.asks["rows"][0]), ())
 
-    def again(self, world: World, call: Asked) -> World | None:
-        """Returns the state in which a batch that was aborted is published again, within one call."""
-        view = self._view(world, call.who)
-        if view is None or view.lane.publishing or view.lane.selected:
-            return None
-        return view.step("", lane=view.lane._replace(selected=self._selected(call)))[1]
-
     def dropped(self, world: World, call: Asked) -> World:
         """Returns the state in which a batch is given up before anything of it was sent."""
         view = self._view(world, call.who)
         if view is None:
             return world
-        return view.step("", lane=view.lane._replace(selected=None, advance=in_vain(view.lane)))[1]
+        return view.step("", lane=view.lane._replace(selected=None, advance=_abandoned(view.lane)))[1]
 
     def _committed(self, world: World, rows: Sequence[int]) -> World:
         """Returns a state in which the applications have committed rows."""
@@ -183,8 +180,14 @@ class Follow:
 
     # --- what servers carry out ---------------------------------------------------------------------
 
-    def carry_out(self, world: World, call: Asked) -> Iterator[Step]:
-        """Returns the steps in which a server carries out a call, with the answer that the trace has."""
+    def carry_out(self, world: World, call: Asked, *, again: bool) -> Iterator[Step]:
+        """Returns the steps in which a server carries out a call, with the answer that the trace has.
+
+        Args:
+            world: The state.
+            call: The call.
+            again: Whether what is aborted is published again at once, in the same call to publish.
+        """
         if call.do == "bump":
             yield from self._bump(world, call)
             return
@@ -198,6 +201,8 @@ class Follow:
         words = {"publish": "sends", "commit": "has", "park": "parks", "drained": "is drained"}
         if call.do == "advance":
             yield from self._advance(view, call)
+        elif call.do == "abort" and again:
+            yield from self._abort_and_fill(view)
         elif call.do == "abort":
             steps = FAULTS["repeat" if call.spent else "abort"](self.lanes, once)
             yield from self._only(view, steps, "aborts", twice=call.spent)
@@ -209,6 +214,15 @@ class Follow:
             world, view.checkpoint(self._selected(call)), call.asks
         ):
             yield from self._only(view, run(view, self._servers, ()), words[call.do])
+
+    def _abort_and_fill(self, view: LaneView) -> Iterator[Step]:
+        lane, transaction = view.lane, view.world.channels[view.lane.channel].transaction
+        outcome = self._servers.abort(view.world, lane.channel, lane.epoch)
+        if lane.publishing and transaction and outcome and outcome[1] is DONE:
+            again = self._servers.fill(outcome[0], lane.channel, lane.epoch, transaction)
+            if again:
+                words = f"aborts rows {list(lane.publishing.rows)} because of a record"
+                yield view.told(words), again[0]
 
     def _only(self, view: LaneView, steps: Steps, words: str, *, twice: bool = False) -> Iterator[Step]:
         for told, after in steps:
@@ -293,7 +307,8 @@ class Follow:
             return
         if answer is not None and found is not LOST:
             rows = self._seen.rows([row for row, _ in answer["rows"]])
-            if (found.selected.rows if found.selected else ()) != rows:
+            unused = view.lane.spent and not advance.call.arguments[2].limit
+            if not unused and (found.selected.rows if found.selected else ()) != rows:
                 return
         yield advanced(view, self._servers, advance, locked)
 

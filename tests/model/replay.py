@@ -8,7 +8,7 @@ If no state is left, the trace is none of the model's.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from .faults import FAULTS
@@ -20,6 +20,8 @@ from .world import World
 
 _LEFT = 1.0
 """A call without an answer is that of a process that has ended, if others began so many seconds later."""
+_TOLD = 12
+"""How many steps are told before what is wrong."""
 _ENDS, _BEGINS, _DIES = range(3)
 _INNER = ("begin", "commit", "abort")
 """Calls of a producer, within those of a lane."""
@@ -33,19 +35,20 @@ class State(NamedTuple):
 
 
 class History(NamedTuple):
-    """How a state was reached: the last step, and those before; how many of them have left no sign."""
+    """How a state was reached: the last step, and when it was seen; those before; how many left no sign."""
 
     words: str = ""
+    at: float = 0.0
     before: History | None = None
     unseen: int = 0
 
-    def steps(self) -> list[str]:
-        """Returns the words of all steps."""
-        found: list[str] = []
-        path = self
-        while path.before is not None:
-            found.append(path.words)
-            path = path.before
+    def steps(self) -> list[tuple[float, str]]:
+        """Returns the times and words of all steps."""
+        found: list[tuple[float, str]] = []
+        last = self
+        while last.before is not None:
+            found.append((last.at, last.words))
+            last = last.before
         return found[::-1]
 
 
@@ -54,7 +57,15 @@ After = tuple[str, State, int]
 
 
 class NotOfTheModel(AssertionError):  # noqa: N818 - it names what a test has found
-    """A trace that the model does not permit."""
+    """A trace that the model does not permit.
+
+    Attributes:
+        at: The time from which on it does not, by the trace's clock.
+    """
+
+    def __init__(self, words: str, at: float) -> None:
+        super().__init__(words)
+        self.at = at
 
 
 class Replay:
@@ -72,9 +83,10 @@ class Replay:
         self._model = Follow(calls, key, menu)
         self._states = {State(self._model.first()): History()}
         self._within = dict(_within(calls))
+        self._retried = set(_retried(calls, self._within))
         self._out: defaultdict[int, set[int]] = defaultdict(set)
         self._orphans: set[int] = set()
-        self._known: History = History()
+        self._now = 0.0
 
     def run(self) -> History:
         """Returns a history with the fewest steps that have left no sign.
@@ -82,7 +94,8 @@ class Replay:
         Raises:
             NotOfTheModel: There is none.
         """
-        for _, kind, number in sorted(self._moments()):
+        for at, kind, number in sorted(self._moments()):
+            self._now = at
             call = self._calls[number]
             if self._is_nobodys(number):
                 continue
@@ -90,7 +103,8 @@ class Replay:
             before = self._states
             (self._end, self._begin, self._die)[kind](number, call)
             if not self._states:
-                raise NotOfTheModel(_told(before, call, ("it ends", "it begins", "its process dies")[kind]))
+                what = ("it ends", "it begins", "its process dies")[kind]
+                raise NotOfTheModel(_told(before, call, what), at)
         return min(self._states.values(), key=lambda path: path.unseen)
 
     def _moments(self) -> Iterator[tuple[float, int, int]]:
@@ -128,7 +142,7 @@ class Replay:
             state = after._replace(world=self._model.tidy(after.world))
             if self._model.wrong(state.world):
                 continue
-            reached = History(words, path, path.unseen + cost) if words else path
+            reached = History(words, self._now, path, path.unseen + cost) if words else path
             if state not in found or found[state].unseen > reached.unseen:
                 new.append(state)
                 found[state] = reached
@@ -148,7 +162,7 @@ class Replay:
         for number in state.pending:
             call = self._calls[number]
             if not call.failed or call.lost or call.do == "publish":
-                for words, after in self._model.carry_out(world, call):
+                for words, after in self._model.carry_out(world, call, again=number in self._retried):
                     yield words, State(after, state.pending - {number}), 0
         for words, after in self._model.late(world):
             yield words, state._replace(world=after), 1
@@ -173,9 +187,7 @@ class Replay:
             self._each(lambda state: self._alone(state, call.who, self._model.anew(state.world, call)))
             self._abandon(call.who)
         self._out[call.who].add(number)
-        if call.do == "begin":  # perhaps once more, in the same call to publish
-            out = self._within[number]
-            self._each(lambda state: self._retried(state, out))
+        if call.do == "begin":
             return
         if call.do in ("commit", "abort"):
             out = self._within[number]
@@ -186,10 +198,6 @@ class Replay:
                 for words, after in self._model.ask(state.world, call)
             )
         )
-
-    def _retried(self, state: State, out: int) -> Iterator[After]:
-        again = None if out in state.pending else self._model.again(state.world, self._calls[out])
-        yield "", State(again, state.pending | {out}) if again else state, 0
 
     # --- what ends ----------------------------------------------------------------------------------
 
@@ -241,8 +249,18 @@ def _within(calls: Sequence[Asked]) -> Iterator[tuple[int, int]]:
             yield number, out[call.who]
 
 
+def _retried(calls: Sequence[Asked], within: Mapping[int, int]) -> Iterator[int]:
+    """Yields the aborts after which the same call to publish begins once more."""
+    aborted: dict[int, int] = {}
+    for number, out in within.items():
+        if calls[number].do == "begin" and out in aborted:
+            yield aborted.pop(out)
+        elif calls[number].do == "abort":
+            aborted[out] = number
+
+
 def _told(states: dict[State, History], call: Asked, what: str) -> str:
-    path = min(states.values(), key=lambda path: path.unseen)
-    worlds = "\n".join(str(state) for state in list(states)[:3])
-    steps = "\n".join(path.steps()[-12:])
-    return f"{what}: {call}\nbehind:\n{steps}\nin {len(states)} states:\n{worlds}"
+    history = min(states.values(), key=lambda history: history.unseen)
+    steps = "\n".join(words for _, words in history.steps()[-_TOLD:])
+    lanes = {str(process.lanes) for state in states for process in state.world.processes if process.lanes}
+    return f"{what}: {call}\nbehind:\n{steps}\nin {len(states)} states:\n" + "\n".join(sorted(lanes))

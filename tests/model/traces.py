@@ -14,6 +14,9 @@ from .world import Batch, Rows
 
 NEVER = float("inf")
 
+_LENGTH = 300
+"""Characters of what is told of a call's arguments, and of its answer."""
+
 Run = tuple[int, int]
 
 
@@ -61,7 +64,13 @@ class Asked:
 
     def __str__(self) -> str:
         ends = "never" if self.ends == NEVER else f"{self.ends:.4f}"
-        return f"{self.begins:.4f} to {ends}, process {self.who + 1}: {self.do} {self.asks} -> {self.answer}"
+        said = f"{self.do} {_short(self.asks)} -> {_short(self.answer)}"
+        return f"{self.begins:.4f} to {ends}, process {self.who + 1}: {said}"
+
+
+def _short(said: object) -> str:
+    text = str(said)
+    return text if len(text) <= _LENGTH else f"{text[:_LENGTH]} ..."
 
 
 def read(files: Sequence[Path]) -> list[Asked]:

@@ -1,0 +1,101 @@
+"""Which of the model's actions the traces of harvesters contain, and whether the model permits them all."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .actions import ACTIONS, PREVENTED, action
+from .replay import NotOfTheModel, Replay
+from .scope import Fault
+from .traces import Asked, keys_of, of_lane, read
+
+KEYS = 3
+"""Of how many keys of a lane the rows are followed."""
+INVISIBLE: Mapping[str, str] = {
+    "row is committed": "a row is seen as it is selected",
+    "broker completes": "a lane's next transaction waits for it",
+    "broker shows": "a search waits for it",
+    "compaction": "no fault deletes or compacts what is published",
+}
+"""Actions of which no trace can tell, and why."""
+OF_OTHERS: Mapping[str, str] = {
+    **dict.fromkeys(("marks", "sends", "purges what it sent"), "of at-least-once lanes"),
+    **dict.fromkeys(("opens the former producer", "deletes the note"), "of changed lanes or names"),
+    "bump on its way": "it has an effect only if somebody is elected later",
+}
+"""Actions that the traces have not, as no fault leads to them."""
+
+
+class Followed(NamedTuple):
+    """What was found of one lane and one key.
+
+    Attributes:
+        lane: The lane.
+        key: The key.
+        steps: The times and actions of its history.
+        wrong: Why there is none, empty if there is one.
+        at: From when on there is none.
+    """
+
+    lane: int
+    key: str
+    steps: Sequence[tuple[float, str]]
+    wrong: str = ""
+    at: float = 0.0
+
+
+def follow(
+    files: Sequence[Path], menu: frozenset[Fault] = frozenset(), *, since: float = 0.0, keys: int = KEYS
+) -> Iterator[Followed]:
+    """Follows all lanes, and the rows of some keys of each.
+
+    Args:
+        files: The traces, one for each process.
+        menu: What may have happened to transactions whose end was not answered.
+        since: Only keys are followed that have rows from this time on, by the traces' clock.
+        keys: Of how many keys, the ones with most rows among them.
+
+    Raises:
+        ValueError: Lanes have changed: such a trace cannot be followed.
+    """
+    calls = read(files)
+    if len(lanes := {call.asks["lanes"] for call in calls if call.do == "bump"}) > 1:
+        raise ValueError(f"the number of lanes was one of {sorted(lanes)}")
+    recent = [call for call in calls if call.ends >= since]
+    for lane in sorted({call.lane for call in calls if call.lane is not None}):
+        own = of_lane(calls, lane)
+        for key in _chosen(keys_of(recent, lane), keys):
+            yield _followed(own, lane, key, menu)
+
+
+def _chosen(found: Counter[str], number: int) -> list[str]:
+    most = [key for key, _ in found.most_common((number + 1) // 2)]
+    others = sorted(found.keys() - set(most))
+    return most + random.Random(len(found)).sample(others, min(number - len(most), len(others)))
+
+
+def _followed(calls: Sequence[Asked], lane: int, key: str, menu: frozenset[Fault]) -> Followed:
+    try:
+        history = Replay(calls, key, menu).run()
+    except NotOfTheModel as error:
+        return Followed(lane, key, (), str(error), error.at)
+    return Followed(lane, key, [(at, action(words)) for at, words in history.steps()])
+
+
+def table(seen: Mapping[str, Collection[str]]) -> str:
+    """Returns a table of all actions, as text.
+
+    Args:
+        seen: Action → the faults under which it was seen.
+    """
+    lines = [f"{'action':28} seen under"]
+    for each in ACTIONS:
+        reason = INVISIBLE.get(each) or OF_OTHERS.get(each, "")
+        reason = "prevented" if each in PREVENTED else reason
+        where = ", ".join(sorted(seen[each])) if seen.get(each) else f"NOT{reason and f': {reason}'}"
+        lines.append(f"{each:28} {where}")
+    return "\n".join(lines)
