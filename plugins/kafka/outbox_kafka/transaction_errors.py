@@ -52,6 +52,7 @@ class TransactionErrors:
         self.delivery_failed = False
         self.missing_topics: set[str] = set()
         self._errors: dict[int, KafkaError | Exception] = {}
+        self._refused: set[int] = set()  # by the client, one by one
 
     def __bool__(self) -> bool:
         """Returns whether any record has an error, or the checkpoint has."""
@@ -64,14 +65,15 @@ class TransactionErrors:
         A broker checks whole batches. It refuses every record of one that is too large, or that contains an
         invalid timestamp.
         """
-        primary = [error for error in self._errors.values() if not _is_secondary(error)]
-        batch = all(isinstance(error, KafkaError) and rejects_whole_batch(error) for error in primary)
-        return self.delivery_failed and batch and len(primary) > 1 and len(self.chunk) > 1
+        blaming = self._blaming()
+        of_batch = not any(self._is_own(number, error) for number, error in blaming.items())
+        return self.delivery_failed and of_batch and len(blaming) > 1 and len(self.chunk) > 1
 
     def first_with_our_invalid_timestamp(self, records: Iterable[MarkedRecord]) -> MarkedRecord | None:
         """Returns the first record that was refused for the time that this machine gave it, if any."""
+        errors = self._blaming()
         for record in records:
-            error = self._errors.get(record.id)
+            error = errors.get(record.id)
             if isinstance(error, KafkaError) and is_invalid_timestamp(error) and not record.timestamp_ms:
                 return record
         return None
@@ -107,6 +109,7 @@ class TransactionErrors:
 
     def on_refused(self, record: MarkedRecord, error: Exception) -> None:
         """Receives a record that the client did not accept."""
+        self._refused.add(record.id)
         self._add(record, error.args[0] if isinstance(error, KafkaException) else error)
 
     def add_unauthorized(self, records: Iterable[MarkedRecord]) -> None:
@@ -129,14 +132,28 @@ class TransactionErrors:
             settings: The producer's settings, whose secrets stay out of the reasons.
         """
         failures: dict[str, Failure] = {}
+        errors = self._blaming()
         for record in records:
-            error = self._errors.get(record.id)
-            if error is not None and not _is_secondary(error) and record.key not in failures:
+            error = errors.get(record.id)
+            if error is not None and record.key not in failures:
                 failures[record.key] = failure(record, error, settings)
         if failures or not records:
             return list(failures.values())
         cause = transaction_error or next(iter(self._errors.values()))
         return [replace(failure(records[0], cause, settings), retryable=True)]
+
+    def _blaming(self) -> Mapping[int, KafkaError | Exception]:
+        """Returns the errors that say which records are at fault.
+
+        Beside one that is a record's own, those of batches that were refused as a whole say nothing: others
+        of a batch may be at fault. What is at fault fails again in the next transaction.
+        """
+        primary = {number: error for number, error in self._errors.items() if not _is_secondary(error)}
+        own = {number: error for number, error in primary.items() if self._is_own(number, error)}
+        return own or primary
+
+    def _is_own(self, number: int, error: KafkaError | Exception) -> bool:
+        return number in self._refused or not (isinstance(error, KafkaError) and rejects_whole_batch(error))
 
     def _add(self, record: MarkedRecord, error: KafkaError | Exception) -> None:
         if record is self.checkpoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from outbox_api import Deliveries, DriverError, MarkedRecord
@@ -65,6 +66,24 @@ def test_only_the_records_are_to_blame_in_a_transaction(kafka_bootstrap: str, to
         assert (failure.record.id, failure.retryable) == (number, False)
         sent = [record for record in sent if record.id != number]
     assert sender.publish(sent, "batch") == []
+    sender.close()
+
+
+@pytest.mark.parametrize(
+    "change", [{"headers": [("a\0", "v")]}, {"partition": 2**40}, {"value": "v" * 2_000_000}]
+)
+def test_a_record_that_the_client_refuses_lets_no_other_be_blamed_for_a_refused_batch(
+    kafka_bootstrap: str, topic: str, change: dict[str, Any]
+) -> None:
+    kafka = publisher(kafka_bootstrap, linger_ms=100)
+    kafka.prepare([topic], 1)
+    sender, sent = kafka.open_transactional(topic), records(topic)
+    sent.append(sent[-1]._replace(id=10, key="k10", **change))
+    blamed = []
+    while failures := sender.publish(sent, "batch"):
+        blamed += [failure.record.id for failure in failures]
+        sent = [record for record in sent if record.id not in blamed]
+    assert sorted(blamed) == [*sorted(FAULTY), 10]
     sender.close()
 
 
