@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .actions import ACTIONS, PREVENTED, action
 from .replay import NotOfTheModel, Replay
 from .scope import Fault
-from .traces import Asked, keys_of, of_lane, read
+from .traces import NEVER, Asked, keys_of, of_lane, read
 
 KEYS = 3
 """Of how many keys of a lane the rows are followed."""
@@ -49,7 +49,7 @@ class Followed(NamedTuple):
 
 
 def follow(
-    files: Sequence[Path], menu: frozenset[Fault] = frozenset(), *, since: float = 0.0, keys: int = KEYS
+    files: Sequence[Path], menu: frozenset[Fault] = frozenset(), *, since: float = -NEVER, keys: int = KEYS
 ) -> Iterator[Followed]:
     """Follows all lanes, and the rows of some keys of each.
 
