@@ -11,7 +11,7 @@ from .broker import DONE
 from .faults import FAULTS
 from .lane_view import LaneView, Step, end, with_process, with_strays
 from .lanes import Lanes
-from .protocol import ExactlyOnce, drained
+from .protocol import ExactlyOnce, drained, freed
 from .scope import Fault, Scope, Setting
 from .servers import LOST, Servers
 from .traces import Asked, Projection
@@ -76,9 +76,11 @@ class Follow:
         return world._replace(strays=tuple(sorted(strays, key=repr)))
 
     def late(self, world: World) -> Iterator[Step]:
-        """Returns what becomes of calls that nobody waits for."""
+        """Returns what becomes of calls that nobody waits for, and what operators may do."""
         for place, call in enumerate(world.strays):
             yield from self._model.stray(world, place, call)
+        for head in world.database.parked:
+            yield f"row {head}, and its key, is freed", freed(world, head)
 
     def _view(self, world: World, who: int) -> LaneView | None:
         return LaneView(world, who, 0, self.setting, frozenset()) if world.processes[who].lanes else None

@@ -94,7 +94,7 @@ class ExactlyOnce:
             if self._may_be_stashed(world, row):
                 yield f"row {row} is committed", self._stashed(world, row)
         for head in world.database.parked:
-            yield f"row {head}, and its key, is freed", _freed(world, head)
+            yield f"row {head}, and its key, is freed", freed(world, head)
         if world.faults:
             once = world._replace(faults=world.faults - 1)
             for fault in self._faults:
@@ -187,7 +187,7 @@ def drained(world: World, number: int) -> World:
     return with_process(after, number, process._replace(lanes=lanes, draining=True))
 
 
-def _freed(world: World, head: int) -> World:
+def freed(world: World, head: int) -> World:
     """Has an operator free a key, whose head is tried again."""
     database = with_parked(world.database, set(world.database.parked) - {head})
     return world._replace(database=database, disk=database)

@@ -15,16 +15,14 @@ from .faults import FAULTS
 from .follow import Follow, Steps
 from .lane_view import end
 from .scope import Fault
-from .traces import NEVER, Asked
+from .traces import INNER, NEVER, Asked
 from .world import World
 
 _LEFT = 1.0
 """A call without an answer is that of a process that has ended, if others began so many seconds later."""
 _TOLD = 12
 """How many steps are told before what is wrong."""
-_ENDS, _BEGINS, _DIES = range(3)
-_INNER = ("begin", "commit", "abort")
-"""Calls of a producer, within those of a lane."""
+_ENDS, _DIES, _BEGINS = range(3)
 
 
 class State(NamedTuple):
@@ -101,9 +99,9 @@ class Replay:
                 continue
             self._close()
             before = self._states
-            (self._end, self._begin, self._die)[kind](number, call)
+            (self._end, self._die, self._begin)[kind](number, call)
             if not self._states:
-                what = ("it ends", "it begins", "its process dies")[kind]
+                what = ("it ends", "its process dies", "it begins")[kind]
                 raise NotOfTheModel(_told(before, call, what), at)
         return min(self._states.values(), key=lambda path: path.unseen)
 
@@ -119,11 +117,12 @@ class Replay:
             elif call.begins < latest - _LEFT:
                 dead[call.who] = number
         for who, number in dead.items():
-            yield heard[who], _DIES, number
+            others = (call.begins for call in self._calls if call.who != who and call.begins > heard[who])
+            yield min(others, default=latest), _DIES, number
 
     def _is_nobodys(self, number: int) -> bool:
         """Returns whether nobody waits for a call any more, or it is a part of one that is a step."""
-        if self._calls[number].do in _INNER and number not in self._within:
+        if self._calls[number].do in INNER and number not in self._within:
             return True
         return number in self._orphans or self._within.get(number) in self._orphans
 
@@ -203,7 +202,7 @@ class Replay:
 
     def _end(self, number: int, call: Asked) -> None:
         self._out[call.who].discard(number)
-        if call.do == "begin" or (call.do in _INNER and call.failed):
+        if call.do == "begin" or (call.do in INNER and call.failed):
             return  # the call to publish tells
         if call.failed and not call.lost:
             self._fail(call)
@@ -245,7 +244,7 @@ def _within(calls: Sequence[Asked]) -> Iterator[tuple[int, int]]:
     for number, call in enumerate(calls):
         if call.do in ("publish", "freshen", "open"):
             out[call.who] = number
-        elif call.do in _INNER and call.who in out and calls[out[call.who]].do == "publish":
+        elif call.do in INNER and call.who in out and calls[out[call.who]].do == "publish":
             yield number, out[call.who]
 
 

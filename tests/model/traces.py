@@ -17,6 +17,11 @@ NEVER = float("inf")
 _LENGTH = 300
 """Characters of what is told of a call's arguments, and of its answer."""
 
+INNER = ("begin", "commit", "abort")
+"""Calls of a producer, within those of a lane."""
+_JUST = 1e-7
+"""Seconds before something, without anything between."""
+
 Run = tuple[int, int]
 
 
@@ -91,27 +96,34 @@ def read(files: Sequence[Path]) -> list[Asked]:
 
 
 def of_lane(calls: Sequence[Asked], lane: int) -> list[Asked]:
-    """Returns the calls that concern one lane, in the order of their begins.
+    """Returns the calls that concern one lane, in the order of their begins, or of what the lane has decided.
 
-    A lane decides to publish a batch before it selects the next one. Its threads may begin the other way
-    round.
+    A lane decides to publish a batch before it selects the next one; its threads may begin the other way
+    round. One of them may also begin after another has failed, which has not reached the lane yet.
     """
     found = [call for call in calls if call.lane == lane or call.do == "bump"]
     chosen: dict[tuple[int, int], float] = {}  # when a row was selected last
     looks: defaultdict[int, list[float]] = defaultdict(list)  # when selections began
+    failed: dict[int, float] = {}  # when a process's lane has failed, until it starts anew
     ordered = []
     for call in found:
         if call.do == "advance" and call.asks["limit"]:
             looks[call.who].append(call.begins)
     for call in found:
-        if call.do == "advance":
+        begins = call.begins
+        if call.do in ("bump", "enter"):
+            failed.pop(call.who, None)
+        elif call.do == "advance":
             chosen.update(((call.who, row), call.ends) for row, _ in _rows(call))
         elif call.do == "publish":
-            since = chosen.get((call.who, call.asks["rows"][0]), call.begins)
+            since = chosen.get((call.who, call.asks["rows"][0]), begins)
             later = looks[call.who][bisect_right(looks[call.who], since) :]
-            if later and later[0] < call.begins:
-                call = replace(call, begins=later[0] - 1e-7)  # noqa: PLW2901
-        ordered.append(call)
+            begins = min(begins, later[0] - _JUST) if later else begins
+        if call.do not in INNER:
+            begins = min(begins, failed.get(call.who, NEVER) - _JUST)
+            if call.failed:
+                failed[call.who] = min(call.ends, failed.get(call.who, NEVER))
+        ordered.append(replace(call, begins=begins) if begins < call.begins else call)
     return sorted(ordered, key=lambda call: call.begins)
 
 
