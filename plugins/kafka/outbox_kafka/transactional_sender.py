@@ -44,7 +44,7 @@ def chunks(records: Sequence[MarkedRecord], max_bytes: int | None) -> Iterator[S
 
 def _size(record: MarkedRecord) -> int:
     parts = [record.key, record.value, *(part for header in record.headers for part in header)]
-    size = sum(len(part.encode() if isinstance(part, str) else part) for part in parts if part)
+    size = sum(len(part.encode(errors="replace") if isinstance(part, str) else part) for part in parts if part)
     return _OVERHEAD_BYTES + size
 
 
@@ -135,7 +135,7 @@ class KafkaTransactionalSender:
         """
         if len(checkpoint) > MAX_CHECKPOINT:
             raise ValueError(f"a checkpoint of {len(checkpoint)} characters, {MAX_CHECKPOINT} fit")
-        retries, topics = _RETRIES, {record.topic for record in records}
+        retries, topics, chunk_bytes = _RETRIES, {record.topic for record in records}, self._chunk_bytes
         if failures := missing_topic_failures(self._topics, self._producer.look_up, records, self._settings):
             return failures
         while True:
@@ -161,6 +161,7 @@ class KafkaTransactionalSender:
             elif retries and self._producer.error is None and errors.blames_nothing(error):
                 retries -= 1
             else:
+                self._chunk_bytes = chunk_bytes  # smaller ones were to find these records
                 return self._failures(records, errors, error)
 
     def close(self) -> None:
