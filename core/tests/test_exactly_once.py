@@ -475,6 +475,27 @@ def test_batches_grow_with_the_backlog_and_shrink_when_they_take_long():
     assert only(line.decide(now + 1), Advance).limit == 500
 
 
+def test_a_transaction_has_as_many_bytes_as_the_broker_takes_in_time():
+    line = machine(Limits(max_batch_records=1000))
+    rows = [record(n)._replace(value="x" * 100_000) for n in range(100)]
+
+    def publish(now):
+        advance = only(line.decide(now), Advance)
+        advanced(line, now, rows[: advance.limit])
+        return advance.limit, only(line.decide(now), Publish)
+
+    limit, first = publish(0)
+    assert (limit, len(first.records)) == (100, 2), "the limit of a first transaction"
+    assert named(first) == [batch(0, 1)]
+    line._database = None  # the selection ahead is of no interest here
+    line.aborted(8, [Failure(rows[0], "timed out", retryable=True)])
+    _, second = publish(9)
+    assert [each.id for each in second.records] == [0], "half as many bytes"
+    line._database = None
+    line.published(11)
+    assert only(line.decide(11), Advance).limit == 1, "no more are read than can be sent"
+
+
 @dataclass
 class Process:
     """One process's lane: its machine, its fence, its producer's epoch, and what it has out."""

@@ -1,6 +1,12 @@
-"""The size and the time of the next mark or selection: larger in a backlog, rarer while nothing waits."""
+"""The size and the time of the next mark or selection: larger in a backlog, rarer while nothing waits.
+
+And the bytes of the next transaction: what a broker, which may have a quota, takes in good time.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import accumulate, takewhile
 
 FIRST_LIMIT = 100
 """The limit of the first marks, in records; it doubles after each mark that was full."""
@@ -68,5 +74,49 @@ class BatchSize:
         self.limit = records or self._least
 
     def shrink(self) -> None:
-        """Makes the next marks smaller."""
-        self.limit = max(self._least, self.limit // 2)
+        """Makes the next marks smaller, but none smaller than the first ones for that."""
+        self.limit = min(self.limit, max(self._least, self.limit // 2))
+
+
+SLOW_SECONDS = 3.0
+"""A transaction that takes longer has too many bytes: clients give up a delivery after some seconds more."""
+AIM_SECONDS = 1.0
+"""After such a transaction the next has as many bytes as are likely to take this long."""
+FIRST_BYTES = 256 * 1024
+"""The limit of the first transaction."""
+LEAST_BYTES = 64 * 1024
+"""After a commit the limit is not less, however long that took: at a slow broker it would not help."""
+
+
+class ByteLimit:
+    """How many bytes the next transaction of a lane may have.
+
+    A broker with a quota lets so many bytes a second pass, whatever number of records that is.
+
+    Args:
+        most: The largest limit.
+
+    Attributes:
+        limit: The present limit. A single larger record is a transaction of its own.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.limit = min(FIRST_BYTES, most)
+        self._most = most
+
+    def fitting(self, sizes: Iterable[int]) -> int:
+        """Returns how many of the first records fit into one transaction, at least one."""
+        return max(1, sum(1 for _ in takewhile(lambda size: size <= self.limit, accumulate(sizes))))
+
+    def committed(self, size: int, seconds: float) -> None:
+        """Adapts to a transaction of so many bytes that was committed after so many seconds."""
+        if seconds > SLOW_SECONDS:
+            passed = round(size * AIM_SECONDS / seconds)
+            self.limit = max(min(self.limit, passed), min(LEAST_BYTES, self._most))
+        elif 2 * seconds <= AIM_SECONDS and 2 * size >= self.limit:
+            self.limit = min(2 * self.limit, self._most)
+
+    def aborted(self, size: int, seconds: float) -> None:
+        """Adapts to a transaction that was aborted: one that has taken long may have had too many bytes."""
+        if seconds > SLOW_SECONDS:
+            self.limit = max(min(self.limit, size) // 2, 1)

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from outbox_api import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
 
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.delivery.batch_size import BatchSize
+from outbox_core.delivery.batch_size import BatchSize, ByteLimit
 from outbox_core.delivery.checkpoint import encode, fitting, shorter
 from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish, ReportFailures
 from outbox_core.delivery.retries import FailedKeys, RetryPolicy
@@ -54,11 +54,17 @@ MAX_LOCKED = MAX_CHECKPOINT // 4
 
 @dataclass(slots=True)
 class _Selected:
-    """A batch with its records, which are of one source."""
+    """A batch with its records, which are of one source, and their sizes in bytes."""
 
     batch: Batch
     records: list[MarkedRecord]
+    sizes: list[int]
     source: int
+
+    @classmethod
+    def of(cls, batch: Batch, records: list[MarkedRecord], sizes: list[int], source: int) -> _Selected:
+        """Selects those first records that are in the batch."""
+        return cls(batch, records[: batch.rows], sizes[: batch.rows], source)
 
 
 class SelectPublishPurge:
@@ -107,6 +113,7 @@ class SelectPublishPurge:
         sizes = (limits.mark_backoff, limits.max_mark_backoff, limits.max_batch_records)
         self._sources = Sources(ages, lambda: BatchSize(*sizes))
         self._max_bytes = limits.max_lane_bytes // 2  # two batches are in memory at a time
+        self._transaction = ByteLimit(self._max_bytes)
         self._select_first = False
         self._leading = True
         self._resume = self._published_at = 0.0
@@ -199,6 +206,7 @@ class SelectPublishPurge:
             culprits = [Failure(record, record.fault or "", retryable=False) for record in faulty.values()]
             self._take_back(now, self._selected, culprits)
             return None
+        self._cut_selected(self._selected)
         checkpoint = encode(self._in_log(), self._selected.batch)
         self._crowded = len(checkpoint) > MAX_CHECKPOINT
         if self._crowded:
@@ -207,6 +215,15 @@ class SelectPublishPurge:
         self._published_at = now
         self._move(self._publishing, BatchStage.PUBLISHING)
         return Publish(self._publishing.records, checkpoint)
+
+    def _cut_selected(self, selected: _Selected) -> None:
+        """Leaves those of the selected records to the next batch that a transaction has no room for."""
+        fit = self._transaction.fitting(selected.sizes)
+        if fit < len(selected.records):
+            self._drop_selected()
+            batch = Batch.of([record.id for record in selected.records[:fit]], selected.batch.newest)
+            self._select(_Selected.of(batch, selected.records, selected.sizes, selected.source))
+            self._sources.cut(selected.source, fit)
 
     def _next_for_database(self, now: float) -> Advance | Park | None:
         if self._database is not None:
@@ -257,15 +274,17 @@ class SelectPublishPurge:
         abandon, self._abandon = self._abandon, False
         records = result.records
         if advance.limit and not abandon:
-            full = len(records) >= advance.limit or 2 * sum(map(size_of, records)) >= advance.max_bytes
+            sizes = list(map(size_of, records))
+            size = sum(sizes)
+            full = len(records) >= advance.limit or 2 * size >= advance.max_bytes
             batch, may_grow = fitting([record.id for record in records], result.newest)
             passed = bool(advance.excluded_keys or advance.excluded_topics) and not full
+            may_grow = may_grow and 2 * size <= self._transaction.limit
             self._sources.found(now, full=full, empty=not records, grow=may_grow, passed=passed)
             if batch.rows < len(records):
                 self._sources.cut(advance.source, batch.rows)
             if records:
-                self._selected = _Selected(batch, records[: batch.rows], advance.source)
-                self._move(self._selected, BatchStage.SELECTED)
+                self._select(_Selected.of(batch, records, sizes, advance.source))
 
     def _purged(self, now: float, locked: Sequence[Batch]) -> None:
         """Handles the end of a purge. What it did not find is gone."""
@@ -284,7 +303,9 @@ class SelectPublishPurge:
         self._finished.append(done.batch)
         self._move(done, BatchStage.PUBLISHED)
         self.failed.delivered(done.records, done.source)
-        if now - self._published_at > LONG_SECONDS:
+        seconds = now - self._published_at
+        self._transaction.committed(sum(done.sizes), seconds)
+        if seconds > LONG_SECONDS:
             self._sources.shrink(done.source)
         self._sources.hurry_own(now)
         if not self._sources.backlog:
@@ -292,7 +313,9 @@ class SelectPublishPurge:
 
     def aborted(self, now: float, failures: Sequence[Failure]) -> None:
         """Handles the abort of the transaction because of these records."""
-        self._take_back(now, self._take_published(), failures)
+        aborted = self._take_published()
+        self._transaction.aborted(sum(aborted.sizes), now - self._published_at)
+        self._take_back(now, aborted, failures)
 
     def parked(self, now: float, keys: int) -> None:
         """Handles the result of the park, which is durable: the number of parked keys."""
@@ -326,6 +349,10 @@ class SelectPublishPurge:
         self._resume = now + pause
         if poisons:
             self._park = Park(None, poisons, [])
+
+    def _select(self, selected: _Selected) -> None:
+        self._selected = selected
+        self._move(selected, BatchStage.SELECTED)
 
     def _drop_selected(self) -> None:
         if self._selected is not None:

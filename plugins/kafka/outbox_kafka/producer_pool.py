@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from outbox_kafka_client.clients import ClientLog, Producer
 from outbox_kafka_client.errors import is_tls_failure
 from outbox_kafka_client.files import Renewal
+from outbox_kafka_client.quotas import quota_of
 from outbox_kafka_client.settings import config_error
 
 _KEEP_SECONDS = 900.0
@@ -50,8 +51,9 @@ class LaneProducer:
         self.has_delivered = self.is_refused = False
         self._unreported_until = 0.0
         self.renewal = Renewal(settings)
+        own = {"logger": self.log, "error_cb": self._on_error, "throttle_cb": quota_of(settings["client.id"])}
         try:
-            self.producer = Producer({**settings, "logger": self.log, "error_cb": self._on_error})
+            self.producer = Producer({**settings, **own})
         except KafkaException as error:
             raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
 

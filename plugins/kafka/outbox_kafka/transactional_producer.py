@@ -12,6 +12,7 @@ from outbox_api import AccessDenied, DriverError, MarkedRecord, OutboxError
 from outbox_kafka_client.clients import Producer, try_files
 from outbox_kafka_client.errors import is_refusal
 from outbox_kafka_client.files import Renewal
+from outbox_kafka_client.quotas import quota_of
 from outbox_kafka_client.settings import config_error
 
 from outbox_kafka.errors import is_unrecoverable, log_client_error, reason, transaction_error
@@ -59,9 +60,10 @@ class TransactionalProducer:
         self._timeout = int(settings["transaction.timeout.ms"]) / 1000
         self._renewal = Renewal(settings)
         self._log = log = TransactionLog(settings)
+        self._quota = quota_of(settings["client.id"])
         own = {"debug": log.contexts, "logger": log, "error_cb": partial(log_client_error, log, settings)}
         try:
-            self._producer: Producer | None = Producer({**settings, **own})
+            self._producer: Producer | None = Producer({**settings, **own, "throttle_cb": self._quota})
         except KafkaException as error:
             raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
 
@@ -209,6 +211,21 @@ class TransactionalProducer:
         if self._log.is_in_doubt:
             what = "the end of a transaction was not answered at once: its request may arrive a second time"
             self.error = DriverError(f"{what}; open a new sender", retryable=True)
+        self.wait_for_quota(deadline)  # so that the time of a transaction includes what its bytes cost
+
+    @property
+    def has_quota(self) -> bool:
+        """Whether brokers have delayed this producer lately, as a quota was used up."""
+        return self._quota.is_used_up
+
+    def wait_for_quota(self, deadline: float) -> None:
+        """Waits until all brokers read from this client again, but not beyond the deadline.
+
+        What is sent before only waits in the network, while its delivery times out.
+        """
+        while self.error is None and (left := min(self._quota.seconds, deadline - time.monotonic())) > 0:
+            time.sleep(min(left, _POLL_SECONDS))
+            self._flush(0)
 
     def look_up(self, topics: Collection[str], new: Collection[str]) -> Statuses:
         """Asks the broker for the status of topics, see :func:`outbox_kafka.topic_cache.look_up`."""

@@ -51,6 +51,11 @@ def _size(record: MarkedRecord) -> int:
 _REQUEST_BYTES = 1_000_000
 """Bytes that the client puts into a request by default; smaller chunks are fractions of it."""
 
+_QUOTA_CHUNKS = 8
+"""Chunks of a transaction while a quota delays this client, which waits between two: each has its own time to
+be delivered, and what is in the network is not delayed several times.
+"""
+
 _RETRIES = 2
 """Retries of a transaction that failed, but not because of a record. The one after a refused batch always
 fails: the client has counted the refused records in its sequence, the broker has not, and the next abort
@@ -211,7 +216,11 @@ class KafkaTransactionalSender:
                 return failed
         if errors:
             return None
-        for chunk in chunks(records, self._chunk_bytes):
+        size = self._chunk_bytes
+        if self._producer.has_quota:
+            size = min(size or _REQUEST_BYTES, sum(map(_size, records)) // _QUOTA_CHUNKS)
+        for chunk in chunks(records, size):
+            self._producer.wait_for_quota(deadline)
             errors.chunk = chunk
             failed = self._producer.produce(chunk, errors, deadline)
             if failed is not None or errors:

@@ -18,6 +18,7 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaException
 from outbox_api import OutboxError
 from outbox_kafka_client.clients import ClientLog, Producer
+from outbox_kafka_client.quotas import Quota
 
 
 class Heartbeats:
@@ -40,6 +41,7 @@ class Heartbeats:
         self._key = name
         self._log = log
         self._producer: Producer | None = None
+        self._quota = Quota("")  # the lanes' producers tell the log
         self._id = uuid4().hex
         self._count = 0
         self._received_at: float | None = None
@@ -52,15 +54,19 @@ class Heartbeats:
     def send(self, now: float, timeout: float) -> None:
         """Sends a heartbeat, and warns if none has come back for ``timeout`` seconds; does not wait."""
         if self._received_at is not None and now - self._received_at > timeout:
+            cure = "check that its partition is online and that writing to it is granted"
+            if self._quota.is_used_up:
+                cure = "a quota of Kafka's delays them"
             self._log.warn_once(
                 f"heartbeats do not come back from topic '{self._topic}', although the coordinator confirms "
-                "this leader; check that its partition is online and that writing to it is granted"
+                f"this leader; {cure}"
             )
         self._count += 1
         try:
             if self._producer is None:
                 ignore = lambda _error: None  # noqa: E731 - the log reports lost connections
-                self._producer = Producer({**self._settings, "logger": self._log, "error_cb": ignore})
+                own = {"logger": self._log, "error_cb": ignore, "throttle_cb": self._quota}
+                self._producer = Producer({**self._settings, **own})
             self._producer.produce(self._topic, f"{self._id} {self._count}", self._key)
             self._producer.poll(0)
         except (BufferError, KafkaException, OutboxError) as error:
