@@ -44,8 +44,8 @@ def chunks(records: Sequence[MarkedRecord], max_bytes: int | None) -> Iterator[S
 
 def _size(record: MarkedRecord) -> int:
     parts = [record.key, record.value, *(part for header in record.headers for part in header)]
-    size = sum(len(part.encode(errors="replace") if isinstance(part, str) else part) for part in parts if part)
-    return _OVERHEAD_BYTES + size
+    encoded = (part.encode(errors="replace") if isinstance(part, str) else part for part in parts if part)
+    return _OVERHEAD_BYTES + sum(map(len, encoded))
 
 
 _REQUEST_BYTES = 1_000_000
