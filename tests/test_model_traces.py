@@ -11,7 +11,7 @@ import pytest
 from .model.actions import ACTIONS, PREVENTED
 from .model.followed import INVISIBLE, OF_OTHERS, follow, table
 from .model.replay import NotOfTheModel, Replay
-from .model.traces import NEVER, Asked, Projection, keys_of, of_lane, read
+from .model.traces import NEVER, Asked, Projection, keys_of, of_lanes, read
 
 RECORDED = Path(__file__).parent / "model" / "recorded"
 KILLED = sorted((RECORDED / "killed").iterdir())
@@ -26,7 +26,7 @@ class Trace:
     def __init__(self, files: Sequence[Path]) -> None:
         calls = read(files)
         [lane] = {call.lane for call in calls if call.lane is not None}
-        self.calls = of_lane(calls, lane)
+        self.calls = of_lanes(calls, {lane})
         [(self.key, _)] = keys_of(calls, lane).most_common(1)
         self._seen = Projection(self.calls, self.key)
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from .batches import advanced, run
 from .batches import in_vain as _abandoned
 from .broker import DONE
 from .faults import FAULTS
-from .lane_view import LaneView, Step, end, with_process, with_strays
+from .lane_view import LaneView, Step, end, harvesting, with_process, with_strays
 from .lanes import Lanes
 from .protocol import ExactlyOnce, drained, freed
 from .scope import Fault, Scope, Setting
 from .servers import LOST, Servers
-from .traces import Asked, Projection
-from .world import ABSENT, FREE, NOTHING, Batch, Call, Checkpoint, Lane, Process, Selected, World
+from .traces import Asked, Projection, lanes_of
+from .world import ABSENT, FREE, NOTHING, Batch, Call, Checkpoint, Process, Selected, World
 
 Steps = Iterable[Step]
 
@@ -33,6 +33,8 @@ _PHASES = {
 """What a lane is about to do as it makes a call of its recovery."""
 _SPENT = ("not answered at once", "put back", "certificates have changed")
 """What is said of a producer that has ended, though its last call has succeeded."""
+_NUMBERS = 27720
+"""The least number that all up to 12 divide."""
 _TWICE = "is sent twice"
 
 
@@ -51,16 +53,22 @@ class Follow:
 
     def __init__(self, calls: Sequence[Asked], key: str, menu: frozenset[Fault]) -> None:
         self._seen = Projection(calls, key)
-        rows, processes = len(self._seen.ids), 1 + max((call.who for call in calls), default=0)
-        self.setting = Setting()
-        scope = Scope("", (self.setting,) * processes, (0,) * rows, frozenset(range(rows)), menu=menu)
+        self._followed = {call.lane for call in calls}
+        rows, lanes = (
+            len(self._seen.ids),
+            {call.who: call.asks["lanes"] for call in calls if call.do == "bump"},
+        )
+        processes = range(1 + max((call.who for call in calls), default=0))
+        self.settings = tuple(Setting(lanes=lanes.get(who, 1)) for who in processes)
+        number = _number(lanes_of(calls, key))
+        scope = Scope("", self.settings, (number,) * rows, frozenset(range(rows)), menu=menu)
         self._model = ExactlyOnce(scope)
         self._servers = Servers(scope, frozenset())
         self.lanes = Lanes(scope, frozenset(), self._servers)
 
     def first(self) -> World:
         """Returns the state in which nobody has ever led."""
-        return self._model.first()._replace(faults=1)
+        return self._model.first()._replace(faults=1, terms=0)
 
     def wrong(self, world: World) -> str:
         """Returns the property that is broken."""
@@ -70,6 +78,9 @@ class Follow:
         """Has the broker complete what is prepared, and forgets calls that are of no effect any more."""
         while step := next(iter(self._model.coordinate(world)), None):
             _, world = step
+        lanes = {lane.number for process in world.processes for lane in process.lanes}
+        if not lanes <= self._followed:
+            world = world._replace(processes=tuple(map(self._only_followed, world.processes)))
         if not world.strays:
             return world
         strays = {call for call in world.strays if not self._servers.vain(world, call)}
@@ -82,26 +93,37 @@ class Follow:
         for head in world.database.parked:
             yield f"row {head}, and its key, is freed", freed(world, head)
 
-    def _view(self, world: World, who: int) -> LaneView | None:
-        return LaneView(world, who, 0, self.setting, frozenset()) if world.processes[who].lanes else None
+    def _only_followed(self, process: Process) -> Process:
+        lanes = tuple(lane for lane in process.lanes if lane.number in self._followed)
+        return process._replace(lanes=lanes)
 
-    def _with(self, world: World, who: int, lane: Lane) -> World:
-        return with_process(world, who, world.processes[who]._replace(lanes=(lane,)))
+    def _view(self, world: World, call: Asked) -> LaneView | None:
+        for place, lane in enumerate(world.processes[call.who].lanes):
+            if lane.number == call.lane:
+                return self._at(world, call.who, place)
+        return None
+
+    def _at(self, world: World, who: int, place: int) -> LaneView:
+        return LaneView(world, who, place, self.settings[who], frozenset())
+
+    def over(self, world: World, who: int) -> World:
+        """Returns a state in which a process no longer leads."""
+        return end(world, who, self.settings[who], frozenset()) if world.processes[who].token else world
 
     # --- what a lane asks for -----------------------------------------------------------------------
 
     def anew(self, world: World, call: Asked) -> Steps:
         """Returns the state in which a leader or a lane begins, whatever has ended the one before."""
-        view = self._view(world, call.who)
+        view = self._view(world, call)
         if call.do == "bump":
-            return (("", end(world, call.who, self.setting, frozenset()) if view else world),)
+            return (("", self.over(world, call.who)),)
         if view is None:
             return ()
         return (("", world if view.lane.phase == "enter" else view.anew("")[1]),)
 
     def ask(self, world: World, call: Asked) -> Iterator[Step]:
         """Returns the states in which a call is on its way to its server."""
-        view = self._view(world, call.who)
+        view = self._view(world, call)
         if call.do == "bump" or view is None:
             if call.do == "bump":
                 yield "", world
@@ -113,7 +135,9 @@ class Follow:
             poison = self._seen.rows(call.asks["rows"])
             yield "", view.step("", lane=view.lane._replace(poison=poison[0] if poison else None))[1]
         elif call.do == "drained":
-            yield f"process {call.who + 1} is told to hand over", drained(world, call.who)
+            told = world.processes[call.who].draining
+            words = "" if told else f"process {call.who + 1} is told to hand over"
+            yield words, world if told else drained(world, call.who)._replace(terms=0)
         else:
             yield "", world
 
@@ -134,17 +158,13 @@ class Follow:
             if unheard:  # of its last commit
                 last = lane.finished[-1]
                 lane = lane._replace(finished=lane.finished[:-1], publishing=Selected(last, ()))
-            before = self._view(self._with(world, view.number, lane), view.number)
-            assert before is not None
+            before = self._at(view.step("", world, lane)[1], view.number, view.place)
             for words, after in run(before, self._servers, (len(rows),) if rows else ()):
-                asking = after.processes[view.number].lanes[0]
+                asking = after.processes[view.number].lanes[view.place]
                 if asking.advance and self._same(world, asking.advance.call, call, len(rows)):
                     if unheard:
                         asking = asking._replace(finished=(*asking.finished, last), publishing=None)
-                    yield (
-                        words,
-                        LaneView(after, view.number, 0, self.setting, frozenset()).step("", lane=asking)[1],
-                    )
+                    yield words, self._at(after, view.number, view.place).step("", lane=asking)[1]
 
     def _same(self, world: World, advance: Call, call: Asked, limit: int) -> bool:
         _, finished, wish = advance.arguments
@@ -165,7 +185,7 @@ class Follow:
 
     def dropped(self, world: World, call: Asked) -> World:
         """Returns the state in which a batch is given up before anything of it was sent."""
-        view = self._view(world, call.who)
+        view = self._view(world, call)
         if view is None:
             return world
         return view.step("", lane=view.lane._replace(selected=None, advance=_abandoned(view.lane)))[1]
@@ -193,7 +213,7 @@ class Follow:
         if call.do == "bump":
             yield from self._bump(world, call)
             return
-        view = self._view(world, call.who)
+        view = self._view(world, call)
         if view is None:
             return
         if call.do in _PHASES:
@@ -235,11 +255,14 @@ class Follow:
         token = call.answer["token"] if call.answer else world.database.fence[0].token + 1
         if world.processes[call.who].token or token <= world.database.fence[0].token:
             return
-        world, _ = self._servers.bump(world, self.setting.lanes)
+        world, _ = self._servers.bump(world, call.asks["lanes"])
         fence = tuple(row._replace(token=token) for row in world.database.fence)
         database = world.database._replace(fence=fence)
         world = world._replace(database=database, disk=database)
-        process = Process(token, self.lanes.begin(world, call.who))
+        process = self._only_followed(Process(token, self.lanes.begin(world, call.who)))
+        if not process.lanes:  # others are settled before
+            own = harvesting(self.settings[call.who], len(fence))
+            process = self._only_followed(process._replace(lanes=own))
         words = f"process {call.who + 1} is elected and bumps the fence"
         yield words, with_process(world, call.who, process)
 
@@ -271,6 +294,8 @@ class Follow:
                 return self._left(world, lane.known) == self._there(world, call.asks["finished"])
             case "find":
                 return lane.unsure == self._seen.rows(call.asks["rows"])
+            case "note":
+                return lane.settles == (call.asks["noted"] is None)
             case "freshen":
                 return self._same_checkpoint(world, Checkpoint(lane.locked), call.asks)
         return True
@@ -286,7 +311,8 @@ class Follow:
         elif call.do == "enter":
             same = answer == told["epoch"]
         elif call.do == "recall":
-            same = (answer is not None) == (str(call.lane) in told["notes"])
+            noted = told["notes"].get(str(call.lane))
+            same = (answer and answer.lanes) == (noted and noted[0])
         elif call.do == "look" and "missing" in told:
             same = answer is None
         elif call.do == "look":
@@ -334,13 +360,18 @@ class Follow:
         """Returns the same of a trace's batches."""
         return {row for row in self._seen.of(batches) if world.database.rows[row] >= FREE}
 
+    def settles(self, world: World, call: Asked) -> bool:
+        """Returns whether a call is of a lane that is settled: a failure ends its whole term."""
+        view = self._view(world, call)
+        return view is not None and view.lane.settles
+
     # --- what nobody answers ------------------------------------------------------------------------
 
     def in_vain(self, world: World, call: Asked) -> Iterator[Step]:
         """Returns the ways in which a lane starts anew after a call has failed."""
         if call.do == "bump":
-            yield "", with_strays(world, (Call("bump", (self.setting.lanes,)),))
-        view = self._view(world, call.who)
+            yield "", with_strays(world, (Call("bump", (call.asks["lanes"],)),))
+        view = self._view(world, call)
         if view is None or call.do == "bump":
             return
         lane = view.lane
@@ -358,3 +389,15 @@ class Follow:
             yield from found
         else:
             yield "", view.anew("")[1]
+
+
+def _number(places: Collection[tuple[int, int]]) -> int:
+    """Returns the number of a key which is that of these lanes, of so many each.
+
+    Raises:
+        ValueError: There is none.
+    """
+    fitting = (number for number in range(_NUMBERS) if all(number % lanes == lane for lanes, lane in places))
+    if (number := next(fitting, None)) is None:
+        raise ValueError(f"a key is not of one lane only: {sorted(places)}")
+    return number

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .actions import ACTIONS, PREVENTED, action
 from .replay import NotOfTheModel, Replay
 from .scope import Fault
-from .traces import NEVER, Asked, keys_of, of_lane, read
+from .traces import NEVER, Asked, keys_of, lanes_of, of_lanes, parked_of, read
 
 KEYS = 3
 """Of how many keys of a lane the rows are followed."""
@@ -60,20 +60,21 @@ def follow(
         keys: Of how many keys, the ones with most rows among them.
 
     Raises:
-        ValueError: Lanes have changed: such a trace cannot be followed.
+        ValueError: A key was of several lanes at a time.
     """
     calls = read(files)
-    if len(lanes := {call.asks["lanes"] for call in calls if call.do == "bump"}) > 1:
-        raise ValueError(f"the number of lanes was one of {sorted(lanes)}")
     recent = [call for call in calls if call.ends >= since]
     for lane in sorted({call.lane for call in calls if call.lane is not None}):
-        own = of_lane(calls, lane)
-        for key in _chosen(keys_of(recent, lane), keys):
-            yield _followed(own, lane, key, menu)
+        for key in _chosen(keys_of(recent, lane), parked_of(recent, lane), keys):
+            lanes = {each for _, each in lanes_of(calls, key)}
+            yield _followed(of_lanes(calls, lanes), lane, key, menu)
 
 
-def _chosen(found: Counter[str], number: int) -> list[str]:
+def _chosen(found: Counter[str], parked: Collection[str], number: int) -> list[str]:
+    first = max(parked, key=found.__getitem__, default=None)
     most = [key for key, _ in found.most_common((number + 1) // 2)]
+    if first is not None and first not in most:
+        most[-1] = first
     others = sorted(found.keys() - set(most))
     return most + random.Random(len(found)).sample(others, min(number - len(most), len(others)))
 

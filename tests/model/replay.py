@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from .faults import FAULTS
 from .follow import Follow, Steps
-from .lane_view import end
 from .scope import Fault
-from .traces import INNER, NEVER, Asked
+from .traces import INNER, NEVER, Asked, Place
 from .world import World
 
 _LEFT = 1.0
@@ -82,7 +81,7 @@ class Replay:
         self._states = {State(self._model.first()): History()}
         self._within = dict(_within(calls))
         self._retried = set(_retried(calls, self._within))
-        self._out: defaultdict[int, set[int]] = defaultdict(set)
+        self._out: defaultdict[Place, set[int]] = defaultdict(set)
         self._orphans: set[int] = set()
         self._now = 0.0
 
@@ -169,23 +168,25 @@ class Replay:
             for words, after in FAULTS[fault](self._model.lanes, world):
                 yield words, state._replace(world=after), 3
 
-    def _alone(self, state: State, who: int, steps: Steps, cost: int = 0) -> Iterator[After]:
-        """Yields steps after which no call of a process's lane is waited for."""
-        pending = frozenset(number for number in state.pending if self._calls[number].who != who)
+    def _alone(self, state: State, steps: Steps) -> Iterator[After]:
+        """Yields steps after which nobody waits for calls that were abandoned."""
         for words, after in steps:
-            yield words, State(after, pending), cost
+            yield words, State(after, state.pending - self._orphans), 0
 
-    def _abandon(self, who: int) -> None:
-        """Nobody waits for the calls of a lane that are out."""
-        self._orphans |= self._out.pop(who, set())
+    def _abandon(self, call: Asked, *, whole: bool = False) -> None:
+        """Nobody waits for the calls of a lane that are out, or of all lanes of its process."""
+        whole = whole or call.lane is None or call.lost
+        for place in list(self._out):
+            if place == call.place or (whole and place[0] == call.who):
+                self._orphans |= self._out.pop(place)
 
     # --- what begins --------------------------------------------------------------------------------
 
     def _begin(self, number: int, call: Asked) -> None:
         if call.do in ("bump", "enter"):
-            self._each(lambda state: self._alone(state, call.who, self._model.anew(state.world, call)))
-            self._abandon(call.who)
-        self._out[call.who].add(number)
+            self._abandon(call)
+            self._each(lambda state: self._alone(state, self._model.anew(state.world, call)))
+        self._out[call.place].add(number)
         if call.do == "begin":
             return
         if call.do in ("commit", "abort"):
@@ -201,51 +202,55 @@ class Replay:
     # --- what ends ----------------------------------------------------------------------------------
 
     def _end(self, number: int, call: Asked) -> None:
-        self._out[call.who].discard(number)
+        self._out[call.place].discard(number)
         if call.do == "begin" or (call.do in INNER and call.failed):
             return  # the call to publish tells
         if call.failed and not call.lost:
-            self._fail(call)
+            self._fail(number, call)
         elif call.do == "publish" and call.answer and call.answer["failed"]:
             self._each(lambda state: self._refused(state, number, call))
         else:
             self._each(lambda state: () if number in state.pending else (("", state, 0),))
         if call.lost:
-            self._abandon(call.who)
+            self._abandon(call)
+            self._each(lambda state: self._alone(state, (("", state.world),)))
 
     def _refused(self, state: State, number: int, call: Asked) -> Iterator[After]:
         """Yields the state behind a call to publish that was refused, maybe before anything was sent."""
         world = state.world if number not in state.pending else self._model.dropped(state.world, call)
         yield "", State(world, state.pending - {number}), 0
 
-    def _fail(self, call: Asked) -> None:
+    def _fail(self, number: int, call: Asked) -> None:
         if call.do == "publish":
             self._close(self._menu)
-        self._each(lambda state: self._alone(state, call.who, self._model.in_vain(state.world, call)))
-        self._abandon(call.who)
+        settles = any(self._model.settles(state.world, call) for state in self._states)
+        self._abandon(call, whole=settles)
+        gone = {number}
+        self._each(
+            lambda state: self._alone(
+                state._replace(pending=state.pending - gone), self._model.in_vain(state.world, call)
+            )
+        )
 
     def _die(self, _: int, call: Asked) -> None:
         self._close(self._menu)
-        who = call.who
+        self._abandon(call, whole=True)
 
         def dead(state: State) -> Iterator[After]:
-            if not state.world.processes[who].token:
-                return self._alone(state, who, (("", state.world),))
-            after = end(state.world, who, self._model.setting, frozenset())
-            return self._alone(state, who, ((f"process {who + 1} crashes", after),))
+            words = f"process {call.who + 1} crashes" if state.world.processes[call.who].token else ""
+            return self._alone(state, ((words, self._model.over(state.world, call.who)),))
 
         self._each(dead)
-        self._abandon(who)
 
 
 def _within(calls: Sequence[Asked]) -> Iterator[tuple[int, int]]:
     """Yields each call of a producer that is a part of one to publish rows, and that one."""
-    out: dict[int, int] = {}
+    out: dict[Place, int] = {}
     for number, call in enumerate(calls):
         if call.do in ("publish", "freshen", "open"):
-            out[call.who] = number
-        elif call.do in INNER and call.who in out and calls[out[call.who]].do == "publish":
-            yield number, out[call.who]
+            out[call.place] = number
+        elif call.do in INNER and call.place in out and calls[out[call.place]].do == "publish":
+            yield number, out[call.place]
 
 
 def _retried(calls: Sequence[Asked], within: Mapping[int, int]) -> Iterator[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ _JUST = 1e-7
 """Seconds before something, without anything between."""
 
 Run = tuple[int, int]
+Place = tuple[int, int | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,11 @@ class Asked:
     begins: float
     ends: float = NEVER
     answer: dict[str, Any] | None = None
+
+    @property
+    def place(self) -> Place:
+        """Process and lane."""
+        return self.who, self.lane
 
     @property
     def failed(self) -> bool:
@@ -95,34 +101,36 @@ def read(files: Sequence[Path]) -> list[Asked]:
     return sorted(calls, key=lambda call: call.begins)
 
 
-def of_lane(calls: Sequence[Asked], lane: int) -> list[Asked]:
-    """Returns the calls that concern one lane, in the order of their begins, or of what the lane has decided.
+def of_lanes(calls: Sequence[Asked], lanes: Collection[int]) -> list[Asked]:
+    """Returns the calls that concern lanes, in the order of their begins, or of what the lanes have decided.
 
     A lane decides to publish a batch before it selects the next one; its threads may begin the other way
     round. One of them may also begin after another has failed, which has not reached the lane yet.
     """
-    found = [call for call in calls if call.lane == lane or call.do == "bump"]
+    found = [call for call in calls if call.lane in lanes or call.do == "bump"]
     chosen: dict[tuple[int, int], float] = {}  # when a row was selected last
-    looks: defaultdict[int, list[float]] = defaultdict(list)  # when selections began
-    failed: dict[int, float] = {}  # when a process's lane has failed, until it starts anew
+    looks: defaultdict[Place, list[float]] = defaultdict(list)  # when selections began
+    failed: dict[Place, float] = {}  # when a process's lane has failed, until it starts anew
     ordered = []
     for call in found:
         if call.do == "advance" and call.asks["limit"]:
-            looks[call.who].append(call.begins)
+            looks[call.place].append(call.begins)
     for call in found:
         begins = call.begins
-        if call.do in ("bump", "enter"):
-            failed.pop(call.who, None)
+        if call.do == "bump":
+            failed = {place: at for place, at in failed.items() if place[0] != call.who}
+        elif call.do == "enter":
+            failed.pop(call.place, None)
         elif call.do == "advance":
             chosen.update(((call.who, row), call.ends) for row, _ in _rows(call))
         elif call.do == "publish":
             since = chosen.get((call.who, call.asks["rows"][0]), begins)
-            later = looks[call.who][bisect_right(looks[call.who], since) :]
+            later = looks[call.place][bisect_right(looks[call.place], since) :]
             begins = min(begins, later[0] - _JUST) if later else begins
         if call.do not in INNER:
-            begins = min(begins, failed.get(call.who, NEVER) - _JUST)
+            begins = min(begins, failed.get(call.place, NEVER) - _JUST)
             if call.failed:
-                failed[call.who] = min(call.ends, failed.get(call.who, NEVER))
+                failed[call.place] = min(call.ends, failed.get(call.place, NEVER))
         ordered.append(replace(call, begins=begins) if begins < call.begins else call)
     return sorted(ordered, key=lambda call: call.begins)
 
@@ -133,9 +141,25 @@ def keys_of(calls: Sequence[Asked], lane: int) -> Counter[str]:
     return Counter(key for _, key in rows)
 
 
+def parked_of(calls: Sequence[Asked], lane: int) -> set[str]:
+    """Returns the keys of a lane that were parked."""
+    heads = {row for call in calls if call.lane == lane and call.do == "park" for row in call.asks["rows"]}
+    return {key for call in calls if call.lane == lane for row, key in _rows(call) if row in heads}
+
+
 def _rows(call: Asked) -> Iterator[tuple[int, str]]:
     if call.do == "advance" and call.answer:
         yield from ((row, key) for row, key in call.answer.get("rows", ()))
+
+
+def lanes_of(calls: Sequence[Asked], key: str) -> set[tuple[int, int]]:
+    """Returns of how many lanes which was that of a key, as its rows were selected."""
+    numbers = {call.who: call.asks["lanes"] for call in calls if call.do == "bump"}
+    return {
+        (numbers[call.who], call.lane)
+        for call in calls
+        if call.lane is not None and call.who in numbers and any(its == key for _, its in _rows(call))
+    }
 
 
 class Projection:
