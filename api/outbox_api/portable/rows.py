@@ -34,10 +34,7 @@ def records(rows: Sequence[Sequence[Any]], idiom: Idiom, now: float) -> list[Mar
     """
     made = [record(row, idiom, None if row[_AGE] is None else now - float(row[_AGE])) for row in rows]
     if rows and len(rows[0]) > _AGE + 1:
-        return [
-            each._replace(partition=_whole(row[_AGE + 1]), timestamp_ms=_whole(row[_AGE + 2]))
-            for each, row in zip(made, rows, strict=True)
-        ]
+        return [_with_extras(each, *row[_AGE + 1 :]) for each, row in zip(made, rows, strict=True)]
     return made
 
 
@@ -159,8 +156,20 @@ def _readable(text: Any) -> bool:
     return True
 
 
+def _with_extras(made: MarkedRecord, partition: Any, timestamp_ms: Any) -> MarkedRecord:
+    """Adds partition and timestamp; a column of some databases may hold anything."""
+    if any(each is not None and type(each) is not int for each in (partition, timestamp_ms)):
+        try:
+            partition, timestamp_ms = map(_whole, (partition, timestamp_ms))
+        except (ValueError, OverflowError, TypeError):
+            return made._replace(fault=made.fault or "the row's partition or timestamp is no whole number")
+    return made._replace(partition=partition, timestamp_ms=timestamp_ms)
+
+
 def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
+    if value is None or int(value) == value:
+        return None if value is None else int(value)
+    raise ValueError(value)
 
 
 def _array(text: str | None) -> list[str | None]:

@@ -40,8 +40,8 @@ LETTER_ARROW = pa.schema(
 ROWS = 1_000
 """How many rows an Arrow batch has."""
 _MICROSECONDS = 1_000_000
-_TIMES_END = 1 << 63
-"""Microseconds since 1970 that no column holds any more; years later than those of some databases."""
+_TIMES = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
+"""Microseconds since 1970 of the years 1 to 9999; Spark holds more, Python and many sinks do not."""
 
 
 def batches(records: Sequence[Positioned], *, values: bool) -> Iterator[pa.RecordBatch]:
@@ -90,8 +90,9 @@ def _row(position: int | None, record: MarkedRecord, *, values: bool) -> tuple[o
 
 
 def _moment(microseconds: float) -> int | None:
-    """Returns a time as Spark holds it; ``None`` for one before or after all that it can hold."""
-    return round(microseconds) if abs(microseconds) < _TIMES_END else None
+    """Returns a time as Spark holds it; ``None`` for one of no year from 1 to 9999."""
+    moment = round(microseconds)
+    return moment if moment in _TIMES else None
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

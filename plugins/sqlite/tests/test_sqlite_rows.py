@@ -8,8 +8,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from outbox_api import UNBOUNDED, MarkedRecord
-from outbox_sqlite.idiom import Garbled
+from outbox_api import UNBOUNDED, MarkedRecord, Record, Stasher
+from outbox_api.portable.rows import records
+from outbox_sqlite.dialect import SqliteDialect, SqliteOptions
+from outbox_sqlite.idiom import Garbled, SqliteIdiom
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box, Hand, plain
 
@@ -75,3 +77,31 @@ def test_a_lease_that_was_released_is_free_though_the_clock_has_gone_back(tmp_pa
             connection.execute("UPDATE outbox_fence SET since = datetime('now', '+1 hour')")
         assert lease.take("other", 60) is not None
         assert lease.take("one", 60) is None
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("nan"), 1.5, "soon", b"\xff", "9"])
+def test_an_odd_partition_or_timestamp_is_a_fault_of_its_row(odd: object) -> None:
+    rows = [
+        (1, "t", "k", "v", None, None, None, *extras) for extras in ((odd, 5), (3, odd), (2.0, 2**63 - 1))
+    ]
+    *faulty, sound = records(rows, SqliteIdiom(), 0.0)
+    assert {row.fault for row in faulty} == {"the row's partition or timestamp is no whole number"}
+    assert (sound.fault, sound.partition, sound.timestamp_ms) == (None, 2, 2**63 - 1)
+
+
+def test_a_savepoint_that_comes_first_commits_order_and_record(
+    tmp_path: Path,
+) -> None:
+    SqliteDialect(SqliteOptions(data_source=str(tmp_path / "shop.db"))).create()
+    stasher, counts = Stasher(dialect="sqlite"), "SELECT (SELECT count(*) FROM orders), count(*) FROM outbox"
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+        for number, outermost in enumerate((True, False), 1):
+            if not outermost:
+                connection.execute("BEGIN")
+            connection.execute("SAVEPOINT a")
+            connection.execute("INSERT INTO orders VALUES (1)")
+            stasher.stash(connection, Record("orders", "k", "v"))
+            connection.execute("RELEASE a")  # commits the outermost
+            connection.rollback()
+            assert connection.execute(counts).fetchone() == (1, 1), number
