@@ -58,10 +58,11 @@ class StaticElector:
 
     def start(self, candidate: Candidate) -> None:
         """Starts the thread that tells the candidate that it leads."""
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=copy_context().run, args=(self._lead, candidate), name="static-elector", daemon=True
         )
-        self._thread.start()
+        thread.start()
+        self._thread = thread
 
     def lease(self) -> float:
         """Returns infinity while the candidate leads: nobody can take it away."""

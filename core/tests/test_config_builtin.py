@@ -3,6 +3,7 @@
 import math
 import threading
 
+import pytest
 from outbox_api import Level
 from outbox_core.config import parse
 
@@ -71,3 +72,13 @@ def test_the_affinity_none_takes_every_row():
     affinity = parse("harvest: {affinity: none}", "f.yaml", {}).harvest.affinity.create()
     assert list(affinity.eligible()) == list(affinity.eligible([2])) == []
     assert affinity.origin() is None
+
+
+def test_a_static_elector_whose_thread_does_not_start_can_be_stopped(monkeypatch):
+    elector, witness = static(), Witness()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("no thread")))
+        with pytest.raises(RuntimeError):
+            elector.start(witness)
+    elector.stop()
+    assert witness.told == []
