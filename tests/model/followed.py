@@ -8,26 +8,32 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .actions import ACTIONS, PREVENTED, action
+from .actions import ACTIONS, action
 from .replay import NotOfTheModel, Replay
 from .scope import Fault
 from .traces import NEVER, Asked, keys_of, lanes_of, of_lanes, parked_of, read
 
 KEYS = 3
 """Of how many keys of a lane the rows are followed."""
-INVISIBLE: Mapping[str, str] = {
-    "row is committed": "a row is seen as it is selected",
-    "broker completes": "a lane's next transaction waits for it",
+UNSEEN: Mapping[str, str] = {
+    "finds the checkpoint forgotten": "no fault deletes checkpoints",
+    "marks": "lanes of at-least-once delivery are not followed",
+    "sends": "likewise",
+    "purges what it sent": "likewise",
+    "row is committed": "seen as its row is selected",
+    "broker completes": "seen as the lane's next transaction begins",
     "broker shows": "a search waits for it",
-    "compaction": "no fault deletes or compacts what is published",
+    "late call": "seen in what recoveries find, if nothing else explains that",
+    "late commit": "prevented",
+    "late abort": "prevented",
+    "crash of the database": "a lane waits in vain",
+    "bump on its way": "nobody waits for it",
+    "compaction": "no topic of a fault is compacted",
+    "forgotten": "no fault deletes checkpoints",
+    "grown old": "takes six hours",
+    "runs twice": "only Spark does; its lanes are not followed",
 }
-"""Actions of which no trace can tell, and why."""
-OF_OTHERS: Mapping[str, str] = {
-    **dict.fromkeys(("marks", "sends", "purges what it sent"), "of at-least-once lanes"),
-    **dict.fromkeys(("opens the former producer", "deletes the note"), "of changed lanes or names"),
-    "bump on its way": "it has an effect only if somebody is elected later",
-}
-"""Actions that the traces have not, as no fault leads to them."""
+"""Actions that traces do not show, and why."""
 
 
 class Followed(NamedTuple):
@@ -93,10 +99,9 @@ def table(seen: Mapping[str, Collection[str]]) -> str:
     Args:
         seen: Action → the faults under which it was seen.
     """
-    lines = [f"{'action':28} seen under"]
+    lines = [f"{'action':30} seen under"]
     for each in ACTIONS:
-        reason = INVISIBLE.get(each) or OF_OTHERS.get(each, "")
-        reason = "prevented" if each in PREVENTED else reason
-        where = ", ".join(sorted(seen[each])) if seen.get(each) else f"NOT{reason and f': {reason}'}"
-        lines.append(f"{each:28} {where}")
+        why = UNSEEN.get(each, "")
+        where = ", ".join(sorted(seen[each])) if seen.get(each) else f"NOT{why and f': {why}'}"
+        lines.append(f"{each:30} {where}")
     return "\n".join(lines)

@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from .answers import Steps
 from .faults import FAULTS
-from .follow import Follow, Steps
+from .follow import Follow
 from .scope import Fault
 from .traces import INNER, NEVER, Asked, Place
 from .world import World
@@ -160,6 +161,8 @@ class Replay:
         for number in state.pending:
             call = self._calls[number]
             if not call.failed or call.lost or call.do == "publish":
+                if call.do == "abort" and self._within[number] in state.pending:
+                    yield "", State(world, state.pending - {number}), 0  # before anything was written
                 for words, after in self._model.carry_out(world, call, again=number in self._retried):
                     yield words, State(after, state.pending - {number}), 0
         for words, after in self._model.late(world):
@@ -189,7 +192,7 @@ class Replay:
         self._out[call.place].add(number)
         if call.do == "begin":
             return
-        if call.do in ("commit", "abort"):
+        if call.do == "commit":
             out = self._within[number]
             self._each(lambda state: () if out in state.pending else (("", state, 0),))
         self._each(
