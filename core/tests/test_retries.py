@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from outbox_api import Failure, MarkedRecord
 from outbox_core.config.settings import Failures
-from outbox_core.delivery.retries import JITTER, Attempts, RetryPolicy
+from outbox_core.delivery.retries import JITTER, MAX_FAILED_BYTES, Attempts, FailedKeys, RetryPolicy
+from outbox_core.delivery.scoreboard import Scoreboard
 
 RECORD = MarkedRecord(7, "orders", "key", "value", ())
 
@@ -55,3 +56,39 @@ def test_no_more_than_so_many_keys_are_parked():
     retries.counted(4, done_before=0)  # the count was made before this lane parked its key
     assert retries.parked == 5
     assert retries.full
+
+
+LONG = 65_536
+MANY = 4 * MAX_FAILED_BYTES // LONG
+
+
+def failure(number: int) -> Failure:
+    return Failure(
+        MarkedRecord(number, "topic", str(number).ljust(LONG), "value"), "no such topic", retryable=True
+    )
+
+
+def test_failures_of_keys_that_are_not_held_take_a_bounded_memory():
+    board = Scoreboard(policy(), 100)
+    for number in range(MANY):
+        record = failure(number).record
+        board.admit(0.0, [record])
+        board.take(1)
+        board.hold(0.0, [failure(number)])
+        if number:
+            board.unhold([record.key])
+    board.stalled(1.0, 30.0)
+    assert sum(map(len, board.holds)) <= MAX_FAILED_BYTES + LONG
+    assert failure(0).record.key in board.holds, "it is held"
+    assert failure(MANY - 1).record.key in board.holds, "the newest are kept"
+
+
+def test_so_do_those_of_exactly_once_delivery():
+    failed = FailedKeys(policy())
+    for number in range(MANY):
+        each = failure(number)
+        failed.add(0.0, [each.record], [each])
+    assert sum(len(key) for _, key in failed.attempts) <= MAX_FAILED_BYTES + LONG
+    failed.delivered([failure(number).record for number in range(MANY)])
+    assert not failed.attempts
+    assert failed.blocked(1.0) == (0, 0.0)

@@ -15,6 +15,10 @@ IO_BACKOFF_SECONDS = 5.0
 """The longest pause between two tries at a database that fails."""
 FAULTY_SHARE = 10
 """So many times ``mostParkedKeys`` is the limit for keys whose row the harvester itself found faulty."""
+MAX_FAILED_BYTES = 8 << 20
+"""How many characters keys have together whose failures are remembered though the keys are not held: those of
+a topic that is held as a whole, or whose rows were deleted.
+"""
 JITTER = 0.2
 """The random share of a pause that is added or subtracted, so that retries spread."""
 
@@ -144,6 +148,7 @@ class FailedKeys:
         self.held = Held(MAX_EXCLUDED_KEYS, policy.pause_after)
         self.topics = HeldTopics(policy.pause_after)
         self.attempts: dict[tuple[int, str], Attempts] = {}  # by source and key: ids rise within a source
+        self._size = 0  # of their keys
 
     def add(
         self, now: float, batch: Sequence[MarkedRecord], failures: Sequence[Failure], source: int = 0
@@ -161,14 +166,20 @@ class FailedKeys:
 
         Returns:
             The seconds to wait before the next batch, and the records whose keys are to be parked, which are
-            forgotten. A record is parked only if it is the first of its key in the batch.
+            forgotten. A failure counts only of a record that is the first of its key in the batch.
         """
+        if self._size > MAX_FAILED_BYTES:
+            self._forget_oldest()
         first = {record.key: record.id for record in reversed(batch)}
         parking: set[str] = set()
         pause = 0.0
         for failure in failures:
+            if first[failure.record.key] != failure.record.id:
+                # An earlier one of its key is next, and may have failed, too: neither resets the other's tries.
+                pause = max(pause, self.policy.pause_after(1) if failure.retryable else 0.0)
+                continue
             attempts = self._count(now, failure, source)
-            if first[failure.record.key] == failure.record.id and self.policy.parks(attempts):
+            if self.policy.parks(attempts):
                 parking.add(failure.record.key)
             elif failure.retryable or not self._hold(now, failure):
                 pause = max(pause, self.policy.pause(attempts))
@@ -204,7 +215,15 @@ class FailedKeys:
 
     def _forget(self, source: int, key: str) -> Attempts:
         self.held.discard(key)
+        self._size -= len(key)
         return self.attempts.pop((source, key))
+
+    def _forget_oldest(self) -> None:
+        for source, key in list(self.attempts):
+            if self._size <= MAX_FAILED_BYTES // 2:
+                return
+            if key not in self.held:
+                self._forget(source, key)
 
     def _hold(self, now: float, failure: Failure) -> bool:
         """Returns whether the lane may go on at once: the record fails too rarely yet, or is left out."""
@@ -216,6 +235,8 @@ class FailedKeys:
     def _count(self, now: float, failure: Failure, source: int) -> Attempts:
         record = failure.record
         attempts = self.attempts.get((source, record.key))
+        if attempts is None:
+            self._size += len(record.key)
         if attempts is None or attempts.head != record.id:
             attempts = self.attempts[source, record.key] = Attempts(record.id, now)
         attempts.add(failure)

@@ -17,7 +17,7 @@ from itertools import chain, islice
 from outbox_api import Failure, MarkedRecord, Poison
 
 from outbox_core.delivery.held import FORGET_SECONDS, MAX_EXCLUDED_BYTES, MAX_EXCLUDED_KEYS
-from outbox_core.delivery.retries import Hold, RetryPolicy
+from outbox_core.delivery.retries import MAX_FAILED_BYTES, Hold, RetryPolicy
 from outbox_core.delivery.size import size_of
 
 
@@ -321,12 +321,19 @@ class Scoreboard:
     def stalled(self, now: float, timeout: float) -> bool:
         """Returns whether records wait for a key that has not moved for ``timeout`` seconds.
 
-        It visits every busy key, so call it rarely. It also removes holds whose rows never came again.
+        It visits every busy key, so call it rarely. It also removes holds whose rows did not come again.
         """
-        for key in [key for key, hold in self.holds.items() if hold.until + FORGET_SECONDS < now]:
-            if key not in self._held and key not in self._busy:
-                del self.holds[key]
+        self._forget_failures(now)
         return any(queue and queue.records and queue.moved + timeout < now for queue in self._busy.values())
+
+    def _forget_failures(self, now: float) -> None:
+        """Removes holds of free keys: those whose rows never came again, and the oldest if there are many."""
+        size = 0
+        for key, hold in reversed(list(self.holds.items())):
+            if key not in self._held and key not in self._busy:
+                size += len(key)
+                if size > MAX_FAILED_BYTES or hold.until + FORGET_SECONDS < now:
+                    del self.holds[key]
 
     def _rests(self, key: str, locked: Collection[int], until: float) -> bool:
         """Keeps a key held with those of its rows that others have locked; returns whether there are any."""
