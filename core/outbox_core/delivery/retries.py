@@ -166,7 +166,7 @@ class FailedKeys:
 
         Returns:
             The seconds to wait before the next batch, and the records whose keys are to be parked, which are
-            forgotten. A failure counts only of a record that is the first of its key in the batch.
+            forgotten. A record is parked only if it is the first of its key in the batch.
         """
         if self._size > MAX_FAILED_BYTES:
             self._forget_oldest()
@@ -174,12 +174,9 @@ class FailedKeys:
         parking: set[str] = set()
         pause = 0.0
         for failure in failures:
-            if first[failure.record.key] != failure.record.id:
-                # An earlier one of its key is next, and may have failed, too: neither resets the other's tries.
-                pause = max(pause, self.policy.pause_after(1) if failure.retryable else 0.0)
-                continue
-            attempts = self._count(now, failure, source)
-            if self.policy.parks(attempts):
+            is_first = first[failure.record.key] == failure.record.id
+            attempts = self._count(now, failure, source, is_first=is_first)
+            if is_first and self.policy.parks(attempts):
                 parking.add(failure.record.key)
             elif failure.retryable or not self._hold(now, failure):
                 pause = max(pause, self.policy.pause(attempts))
@@ -232,11 +229,17 @@ class FailedKeys:
             return True
         return self.held.add(now, failure.record.key)
 
-    def _count(self, now: float, failure: Failure, source: int) -> Attempts:
+    def _count(self, now: float, failure: Failure, source: int, *, is_first: bool) -> Attempts:
+        """Counts a failure, but for that of a record of whose key an earlier one has failed and is next.
+
+        Otherwise two that fail for different reasons, each in batches of its own, would reset each other's.
+        """
         record = failure.record
         attempts = self.attempts.get((source, record.key))
         if attempts is None:
             self._size += len(record.key)
+        elif attempts.head < record.id and not is_first:
+            return attempts
         if attempts is None or attempts.head != record.id:
             attempts = self.attempts[source, record.key] = Attempts(record.id, now)
         attempts.add(failure)
