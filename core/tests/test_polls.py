@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import enumerate as threads
 from time import monotonic, sleep
@@ -92,3 +93,22 @@ def until_nobody_polls() -> None:
     while any(thread.name.startswith("poll-") for thread in threads()):
         assert monotonic() < end
         sleep(0.01)
+
+
+def test_outboxes_of_which_nobody_asks_any_more_are_forgotten(
+    outbox: HarvestSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FORGET_SECONDS", -1.0)
+    monkeypatch.setattr(module, "REST_SECONDS", 0.0)
+    with Views() as views:
+
+        @contextmanager
+        def view() -> Iterator[Callable[[HarvestSettings], Snapshot]]:
+            yield views.snapshot
+
+        polls = StatusPolls(view)
+        for number in range(3):
+            polls.ask(replace(outbox, label=str(number))).result(PATIENCE)
+            until_nobody_polls()
+        assert [*polls._pollers] == ["2"]
+        assert len(polls._places) == 1

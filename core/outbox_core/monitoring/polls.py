@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Semaphore
 from time import monotonic
 from typing import Any
+from weakref import WeakValueDictionary
 
 from outbox_api import OutboxError
 from outbox_api.context_thread import ContextThread
@@ -29,6 +30,8 @@ KNOWN_SECONDS = 10.0
 """For how long the last poll tells the state of an outbox."""
 IDLE_SECONDS = 300.0
 """For how long a poll serves everybody who asks while the outbox rests."""
+FORGET_SECONDS = 3600.0
+"""For how long an outbox is remembered of which nobody asks: it may have been dropped."""
 _DEFECT = "the poll has failed; the harvester's log says why"
 _CONCURRENT = 8
 """How many polls of this process are in one database at the same time."""
@@ -78,7 +81,7 @@ class StatusPolls:
         self._idle_since = idle_since
         self._lock = Lock()
         self._pollers: dict[str, _Poller] = {}
-        self._places: dict[tuple[str, object], Semaphore] = {}
+        self._places: WeakValueDictionary[tuple[str, object], Semaphore] = WeakValueDictionary()
 
     def ask(self, outbox: HarvestSettings) -> Future[Poll]:
         """Returns the poll of an outbox of the last second, or one that is being made. Returns at once.
@@ -115,9 +118,14 @@ class StatusPolls:
     def _poller(self, outbox: HarvestSettings) -> _Poller:
         with self._lock:
             if outbox.title not in self._pollers:
+                self._pollers = {
+                    title: each for title, each in self._pollers.items() if not each.is_forgotten
+                }
                 places = self._places.setdefault(database_of(outbox), Semaphore(_CONCURRENT))
                 self._pollers[outbox.title] = _Poller(outbox, self._new_view, self._idle_since, places)
-            return self._pollers[outbox.title]
+            poller = self._pollers[outbox.title]
+            poller.asked_at = monotonic()
+            return poller
 
 
 class _Poller:
@@ -129,6 +137,7 @@ class _Poller:
         self.last: Poll | None = None
         self.seen: Poll | None = None
         self.asking_since: float | None = None
+        self.asked_at = 0.0
         self._outbox = outbox
         self._new_view = new_view
         self._idle_since = idle_since
@@ -139,6 +148,10 @@ class _Poller:
         self._asked: SimpleQueue[Future[Poll]] = SimpleQueue()
         self._present: Future[Poll] | None = None
         self._running = False
+
+    @property
+    def is_forgotten(self) -> bool:
+        return not self._running and monotonic() - self.asked_at > FORGET_SECONDS
 
     def ask(self) -> Future[Poll]:
         with self._lock:

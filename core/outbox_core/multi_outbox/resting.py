@@ -137,6 +137,7 @@ class RestThread:
         self.threads = threads
         self._outboxes: dict[HarvestThread, _Outbox] = {}
         self._glance: Glance | None = None
+        self._gone = 0  # outboxes that the glance may still know of
         self._anew = Flag()
         self._stopping = Flag()
         self._thread = ContextThread(target=self._run, name="resting", daemon=True)
@@ -174,6 +175,9 @@ class RestThread:
             thread: known.get(thread) or _Outbox(thread, thread.settings.dialect.create(), busy_at=now)
             for thread in self.threads
         }
+        self._gone += len(known.keys() - self._outboxes.keys())
+        if self._gone > len(self._outboxes):
+            self._close()
         if self._anew.is_set():
             self._anew.clear()
             for outbox in self._outboxes.values():
@@ -263,7 +267,7 @@ class RestThread:
     def _close(self) -> None:
         if self._glance is not None:
             self._glance.close()
-        self._glance = None
+        self._glance, self._gone = None, 0
 
 
 def _waiting(glance: Glance, outboxes: Sequence[_Outbox]) -> Sequence[bool]:
