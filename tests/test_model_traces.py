@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from .faults.fault import EXACTLY_ONCE
+from .faults.rounds import FAULTS, run_batch
+from .faults.site import Site
 from .model.actions import ACTIONS, PREVENTED
 from .model.followed import UNSEEN, follow, table
 from .model.replay import NotOfTheModel, Replay
@@ -191,6 +195,26 @@ def test_a_former_leader_purges_nothing(killed):
 
 def test_a_call_without_an_answer_is_read(killed):
     assert [call.do for call in killed.calls if call.ends == NEVER] == ["open", "publish"]
+
+
+def test_what_a_killed_process_has_not_written_to_its_end_is_left_out(tmp_path):
+    file = tmp_path / "a1.trace"
+    file.write_text(KILLED[0].read_text() + '{"t":1,"pid":')
+    assert len(read([file])) == len(read(KILLED[:1]))
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.slow("protocol")
+def test_what_harvesters_do_is_a_history_of_the_model(tmp_path):
+    by_name = {fault.name: fault for fault in FAULTS}
+    told: list[str] = []
+    with Site(tmp_path, "inline", random.Random(3), delivery=EXACTLY_ONCE, harvesters=2) as site:
+        rounds = run_batch(site, [by_name["lost-commits"], by_name["kill-committing"]], told.append)
+    assert not any(each.wrong for each in rounds), "\n".join(told)
+    lost, killed = (each.actions for each in rounds)
+    assert killed.keys() >= {"crash", "is elected", "reads rows of the attempt"}
+    assert lost["needs a new producer"]
+    assert min(lost["commits"], killed["commits"])
 
 
 def test_the_table_tells_of_all_actions():

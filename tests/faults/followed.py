@@ -17,11 +17,16 @@ _BROKEN: frozenset[Fault] = frozenset({"timeout", "loss", "cut"})
 """What may happen to a transaction if brokers end, too."""
 
 
-def enter_actions(site: Site, rounds: Sequence[Round]) -> None:
-    """Adds to each round the model's actions that its traces contain; a trace that is none is wrong."""
+def enter_actions(site: Site, rounds: Sequence[Round]) -> str:
+    """Adds to each round the model's actions that its traces contain; a trace that is none is wrong.
+
+    Returns:
+        Why traces could not be followed, empty if they were.
+    """
     files = [trace for each in site.fleet.harvesters if (trace := each.log.with_suffix(".trace")).exists()]
     skew = time.time() - time.monotonic()
     ends = any("broker" in each.fault.name for each in rounds) or site.setup.copies > 1
+    untold = ""
     try:
         for found in follow(files, _BROKEN if ends else _SLOW, since=rounds[0].began - skew):
             if found.wrong:
@@ -32,9 +37,10 @@ def enter_actions(site: Site, rounds: Sequence[Round]) -> None:
                 last = following.began if following else float("inf")
                 each.actions.update(name for at, name in found.steps if each.began <= at + skew < last)
     except ValueError as error:
-        site.note("not followed", why=str(error))
+        untold = str(error)
     for each in rounds:
-        site.note("actions", fault=each.fault.name, **each.actions)
+        site.note("actions", fault=each.fault.name, untold=untold, **each.actions)
+    return untold
 
 
 def _at(rounds: Sequence[Round], at: float) -> Round:

@@ -61,7 +61,8 @@ def run_batch(site: Site, faults: Sequence[Fault], tell: ReportFailures) -> list
     result = judge(site, rounds)
     if site.delivery == EXACTLY_ONCE:
         enter_transactions(site, rounds)
-        enter_actions(site, rounds)
+        if why := enter_actions(site, rounds):
+            tell(f"the model has not followed what harvesters did: {why}")
     rounds[-1].wrong += find_secrets(site)
     site.note("audit", **{name: getattr(result, name) for name in ("sent", "delivered", "lost", "repeated")})
     for each in rounds:

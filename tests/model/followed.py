@@ -13,8 +13,10 @@ from .replay import NotOfTheModel, Replay
 from .scope import Fault
 from .traces import NEVER, Asked, keys_of, lanes_of, of_lanes, parked_of, read
 
-KEYS = 3
+KEYS = 2
 """Of how many keys of a lane the rows are followed."""
+MOST = 100_000
+"""Longer traces are not followed: each key takes a second for some thousand calls."""
 UNSEEN: Mapping[str, str] = {
     "finds the checkpoint forgotten": "no fault deletes checkpoints",
     "marks": "lanes of at-least-once delivery are not followed",
@@ -66,9 +68,11 @@ def follow(
         keys: Of how many keys, the ones with most rows among them.
 
     Raises:
-        ValueError: A key was of several lanes at a time.
+        ValueError: They cannot be followed: they are too long, or a key was of several lanes at a time.
     """
     calls = read(files)
+    if len(calls) > MOST:
+        raise ValueError(f"{len(calls):,} calls are too many")
     recent = [call for call in calls if call.ends >= since]
     for lane in sorted({call.lane for call in calls if call.lane is not None}):
         for key in _chosen(keys_of(recent, lane), parked_of(recent, lane), keys):

@@ -89,7 +89,9 @@ def read(files: Sequence[Path]) -> list[Asked]:
     calls: list[Asked] = []
     for who, file in enumerate(files):
         begun: dict[tuple[int, int], Asked] = {}
-        for line in file.read_text().splitlines():
+        for line in file.read_text().splitlines(keepends=True):
+            if not line.endswith("\n"):
+                continue  # the process was killed as it wrote
             event = json.loads(line)
             at, pid = event.pop("t"), event.pop("pid")
             if "call" in event:
