@@ -115,6 +115,11 @@ def is_missing_topic(error: KafkaError) -> bool:
     return error.code() in _MISSING_TOPIC
 
 
+def may_be_outdated(error: KafkaError) -> bool:
+    """Returns whether the client says so by what it knows of the topic, and asks again only minutes later."""
+    return is_missing_topic(error) or error.code() == KafkaError._UNKNOWN_PARTITION
+
+
 def is_purged(error: KafkaError) -> bool:
     """Returns whether the record was dropped because the sender was closed: its outcome is unknown."""
     return error.code() in _PURGED

@@ -19,6 +19,7 @@ from outbox_kafka.errors import (
     is_purged,
     is_unsupported,
     log_client_error,
+    may_be_outdated,
     reason,
     rejects_whole_batch,
 )
@@ -288,6 +289,8 @@ class KafkaSender:
         if isinstance(cause, KafkaError) and is_missing_topic(cause):
             self._lookup.on_missing(record)
             return
+        if isinstance(cause, KafkaError) and may_be_outdated(cause):
+            self._topics.set_missing(record.topic)  # its next record has the client ask the broker
         if isinstance(cause, KafkaError) and is_unsupported(cause):
             self._end(cause)  # another record would fare no better
             return

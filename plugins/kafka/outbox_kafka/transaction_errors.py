@@ -12,8 +12,8 @@ from outbox_api import Failure, MarkedRecord
 from outbox_kafka.errors import (
     delivery_error,
     is_invalid_timestamp,
-    is_missing_topic,
     is_secondary,
+    may_be_outdated,
     rejects_whole_batch,
 )
 from outbox_kafka.produce import failure
@@ -35,7 +35,7 @@ class TransactionErrors:
         checkpoint_error: Why it could not be stored; ``None`` if there is no error.
         chunk: The records that were produced last.
         delivery_failed: Whether the client accepted a record and then did not surely deliver it.
-        missing_topics: The topics that are missing, according to the client.
+        missing_topics: The topics that are missing or lack a partition, according to the client.
     """
 
     def __init__(self, checkpoint: MarkedRecord, time_ms: int) -> None:
@@ -160,7 +160,7 @@ class TransactionErrors:
             self.checkpoint_error = error
             return
         self._errors[record.id] = error
-        if isinstance(error, KafkaError) and is_missing_topic(error):
+        if isinstance(error, KafkaError) and may_be_outdated(error):
             self.missing_topics.add(record.topic)
 
 
