@@ -15,12 +15,14 @@ from outbox_kafka_client.errors import describe
 from outbox_kafka_client.settings import bootstrap_servers, client_settings
 
 from outbox_neli_kafka.permissions import (
+    CREATE_TOPIC,
     TIMEOUT,
     driver_error,
     is_refusal,
     missing_on_group,
     missing_on_topic,
     required,
+    try_topic,
 )
 from outbox_neli_kafka.settings import NeliOptions, heartbeat_interval, milliseconds
 
@@ -119,13 +121,26 @@ def _times(options: NeliOptions) -> list[Finding]:
 def _topic(admin: AdminClient, options: NeliOptions, exists: bool, settings: Mapping[str, Any]) -> Finding:
     subject = "leader topic"
     if not exists:
-        message = f"'{options.topic}' does not exist yet; it is created at the start"
-        return Finding(Level.OK, subject, message)
+        return _missing_topic(admin, options, settings)
     try:
         missing = missing_on_topic(admin, options.topic)
     except KafkaException as error:
         return _not_visible(subject, options.topic, error, options, settings)
     return _permission(subject, options.topic, missing)
+
+
+def _missing_topic(admin: AdminClient, options: NeliOptions, settings: Mapping[str, Any]) -> Finding:
+    """Judges a topic that is missing or hidden: members create it, at their start or within seconds."""
+    topic = options.topic
+    try:
+        try_topic(admin, topic)
+    except KafkaException as error:
+        if error.args[0].retriable():
+            return _not_visible("leader topic", topic, error, options, settings)
+        what = f"'{topic}' does not exist or is hidden, and cannot be created by members of the election"
+        message = f"{what}: {describe(error.args[0], settings)}; nobody leads without it"
+        return Finding(Level.ERROR, "leader topic", message, CREATE_TOPIC)
+    return Finding(Level.OK, "leader topic", f"'{topic}' does not exist yet; it is created at the start")
 
 
 def _group(admin: AdminClient, options: NeliOptions, settings: Mapping[str, Any]) -> Finding:

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AclOperation,
     AdminClient,
+    NewTopic,
 )
 from outbox_api import AccessDenied, DriverError
 from outbox_kafka_client import errors
@@ -96,6 +97,9 @@ def _missing(granted: Sequence[AclOperation] | None, required: Sequence[AclOpera
 _TIMEOUT = 10.0
 """Seconds to wait for the broker."""
 
+CREATE_TOPIC: Final = "grant CREATE on it, or create it with one partition and grant READ, WRITE and DESCRIBE"
+"""The cure of a leader topic that this user may not create."""
+
 _CONFIG = {"retention.ms": "3600000"}
 """A heartbeat is of no use once it was read."""
 
@@ -118,9 +122,20 @@ def ensure_topic(settings: Mapping[str, Any], topic: str) -> KafkaAdmin:
             _TIMEOUT,
             config=_CONFIG,
             what="cannot create leader topic",
-            cure=(
-                ", which is missing or hidden (grant CREATE on it, or create it with one partition and grant "
-                "READ, WRITE and DESCRIBE)"
-            ),
+            cure=f", which is missing or hidden ({CREATE_TOPIC})",
         )
     return admin
+
+
+def try_topic(admin: AdminClient, topic: str) -> None:
+    """Has the broker look whether it would create ``topic`` for this user; creates nothing.
+
+    Raises:
+        KafkaException: It would not, or does not answer.
+    """
+    wanted = NewTopic(topic, 1, -1, config=dict(_CONFIG))
+    [future] = admin.create_topics([wanted], validate_only=True, request_timeout=TIMEOUT).values()
+    try:
+        future.result()
+    finally:
+        del future  # as above

@@ -327,6 +327,13 @@ def test_lack_of_permission_is_refused_at_the_start(secured: SecuredKafka, topic
     with pytest.raises(DriverError, match="cannot create leader topic") as caught:
         elector.start(candidate)
     assert not caught.value.retryable
+    findings = {finding.subject: finding for finding in elector.check()}
+    assert findings["leader topic"].level is Level.ERROR
+    assert (
+        f"'{topic}.neli' does not exist or is hidden, and cannot be created"
+        in findings["leader topic"].message
+    )
+    assert findings["leader topic"].cure.startswith("grant CREATE on it")
     create_election(secured, topic, topic_acl(topic))
     with pytest.raises(DriverError, match=f"grant READ on group '{topic}'") as caught:
         elector.start(candidate)
