@@ -31,7 +31,7 @@ class Asked:
     """One call.
 
     Attributes:
-        who: The number of the process, in the order of their starts.
+        who: The number of the leadership, in the order of their begins: to the model, each is a process.
         do: What it does, as the recorder calls it.
         lane: The lane's number; ``None`` for those of a leader.
         asks: Its arguments.
@@ -85,9 +85,12 @@ def _short(said: object) -> str:
 
 
 def read(files: Sequence[Path]) -> list[Asked]:
-    """Returns the calls of all processes, one file for each, in the order of their begins."""
+    """Returns the calls of all processes, one file for each, in the order of their begins.
+
+    What a leadership that was lost still does is not done by the next one of its process.
+    """
     calls: list[Asked] = []
-    for who, file in enumerate(files):
+    for file in files:
         begun: dict[tuple[int, int], Asked] = {}
         for line in file.read_text().splitlines(keepends=True):
             if not line.endswith("\n"):
@@ -95,12 +98,22 @@ def read(files: Sequence[Path]) -> list[Asked]:
             event = json.loads(line)
             at, pid = event.pop("t"), event.pop("pid")
             if "call" in event:
-                number, do, lane = event.pop("call"), event.pop("do"), event.pop("lane")
-                begun[pid, number] = Asked(who, do, lane, event, at)
+                number, do, lane, by = (event.pop(name) for name in ("call", "do", "lane", "by"))
+                begun[pid, number] = Asked(by or 0, do, lane, event, at)
             elif (key := (pid, event.pop("ends"))) in begun:
                 begun[key] = replace(begun[key], ends=at, answer=event)
         calls.extend(begun.values())
-    return sorted(calls, key=lambda call: call.begins)
+    return list(_numbered(sorted(calls, key=lambda call: call.begins)))
+
+
+def _numbered(calls: Sequence[Asked]) -> Iterator[Asked]:
+    """Yields the calls with the number of their leadership instead of its token."""
+    numbers: dict[int, int] = {}
+    for place, call in enumerate(calls):
+        token = call.who
+        if call.do == "bump":
+            token = (call.answer or {}).get("token", -1 - place)
+        yield replace(call, who=numbers.setdefault(token, len(numbers)))
 
 
 def of_lanes(calls: Sequence[Asked], lanes: Collection[int]) -> list[Asked]:

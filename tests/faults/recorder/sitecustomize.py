@@ -29,7 +29,8 @@ VARIABLE = "OUTBOX_TRACE"
 _file = os.open(os.environ[VARIABLE], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 _numbers = itertools.count(1)
 _here = threading.local()
-"""Of this thread: ``lane``, the last one that it has entered or opened; ``mute`` within a recorded call."""
+"""Of this thread: ``lane``, the last one that it has entered or opened; ``token``, that of its leadership;
+``mute`` within a recorded call."""
 
 Said = dict[str, Any]
 Tell = Callable[..., Said]
@@ -46,7 +47,7 @@ def _record(do: str, call: Callable[[], Any], asks: Said, tell: Tell, lane: int 
     if lane is not None:
         _here.lane = lane
     number = next(_numbers)
-    _write(call=number, do=do, lane=getattr(_here, "lane", None), **asks)
+    _write(call=number, do=do, lane=getattr(_here, "lane", None), by=getattr(_here, "token", None), **asks)
     try:
         answer = call()
     except BaseException as error:
@@ -87,7 +88,7 @@ class _Table:
         return getattr(self._table, name)
 
     def bump(self, lanes: int, holder: str, *rest: Any) -> int:
-        _here.lane = None
+        _here.lane = _here.token = None
         token: int = _record(
             "bump",
             lambda: self._table.bump(lanes, holder, *rest),
@@ -97,6 +98,7 @@ class _Table:
         return token
 
     def enter(self, lane: int, lanes: int, token: int) -> Any:
+        _here.token = token
         asks = {"lanes": lanes, "token": token}
         call = functools.partial(self._table.enter, lane, lanes, token)
         return _record("enter", call, asks, lambda fence: {"epoch": fence.epoch}, lane)
@@ -168,7 +170,7 @@ def _publish(self: Any, call: Callable[[], Any], records: Sequence[Any], checkpo
         return {"failed": [failure.record.id for failure in failures], "spent": _spent(self)}
 
     asks = {"rows": [record.id for record in records], **_checkpoint(checkpoint)}
-    lane = self._recorded_lane
+    lane, _here.token = self._recorded
     return _record("publish" if records else "freshen", call, asks, tell, lane)
 
 
@@ -191,7 +193,9 @@ def _execute(self: Database, call: Callable[[], Any], request: Any) -> Any:
         finally:
             _here.mute = False
 
-    return _record(do, muted, asks, tell, self._fence().lane)
+    fence = self._fence()
+    _here.token = fence.token
+    return _record(do, muted, asks, tell, fence.lane)
 
 
 def _ended(do: str) -> Callable[..., Any]:
@@ -205,7 +209,7 @@ def _opened(self: ConnectedServers, call: Callable[[], Any], name: str) -> Any:
     lane = int(name.rsplit(".", 2)[1])
     _here.lane = lane
     sender = _open(self, call, name)
-    sender._recorded_lane = lane
+    sender._recorded = lane, getattr(_here, "token", None)
     return sender
 
 
