@@ -145,6 +145,13 @@ def selected_again(trace: Trace) -> list[Asked]:
     return trace.changed(second, answer=first.answer)
 
 
+def opened_late(trace: Trace) -> list[Asked]:
+    """Returns a trace in which the first leader opens its producer after the second, which goes on."""
+    [old] = [call for call in trace.all("open") if call.ends == NEVER]
+    at = trace.all("note")[-1].ends
+    return trace.changed(old, begins=at + 1e-7, ends=at + 2e-7, answer={"spent": False})
+
+
 CHANGES: dict[str, Callable[[Trace], list[Asked]]] = {
     "a batch is not published": lambda trace: trace.without(*trace.within(trace.published()[1])),
     "a batch is not committed": lambda trace: trace.without(
@@ -163,6 +170,7 @@ CHANGES: dict[str, Callable[[Trace], list[Asked]]] = {
     "the note is not read": lambda trace: trace.without(trace.all("recall")[-1]),
     "no producer is opened": lambda trace: trace.without(trace.all("open")[-1]),
     "the checkpoint is not read": lambda trace: trace.without(trace.all("look")[-1]),
+    "the former leader fences its successor, which goes on": opened_late,
     "nothing is noted": lambda trace: trace.without(trace.all("note")[-1]),
     "the fence is not raised": lambda trace: trace.without(trace.all("bump")[-1]),
 }
