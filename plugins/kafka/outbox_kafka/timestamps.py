@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaException
-from outbox_api import OutboxError
+from outbox_api import MarkedRecord, OutboxError
 from outbox_kafka_client.admin import KafkaAdmin
 
 from outbox_kafka.errors import driver_error
@@ -59,6 +60,27 @@ def diagnose(settings: Mapping[str, Any], topic: str) -> TimestampRefusal:
         topic: The record's topic.
     """
     return explain(topic, _limits(settings, topic), datetime.now(UTC))
+
+
+def untimely(settings: Mapping[str, Any], records: Sequence[MarkedRecord]) -> list[MarkedRecord]:
+    """Returns those records whose own timestamps their topics do not permit, as far as their settings tell.
+
+    Takes up to 5 s for each topic.
+
+    Args:
+        settings: The producer's settings.
+        records: The records.
+    """
+    own = [record for record in records if record.timestamp_ms]
+    limits = {topic: _limits(settings, topic) for topic in {record.topic for record in own}}
+    now_ms = time.time() * 1000
+    return [
+        record
+        for record in own
+        if (found := limits[record.topic]) is not None
+        and record.timestamp_ms is not None
+        and not -found.before <= record.timestamp_ms - now_ms <= found.after
+    ]
 
 
 def explain(topic: str, limits: TimestampLimits | None, now: datetime) -> TimestampRefusal:

@@ -24,6 +24,7 @@ client.
 """
 
 _NOT_AUTHORIZED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+_INVALID_TIMESTAMP = KafkaError(KafkaError.INVALID_TIMESTAMP)
 
 
 class TransactionErrors:
@@ -52,7 +53,7 @@ class TransactionErrors:
         self.delivery_failed = False
         self.missing_topics: set[str] = set()
         self._errors: dict[int, KafkaError | Exception] = {}
-        self._refused: set[int] = set()  # by the client, one by one
+        self._refused: set[int] = set()  # one by one
 
     def __bool__(self) -> bool:
         """Returns whether any record has an error, or the checkpoint has."""
@@ -77,6 +78,12 @@ class TransactionErrors:
             if isinstance(error, KafkaError) and is_invalid_timestamp(error) and not record.timestamp_ms:
                 return record
         return None
+
+    @property
+    def has_refused_time(self) -> bool:
+        """Whether a broker has refused a timestamp."""
+        known = (error for error in self._errors.values() if isinstance(error, KafkaError))
+        return any(map(is_invalid_timestamp, known))
 
     def contradiction(self, transaction_error: KafkaError | None) -> KafkaError | None:
         """Returns an answer that the transaction is not open; ``None`` if there is none.
@@ -115,6 +122,12 @@ class TransactionErrors:
     def add_unauthorized(self, records: Iterable[MarkedRecord]) -> None:
         """Adds records whose topic this client may not write to."""
         self._errors.update((record.id, _NOT_AUTHORIZED) for record in records)
+
+    def add_untimely(self, records: Iterable[MarkedRecord]) -> None:
+        """Adds records whose topic does not permit their timestamps."""
+        for record in records:
+            self._refused.add(record.id)
+            self._errors[record.id] = _INVALID_TIMESTAMP
 
     def failures(
         self,

@@ -12,7 +12,7 @@ from outbox_kafka.checkpoint import CANCELLED, CheckpointStore
 from outbox_kafka.errors import driver_error, is_missing_topic, reason
 from outbox_kafka.log_reader import OpenTransactionError, Partition
 from outbox_kafka.produce import missing_topic_failures
-from outbox_kafka.timestamps import diagnose
+from outbox_kafka.timestamps import diagnose, untimely
 from outbox_kafka.topic_cache import TopicCache
 from outbox_kafka.trace import Trace, Tracer
 from outbox_kafka.transaction_errors import TransactionErrors
@@ -161,6 +161,10 @@ class KafkaTransactionalSender:
             self._refuse_contradiction(errors, error)
             self._producer.abort()
             self._refuse_contradiction(errors, error)  # of what was reported meanwhile
+            if errors.has_refused_time and (refused := untimely(self._settings, records)):
+                errors.add_untimely(refused)
+                self._chunk_bytes = chunk_bytes
+                return errors.failures(records, error, self._settings)
             if errors.is_ambiguous:
                 self._chunk_bytes = (self._chunk_bytes or _REQUEST_BYTES) // 4
             elif retries and self._producer.error is None and errors.blames_nothing(error):

@@ -61,6 +61,19 @@ def test_only_the_records_are_to_blame_in_a_transaction(kafka_bootstrap: str, to
     kafka = publisher(kafka_bootstrap, linger_ms=100)
     kafka.prepare([topic], 1)
     sender, sent = kafka.open_transactional(topic), records(topic)
+    failures = sender.publish(sent, "batch")  # both at once, as the topic's settings tell
+    assert [(each.record.id, each.retryable) for each in failures] == [(4, False), (7, False)]
+    assert sender.publish(sound(sent), "batch") == []
+    sender.close()
+
+
+def test_only_the_records_are_to_blame_in_a_transaction_where_nobody_tells_what_a_topic_permits(
+    kafka_bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox_kafka.timestamps._limits", lambda *_: None)
+    kafka = publisher(kafka_bootstrap, linger_ms=100)
+    kafka.prepare([topic], 1)
+    sender, sent = kafka.open_transactional(topic), records(topic)
     for number in 4, 7:
         [failure] = sender.publish(sent, "batch")
         assert (failure.record.id, failure.retryable) == (number, False)
