@@ -158,18 +158,26 @@ def _readable(text: Any) -> bool:
 
 def _with_extras(made: MarkedRecord, partition: Any, timestamp_ms: Any) -> MarkedRecord:
     """Adds partition and timestamp; a column of some databases may hold anything."""
-    if any(each is not None and type(each) is not int for each in (partition, timestamp_ms)):
-        try:
-            partition, timestamp_ms = map(_whole, (partition, timestamp_ms))
-        except (ValueError, OverflowError, TypeError):
-            return made._replace(fault=made.fault or "the row's partition or timestamp is no whole number")
+    try:
+        partition, timestamp_ms = _whole(partition, 32), _whole(timestamp_ms, 64)
+    except (ValueError, OverflowError, TypeError):
+        fault = "the row's partition or timestamp is no whole number that fits"
+        return made._replace(fault=made.fault or fault)
     return made._replace(partition=partition, timestamp_ms=timestamp_ms)
 
 
-def _whole(value: Any) -> int | None:
-    if value is None or int(value) == value:
-        return None if value is None else int(value)
-    raise ValueError(value)
+def _whole(value: Any, bits: int) -> int | None:
+    """Returns a number.
+
+    Raises:
+        ValueError: It is none, or needs more than so many bits, or what is raised by ``int``.
+    """
+    if value is None:
+        return None
+    number = int(value)
+    if number != value or number.bit_length() >= bits:
+        raise ValueError(value)
+    return number
 
 
 def _array(text: str | None) -> list[str | None]:
@@ -181,6 +189,9 @@ def _array(text: str | None) -> list[str | None]:
         array = json.loads(text)
     if not isinstance(array, list) or not _TEXTS.issuperset(map(type, array)):
         raise ValueError('write them like ["name"] and ["value"]')
+    if "\\u" in text:  # half of a surrogate pair can be written in JSON, and is no text of a message
+        for each in array:
+            (each or "").encode()
     return array
 
 

@@ -33,6 +33,8 @@ def marked(hand: Hand, bound: int, *excluded: str) -> list[MarkedRecord]:
         ("kafka_value", b"\xff", None),
         ("create_time", "yesterday", None),
         ("kafka_header_keys", "[" * 100_000, "the row's headers are not JSON"),
+        ("kafka_header_keys", '["\\ud800"]', "surrogates not allowed"),
+        ("kafka_header_values", '["a\\udfff"]', "surrogates not allowed"),
         ("kafka_header_keys", b'["name"]', "1 header names and 0 header values"),
     ],
 )
@@ -79,13 +81,13 @@ def test_a_lease_that_was_released_is_free_though_the_clock_has_gone_back(tmp_pa
         assert lease.take("one", 60) is None
 
 
-@pytest.mark.parametrize("odd", [float("inf"), float("nan"), 1.5, "soon", b"\xff", "9"])
+@pytest.mark.parametrize("odd", [float("inf"), float("nan"), 2**63, 1.5, "soon", b"\xff", "9"])
 def test_an_odd_partition_or_timestamp_is_a_fault_of_its_row(odd: object) -> None:
     rows = [
         (1, "t", "k", "v", None, None, None, *extras) for extras in ((odd, 5), (3, odd), (2.0, 2**63 - 1))
     ]
     *faulty, sound = records(rows, SqliteIdiom(), 0.0)
-    assert {row.fault for row in faulty} == {"the row's partition or timestamp is no whole number"}
+    assert {row.fault for row in faulty} == {"the row's partition or timestamp is no whole number that fits"}
     assert (sound.fault, sound.partition, sound.timestamp_ms) == (None, 2, 2**63 - 1)
 
 
