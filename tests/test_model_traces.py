@@ -230,4 +230,4 @@ def test_the_table_tells_of_all_actions():
     told = table({"commits": ["kill-leader"]}).splitlines()
     assert len(told) == 1 + len(ACTIONS)
     assert f"{'commits':30} kill-leader" in told
-    assert f"{'tear':30} NOT" in told
+    assert f"{'aborts':30} NOT" in told
