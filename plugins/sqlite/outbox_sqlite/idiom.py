@@ -70,7 +70,8 @@ class SqliteIdiom(Idiom):
     now: ClassVar[str] = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
     short_text_type: ClassVar[str] = "TEXT"
     brief_locks: ClassVar[str] = "PRAGMA busy_timeout = 1000"
-    time_text: ClassVar[str] = "CAST(create_time AS TEXT)"
+    # The column holds anything, also texts that are not UTF-8, and of any length; their bytes have an order.
+    time_text: ClassVar[str] = "SUBSTR(HEX(CAST(create_time AS TEXT)), 1, 64)"
     shared_lock: ClassVar[str] = ""
     exclusive_lock: ClassVar[str] = ""
     catalogue: ClassVar[str] = """

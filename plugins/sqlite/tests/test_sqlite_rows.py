@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from outbox_api import UNBOUNDED, MarkedRecord, Record, Stasher
+from outbox_api import UNBOUNDED, Batch, MarkedRecord, Record, Stasher
 from outbox_api.portable.rows import records
 from outbox_sqlite.dialect import SqliteDialect, SqliteOptions
 from outbox_sqlite.idiom import Garbled, SqliteIdiom
@@ -107,3 +107,22 @@ def test_a_savepoint_that_comes_first_commits_order_and_record(
             connection.execute("RELEASE a")  # commits the outermost
             connection.rollback()
             assert connection.execute(counts).fetchone() == (1, 1), number
+
+
+@pytest.mark.parametrize("odd", [b"\xff", Garbled(b"\xff\xfe"), "never", "", 12345, 9e18, "9" * 100_000])
+def test_rows_with_odd_times_are_deleted_with_their_batch(tmp_path: Path, odd: object) -> None:
+    with ExitStack() as stack:
+        box = Box(OutboxUnderTest("sqlite", {"data_source": str(tmp_path / "shop.db")}), stack)
+        box.dialect.create()
+        values = box.fill(3)
+        wanted = "CAST(? AS TEXT)" if isinstance(odd, Garbled) else "?"
+        with closing(sqlite3.connect(box.options.data_source)) as connection, connection:
+            connection.execute(f"UPDATE outbox SET create_time = {wanted} WHERE id = 2", (odd,))
+        hand = box.lead()
+        selected = hand.advance()
+        assert [record.value for record in selected] == values
+        batch = Batch.of([record.id for record in selected], hand.advanced.newest)
+        assert len(batch.newest) < 100
+        assert [record.id for record in hand.table.rows(batch)] == [1, 2, 3]
+        hand.advance(finished=[batch])
+        assert box.survey() == []
