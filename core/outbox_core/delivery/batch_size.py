@@ -113,7 +113,7 @@ class ByteLimit:
         if seconds > SLOW_SECONDS:
             passed = round(size * AIM_SECONDS / seconds)
             self.limit = max(min(self.limit, passed), min(LEAST_BYTES, self._most))
-        elif 2 * seconds <= AIM_SECONDS and 2 * size >= self.limit:
+        elif seconds <= AIM_SECONDS and 2 * size >= self.limit:
             self.limit = min(2 * self.limit, self._most)
 
     def aborted(self, size: int, seconds: float) -> None:
