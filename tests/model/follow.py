@@ -83,8 +83,9 @@ class Follow(Answers):
 
     def _offers(self, view: LaneView, call: Asked) -> Iterator[Step]:
         rows, lane = self.seen.rows(call.asks["rows"]), view.lane
-        if lane.phase != "run" or (lane.selected.rows if lane.selected else ()) != rows:
-            return
+        selected = lane.selected.rows if lane.selected else ()
+        if lane.phase != "run" or selected[: len(rows)] != rows:
+            return  # it may leave the last ones to the next batch
         yield "", view.step("", lane=lane._replace(selected=self.batch_of(call)))[1]
 
     def dropped(self, world: World, call: Asked) -> World:
