@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from outbox_api import Batch, LeadershipLost
-from outbox_core.delivery.checkpoint import decode, fitting
+from outbox_core.delivery.checkpoint import decode
 from outbox_core.delivery.commands import Advance, EndTransactions, Park
 from outbox_core.lanes.recovery import ConnectedServers
 from outbox_core.lanes.workers import Database
@@ -72,9 +72,7 @@ def _checkpoint(text: str) -> Said:
 
 
 def _advanced(answer: Any) -> Said:
-    ids = [record.id for record in answer.records]
-    used = fitting(ids, answer.newest)[0].rows if ids else 0
-    rows = [[record.id, record.key] for record in answer.records[:used]]
+    rows = [[record.id, record.key] for record in answer.records]
     return {"rows": rows, "locked": _runs(answer.locked)}
 
 
