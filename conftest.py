@@ -32,6 +32,7 @@ SPARK_FILES = frozenset(
         "test_demo.py",
         "test_goharvest_file.py",
         "test_lakehouse.py",
+        "test_odd_rows_spark.py",
         "test_outages.py",
         "test_prometheus_sums.py",
         "test_spark_cluster.py",

@@ -1,66 +1,44 @@
-"""Rows with everything that their columns may contain: each is delivered or parked, and stops no other."""
+"""The short form of ``python -m tests.odd_trial``: odd rows are delivered or parked, and stop no other."""
 
 from __future__ import annotations
 
 import random
-import time
-from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from outbox_servers.services import Kafka
 
-from .harvesters import Fleet, until
-from .shop import INSERT, Shop
+from .databases import Database, MySql, Postgres, Sqlite
+from .odd_trial import DATABASES, DELIVERIES, Count, trial
 
-TEXTS = (
-    *("", " ", ".", "..", "/", "a b", "ü", "\U0001f600", "\u202e", "\x01", "\x7f", "\ufeff", "%s", "{0}"),
-    *("'", "\\", "\r\n", "outbox.checkpoints", "x.neli", "__consumer_offsets"),
-)
-"""For names of topics, keys, values and headers."""
-
-ROWS = 300
-"""Odd rows of a test, each with a key of its own."""
+ROWS = 100
+AT_ONCE = 5
 
 
-def odd_rows(topic: str, chance: random.Random) -> list[tuple[object, ...]]:
-    """Returns rows in the order of the columns of an insert."""
-    rows: list[tuple[object, ...]] = []
-    for number in range(ROWS):
-        name = topic if number % 2 else chance.choice(TEXTS)
-        headers = chance.choices(TEXTS, k=chance.randrange(4))
-        values = chance.choices(TEXTS, k=len(headers) if number % 9 else len(headers) + 1)
-        value = chance.choice([None, *TEXTS, "v" * 9000])
-        rows.append((name, f"{chance.choice(TEXTS)[:80]}{number}", value, headers, values))
-    return rows
+SLOW = {name: pytest.mark.slow("sqlite" if name == "sqlite" else "mysql") for name in DATABASES[1:]}
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
-def test_odd_rows_are_delivered_or_parked_and_stop_no_other(shop: Shop, fleet: Fleet, delivery: str) -> None:
-    seed = random.randrange(1_000_000)
-    odd, chance = odd_rows(shop.topic, random.Random(seed)), random.Random(seed + 1)
-    sound: list[tuple[object, ...]] = [
-        (shop.topic, f"sound {number % 50}", f"s{number}", [], []) for number in range(500)
-    ]
-    mixed = sorted([*odd, *sound], key=lambda _: chance.random())
-    with shop.connect() as connection:
-        for row in mixed:
-            connection.execute(INSERT, row)
-    harvester = fleet.start("only", delivery=delivery)
+@pytest.fixture(params=["postgres", *(pytest.param(name, marks=mark) for name, mark in SLOW.items())])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """An empty database."""
+    if request.param == "sqlite":
+        (tmp_path / "shop.db").touch()
+        made: Database = Sqlite(str(tmp_path / "shop.db"))
+    else:
+        kind = Postgres if request.param == "postgres" else MySql
+        made = kind(request.getfixturevalue(f"{request.param}_dsn"))
+    yield made
+    made.fence.close()
 
-    def waiting() -> int:
-        with shop.connect() as connection:
-            [(left,)] = connection.execute(
-                "SELECT count(*) FROM outbox o WHERE NOT EXISTS"
-                " (SELECT 1 FROM outbox_dead_letters d WHERE d.kafka_key = o.kafka_key)"
-            )
-        return int(left)
 
-    until(lambda: not waiting(), f"all is delivered or parked (seed {seed})", 120)
-    began = time.monotonic()
-    with shop.connect() as connection:
-        connection.execute(INSERT, (shop.topic, "at last", "v", [], []))
-    until(lambda: not waiting(), "it flows", 60)
-    assert time.monotonic() - began < 10
-    arrived = Counter((message.value() or b"").decode() for message in shop.messages())
-    assert {row[2] for row in sound} <= arrived.keys(), seed
-    assert not harvester.find("Traceback"), seed
-    assert harvester.running
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("rows", ["odd", "transforms"])
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_odd_rows_are_delivered_or_parked_and_end_nothing(  # noqa: PLR0917
+    tmp_path: Path, kafka_broker: Kafka, database: Database, topic: str, delivery: str, rows: str
+) -> None:
+    count = Count(database.driver, delivery, rows, random.randrange(10**6))
+    trial(tmp_path, kafka_broker, database, count, ROWS, AT_ONCE, topic)
+    assert not count.faults, count
+    assert count.written > ROWS / 2
