@@ -217,6 +217,8 @@ class OddRows:
         if self._driver == "sqlite" and often() < 0.1:
             column = choose(["kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", *EXTRAS])
             row[column] = choose([*_ANYTHING, Text(b"\xff\xfe"), Text(f"\xe9#{number}".encode("latin1"))])
+            if column == "kafka_topic" and isinstance(row[column], int | float):
+                row[column] = f"{self._topic}-{row[column]}"
         return row
 
     def _headers(self, row: dict[str, object]) -> None:

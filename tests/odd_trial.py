@@ -82,7 +82,7 @@ class Count:
     gone: int = 0
     parked: int = 0
     waiting: int = 0
-    lost: int = 0
+    lost: list[str] = field(default_factory=list)
     repeats: int = 0
     took: float = 0.0
     slowest: float = 0.0
@@ -174,13 +174,15 @@ def trial(  # noqa: PLR0917 - what a trial is made of
         count.reasons = dict(Counter(_general(reason) for (reason,) in letters).most_common(30))
         count.ended = [line.text[:300] for line in harvester.lines() if _DEFECT.search(line.text)][:5]
         count.running = harvester.running
-    left = database.fetch("SELECT kafka_key FROM outbox")
+    key = "CAST(kafka_key AS BLOB)" if database.driver == "sqlite" else "kafka_key"
+    left = database.fetch(f"SELECT {key} FROM outbox")
     count.gone = count.written - len(left)
     if count.rows != "transforms":
         arrived = Counter(_number(key) for key in _read(kafka, admin, topic))
         kept = {_number(key) for (key,) in left}
         written = {_number(row["kafka_key"]) for row in writer.written}
-        count.lost = len(written - kept - arrived.keys() - {None})
+        lost = written - kept - arrived.keys() - {None}
+        count.lost = [str(row)[:300] for row in writer.written if _number(row["kafka_key"]) in lost]
         count.repeats = sum(times - 1 for number, times in arrived.items() if number is not None)
     return count
 

@@ -38,7 +38,7 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(
     params=[
-        "sqlite",
+        pytest.param("sqlite", marks=pytest.mark.slow("spark")),
         pytest.param("postgres", marks=pytest.mark.slow("spark")),
         pytest.param("mysql", marks=pytest.mark.slow("spark")),
         pytest.param("mariadb", marks=pytest.mark.slow("spark")),
