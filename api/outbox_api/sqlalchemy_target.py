@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,8 @@ from outbox_api.statement import StatementIn, Style, Values
 
 _PART = re.compile(r'"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|[^\s.]+')
 _QUOTES = '"`[]'
+_BINDS = ("binds", "_Session__binds")
+"""A session's databases by class and table, as SQLAlchemy 2.1 and 2.0 keep them."""
 
 
 class SqlAlchemyTarget:
@@ -29,8 +31,10 @@ class SqlAlchemyTarget:
         connection = self._connection.connection() if is_session else self._connection
         driver = connection.connection.driver_connection
         require_transaction(driver)
-        if is_session and _holds_records(self._connection):
-            self._connection.flush()
+        if is_session:
+            if _must_flush(self._connection):
+                self._connection.flush()
+            _require_alone(self._connection, connection)
         with unprepared(driver):
             return int(connection.execute(_typed(self._statement, connection, rows), list(rows)).rowcount)
 
@@ -50,8 +54,10 @@ class AsyncSqlAlchemyTarget:
         require_transaction(opened.driver_connection)
         if getattr(opened.dbapi_connection, "isolation_level", None) == "autocommit":  # only so asyncpg tells
             refuse_autocommit()
-        if not is_connection and _holds_records(self._connection):
-            await self._connection.flush()
+        if not is_connection:
+            if _must_flush(self._connection):
+                await self._connection.flush()
+            _require_alone(self._connection, connection.sync_connection)
         text = _typed(self._statement, connection.sync_connection, rows)
         with unprepared(opened.driver_connection):
             return int((await connection.execute(text, list(rows))).rowcount)
@@ -82,7 +88,41 @@ def translated(connection: Any, table: str) -> str:
     return f"{connection.dialect.identifier_preparer.quote_schema(after)}.{name}" if after else str(name)
 
 
-def _holds_records(session: Any) -> bool:
-    """Returns whether a session is yet to write records, which come before one that is stashed now."""
+def _must_flush(session: Any) -> bool:
+    """Returns whether a session is yet to write what must be written before a record that is stashed now.
+
+    These are records, for their order, and everything where only a flush shows to which database it goes.
+    """
     mapped = sys.modules.get("outbox_api.sqlalchemy")
-    return mapped is not None and any(isinstance(each, mapped.Stashable) for each in session.new)
+    if mapped is not None and any(isinstance(each, mapped.Stashable) for each in session.new):
+        return True
+    return _routes(_plain(session)) and bool(session.new or session.dirty or session.deleted)
+
+
+def _require_alone(session: Any, connection: Any) -> None:
+    """Makes sure that what a session writes shares its fate with a record that ``connection`` writes.
+
+    Raises:
+        ValueError: The session has, or may get, a transaction on another connection, too.
+    """
+    plain = _plain(session)
+    begun = {entry[0] for entry in plain.get_transaction()._connections.values()}  # noqa: SLF001 - nothing else tells
+    binds: Mapping[Any, Any] = next((vars(plain)[name] for name in _BINDS if name in vars(plain)), {})
+    named = {each.engine for each in binds.values()}
+    if begun <= {connection} and named <= {connection.engine}:
+        return
+    raise ValueError(
+        "the session leads to several databases, and a record is atomic with the changes of one: pass the "
+        'connection of that one, session.connection(bind_arguments={"bind": engine})'
+    )
+
+
+def _routes(session: Any) -> bool:
+    """Returns whether a class of the application chooses a session's databases."""
+    return type(session).get_bind is not sys.modules["sqlalchemy.orm"].Session.get_bind
+
+
+def _plain(session: Any) -> Any:
+    """Returns the ``Session`` behind a scoped or an asynchronous one."""
+    session = session.registry() if hasattr(session, "registry") else session
+    return getattr(session, "sync_session", session)

@@ -73,7 +73,8 @@ class Stasher:
         Raises:
             RecordError: The record cannot be written; the transaction is as it was.
             TypeError: ``connection`` is none of the above, or asynchronous.
-            ValueError: ``connection`` commits every statement by itself, so nothing would be atomic.
+            ValueError: ``connection`` commits every statement by itself, or is a session that leads to
+                several databases, so nothing would be atomic.
         """
         self.stash_many(connection, (record,))
 
