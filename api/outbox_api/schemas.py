@@ -34,6 +34,7 @@ _CURES = {
     409: "give new fields a default and leave the others as they are, or change the subject's compatibility",
     422: "correct it",
 }
+_SCHEMES = ("http", "https", "mock")
 _SERVER_ERRORS = 500
 
 
@@ -55,10 +56,10 @@ class SchemaRegistry:
 
     def __init__(self, url: str, settings: _Settings | None = None) -> None:
         conf = {"timeout": TIMEOUT, "max.retries": 0, **(settings or {}), "url": url}
+        self._host = _hosts(url)
         self._client = SchemaRegistryClient.new_client(conf)
         self._timeout = conf["timeout"]
         self._asks_again = "cache.latest.ttl.sec" in conf
-        self._host = urlsplit(url).netloc.rpartition("@")[2]
 
     def close(self) -> None:
         """Closes the connections; an application that ends needs not."""
@@ -160,6 +161,27 @@ class SchemaRegistry:
         cure = _CURES.get(status)
         said = f"the schema registry at {self._host} {what}: {error.error_message} (HTTP status {status})"
         return f"{said}; {cure}" if cure else said
+
+
+def _hosts(url: str) -> str:
+    """Returns hosts and ports of addresses, without users and passwords.
+
+    Raises:
+        ValueError: They are no addresses; it quotes nothing, since any part may be one of a password.
+    """
+    try:
+        parts = [urlsplit(each.strip()) for each in url.split(",")]
+        if all(
+            each.scheme in _SCHEMES and each.hostname and (each.port or True) for each in parts
+        ) and not any("@" in behind for each in parts for behind in each[2:]):
+            return ",".join(each.netloc.rpartition("@")[2] for each in parts)
+    except ValueError:
+        pass
+    raise ValueError(
+        "the address of a schema registry is written as http://registry:8081, or as "
+        "http://user:password@registry:8081 with what is neither letter nor digit in the password "
+        "percent-encoded (a slash is %2F)"
+    )
 
 
 def _within(seconds: float | None, act: Callable[[], bytes]) -> bytes:

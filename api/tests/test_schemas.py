@@ -37,6 +37,23 @@ def test_a_key_of_a_mapping_is_not_quoted(kind: str, schema: object, where: str)
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"htp://user:{SECRET}@registry:8081",
+        f"user:{SECRET}@registry:8081",
+        f"http://user:a/{SECRET}@registry:8081",
+        f"http://user:1/{SECRET}@registry:8081",
+        f"http://user:{SECRET}#1@registry:8081",
+        f"http://one:8081,http://user:1?{SECRET}@two:8081",
+    ],
+)
+def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match="percent-encoded") as caught:
+        SchemaRegistry(url)
+    assert SECRET not in str(caught.value)
+
+
 @pytest.fixture
 def dripping() -> Iterator[str]:
     """The address of a registry that answers byte by byte, and never ends."""

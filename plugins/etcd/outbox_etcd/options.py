@@ -87,5 +87,8 @@ def address(endpoint: str) -> tuple[str, int]:
     """
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
-        raise ConfigError(f"an endpoint is written as host:port, not '{endpoint}'")
+        shown = endpoint.rpartition("@")[2]  # before it is a password
+        raise ConfigError(
+            f"an endpoint is written as host:port, not '{shown}'; user and password are options"
+        )
     return host, int(port)
