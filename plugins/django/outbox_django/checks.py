@@ -19,6 +19,10 @@ from outbox_django.apps import LABEL
 from outbox_django.outboxes import aliases, outbox_of, written
 from outbox_django.tables import has_outbox
 
+_PATTERN = re.compile(r"""outboxTable['"]?\s*:\s*['"]{0,2}[^'",}#\n]*\*""")
+"""A table with ``*`` for any characters, as a dictionary of Python, JSON or YAML have it."""
+_COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
+
 
 def register() -> None:
     """Registers the checks; idempotent."""
@@ -54,8 +58,8 @@ def _check_tenants() -> list[Any]:
     config = written("CONFIG")
     if not isinstance(config, Mapping):
         with suppress(OSError):  # a command tells it
-            config = Path(config).read_text("utf-8", "replace")
-    if re.search(r"outboxTable\W.*\*", str(config)):
+            config = _COMMENT.sub("", Path(config).read_text("utf-8", "replace"))
+    if _PATTERN.search(str(config)):
         return []
     message = "TENANT_APPS gives each schema an outbox, and 'manage.py outbox run' harvests one schema's"
     pattern = {"outboxes": {aliases()[0]: {"outboxTable": f"tenant_*.{written('TABLE')}"}}}

@@ -156,10 +156,16 @@ def test_an_outbox_for_each_tenant_wants_a_pattern(tmp_path: Path) -> None:
         assert str(pattern) in warning.hint
         with override_settings(OUTBOX={"CONFIG": pattern}):
             assert told() == []
+        with override_settings(
+            OUTBOX={"CONFIG": {"harvest": {"outboxTable": "outbox", "topics": ["orders*"]}}}
+        ):
+            assert told() == ["outbox_django.W004"]
         file = tmp_path / "outbox.yaml"
-        file.write_text("outboxes: {default: {outboxTable: 'tenant_*.outbox'}}")
         with override_settings(OUTBOX={"CONFIG": str(file)}):
+            file.write_text("outboxes: {default: {outboxTable: 'tenant_*.outbox'}}")
             assert told() == []
+            file.write_text("# outboxTable: tenant_*.outbox\nharvest: {engine: inline}")
+            assert told() == ["outbox_django.W004"]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
