@@ -30,6 +30,8 @@ from outbox_postgres.search_path import Connection
 from outbox_postgres.session import Session
 
 OLDEST_SERVER = 120000
+_CLOSED = "SELECT 1 FROM pg_namespace WHERE nspname::text = $1 AND NOT has_schema_privilege(oid, 'USAGE')"
+"""Whether a schema is one whose tables this user may not see."""
 
 
 def check(dialect: Described) -> Sequence[Finding]:
@@ -106,6 +108,13 @@ def _backend(connection: psycopg.Connection[Any]) -> int:
 
 def _outbox(connection: Connection, source: DataSource, dialect: Described) -> Iterator[Finding]:
     options: PostgresOptions = dialect.options
+    if connection.execute(_CLOSED, (options.outbox.schema,)).fetchone():
+        user, schema = connection.info.user, options.outbox.schema
+        seen = f"user '{user}' lacks the privilege USAGE on the schema {quoted(schema)}"
+        yield Finding(
+            Level.ERROR, "outbox table", seen, f"GRANT USAGE ON SCHEMA {quoted(schema)} TO {quoted(user)}"
+        )
+        return
     catalogue = Catalogue(connection)
     try:
         layout = find_layout(catalogue, options)

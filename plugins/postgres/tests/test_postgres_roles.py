@@ -21,6 +21,7 @@ from outbox_api import (
     TransactionalLane,
 )
 from outbox_postgres import PostgresDialect
+from outbox_postgres.options import PostgresOptions
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import BatchHand, Hand, MakeOutbox, Outbox
@@ -287,3 +288,23 @@ def test_the_check_names_each_right_that_an_intake_lacks(roles: Roles) -> None:
         owner.execute(grant.encode())
     assert found() == ["rows of table app.events can be taken in; "]
     assert "taken" in {record.key for record in harvester.lead().mark()}
+
+
+def test_the_check_names_the_schema_that_a_user_may_not_use(postgres_dsn: str) -> None:
+    user, schema = f"har'v; {uuid4().hex[:8]}", f"Ten'ant %s {uuid4().hex[:8]}"
+    table = f'"{schema}"."out ""box"'
+    with psycopg.connect(postgres_dsn, autocommit=True) as owner:
+        owner.execute(f'CREATE SCHEMA "{schema}"'.encode())
+    PostgresDialect(PostgresOptions(data_source=postgres_dsn, table=table)).create()
+    with psycopg.connect(postgres_dsn, autocommit=True) as owner:
+        owner.execute(f"""CREATE ROLE "{user}" LOGIN PASSWORD 'x'""".encode())
+        named = make_conninfo(postgres_dsn, user=user, password="x")
+        dialect = PostgresDialect(PostgresOptions(data_source=named, table=table))
+        for _ in range(20):  # each time a user pastes what is told
+            cures = [str(each.cure) for each in dialect.check() if each.level is Level.ERROR]
+            if not cures:
+                break
+            for cure in cures:
+                owner.execute(cure.encode())
+    with closing(dialect.connect()):
+        assert cures == []
