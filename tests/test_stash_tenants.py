@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 
 from .pooler import PgBouncer
 
-TENANTS = ("public", "tenant_a", 'Tenant "B"')
+TENANTS = ("public", "tenant_a", 'Tenant "B" 5%s')
 TURNS = (0, 1, 2, 1, 0, 2, 2, 1)
 """Whose transaction is next."""
 

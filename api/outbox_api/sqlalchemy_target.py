@@ -84,8 +84,12 @@ def translated(connection: Any, table: str) -> str:
         before = before.lower()  # written without quotes
     if before not in schemas:
         return table
-    after = schemas[before]
-    return f"{connection.dialect.identifier_preparer.quote_schema(after)}.{name}" if after else str(name)
+    after, preparer = schemas[before], connection.dialect.identifier_preparer
+    if not after:
+        return str(name)
+    schema = str(preparer.quote_schema(after))
+    # For some drivers it is written as within a statement, where ``text`` doubles percent signs, too.
+    return f"{schema.replace('%%', '%') if getattr(preparer, '_double_percents', False) else schema}.{name}"
 
 
 def _must_flush(session: Any) -> bool:

@@ -14,8 +14,9 @@ from outbox_api.registry import DISTRIBUTIONS, installation
 from outbox_core.cli import main
 from outbox_core.cli.app import COMMANDS, load_command
 from outbox_core.cli.command import ExitCode, Group, exit_code
-from outbox_core.cli.logs import Redacting, configure_logging, redact
+from outbox_core.cli.logs import Redacting, configure_logging
 from outbox_core.config import LogLevel
+from outbox_core.redaction import redact, redact_addresses
 
 OUTBOX = str(Path(sys.executable).with_name("outbox"))
 
@@ -281,6 +282,22 @@ def test_passwords_are_taken_out_of_the_log(text: str, kept: str):
 def test_a_long_key_in_a_line_of_the_log_does_not_hold_up_the_process(part: str):
     text = part * (300_000 // len(part))
     assert redact(f"password=hunter2 {text}").startswith("password=***")  # a square of its length is minutes
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (
+            "no broker answers at u:hunter2@kafka-1:9092,kafka-2:9092",
+            "no broker answers at u:***@kafka-1:9092,kafka-2:9092",
+        ),
+        ("zk://u:hunter2@host", "zk://u:***@host"),
+        ("harvest.dialect.password: is not text", "harvest.dialect.password: is not text"),
+        ("at 12:30: key orders:7 of shop@example.com", "at 12:30: key orders:7 of shop@example.com"),
+    ],
+)
+def test_an_address_is_told_without_its_password(text: str, kept: str) -> None:
+    assert redact_addresses(text) == kept
 
 
 def test_lines_of_the_log_are_plain_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from outbox_api import AccessDenied, DriverError
-from outbox_core.cli.logs import JsonLines, Redacting, configure_logging, redact, time_of
+from outbox_core.cli.logs import JsonLines, Redacting, configure_logging, time_of
 from outbox_core.cli.run import log_event
 from outbox_core.config import LogFormat, LogLevel
 from outbox_core.engines.tasks import Messages
@@ -22,6 +22,7 @@ from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import Report, decode, encode
 from outbox_core.log_context import HarvesterFilter, log_about, log_as
 from outbox_core.printable import printable
+from outbox_core.redaction import redact
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from outbox_core.config.election import election_of, needs_group, with_group_of
 from outbox_core.config.http import HttpSettings
 from outbox_core.config.outboxes import by_database
 from outbox_core.printable import printable
+from outbox_core.redaction import redact_addresses
 from outbox_core.rivals import CURE, leading_lane, rival
 from outbox_core.snapshot import longest_silence, silence
 
@@ -138,7 +139,7 @@ def check(
                 "level": str(row.finding.level),
                 "part": row.part,
                 "subject": row.finding.subject,
-                "message": row.finding.message,
+                "message": redact_addresses(row.finding.message),
                 "cure": row.finding.cure or None,
             }
             for row in rows
@@ -236,7 +237,7 @@ def _table(rows: Sequence[Row]) -> Table:
     table = Table("", "where", "what", "finding", box=box.SIMPLE_HEAD)
     for row in rows:
         finding = row.finding
-        text = Text(finding.message)
+        text = Text(redact_addresses(finding.message))
         if finding.cure:
             text.append(f"\n→ {finding.cure}", "cyan")
         level = Text(str(finding.level), _STYLES[finding.level])

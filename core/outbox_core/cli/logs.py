@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from outbox_core.cli.terminal import messages
 from outbox_core.config import LogFormat, LogLevel
 from outbox_core.log_context import HarvesterFilter, fields_of
 from outbox_core.printable import printable
+from outbox_core.redaction import redact
 from outbox_core.repetitions import RepetitionFilter
 
 
@@ -74,15 +74,6 @@ _LEVELS = {
 _CHATTY = ("py4j", "pyspark", "asyncio", "uvicorn")
 """Loggers of others that say more than anybody wants to read below a warning."""
 
-# Lines quote what others wrote, such as keys of any length: no pattern may take a time that is its square.
-_PAIR = re.compile(
-    r"(?i)((?:password|passphrase|passwd|pwd|secret|token_value|sasl\.jaas\.config)['\"]?\s*+[=:]\s*+)"
-    # In quotes, in braces, up to a semicolon, up to the next pair; or a word.
-    r"('[^']*'|\"[^\"]*\"|\{[^}]{0,1000}\}|[^;\n]{0,1000}(?=;)"
-    r"|[^\n,;&}]{0,1000}?(?=\s{1,100}[\w.]{1,100}=)|[^\s,;&}]+)"
-)
-_URL = re.compile(r"(\b\w++://[^\s:/@]*:)\S{1,1000}@")
-
 
 class Redacting(logging.Formatter):
     """Writes a record as one line, whatever it says, and below it, indented, the traceback if there is one.
@@ -113,11 +104,6 @@ def time_of(record: logging.LogRecord) -> str:
     """Returns a record's time as ISO 8601 in UTC with milliseconds."""
     time = datetime.fromtimestamp(record.created, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def redact(text: str) -> str:
-    """Returns ``text`` with what looks like a password replaced."""
-    return _URL.sub(r"\1***@", _PAIR.sub(r"\1***", text))
 
 
 def configure_logging(level: LogLevel, harvester: str = "", form: LogFormat = LogFormat.TEXT) -> None:

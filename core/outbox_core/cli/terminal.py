@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from outbox_api.errors import OutboxError
 
 from outbox_core.printable import printable_json
+from outbox_core.redaction import redact_addresses
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,13 +100,13 @@ def print_error(message: str, code: str) -> None:
     """Writes an error message to stderr, and how to learn more; lines behind its first are indented."""
     from rich.text import Text  # noqa: PLC0415 - see output()
 
-    more = f"{message}\nsee: outbox explain {code}"
+    more = f"{redact_addresses(message)}\nsee: outbox explain {code}"
     messages().print(Text.assemble(("error: ", "bold red"), _one(more)), soft_wrap=True)
 
 
 def print_message(message: str) -> None:
     """Writes a message to stderr; lines behind its first are indented."""
-    messages().print(_one(message), soft_wrap=True)
+    messages().print(_one(redact_addresses(message)), soft_wrap=True)
 
 
 def _one(message: str) -> str:
