@@ -87,9 +87,9 @@ def translated(connection: Any, table: str) -> str:
     after, preparer = schemas[before], connection.dialect.identifier_preparer
     if not after:
         return str(name)
-    schema = str(preparer.quote_schema(after))
+    quoted = str(preparer.quote_schema(after))
     # For some drivers it is written as within a statement, where ``text`` doubles percent signs, too.
-    return f"{schema.replace('%%', '%') if getattr(preparer, '_double_percents', False) else schema}.{name}"
+    return f"{quoted.replace('%%', '%') if getattr(preparer, '_double_percents', False) else quoted}.{name}"
 
 
 def _must_flush(session: Any) -> bool:
