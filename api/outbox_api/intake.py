@@ -37,6 +37,9 @@ LAYOUTS: Final[Mapping[str, Mapping[str, Any]]] = {
 FAULT: Final = "outbox: "
 """Begins the only header name of a row that could not be mapped; it has no value, and the reason follows."""
 
+Value = str | bool | None
+"""What a column is compared with, or set to."""
+
 _TOPIC_LENGTH = 249
 _MS = 1000
 _PARTITIONS = range(2**31)
@@ -84,6 +87,9 @@ class Intake:
         headers_json: A column with more headers, a JSON object of texts.
         partition: The column with the partition; null leaves the choice to the publisher.
         timestamp: The column with the message's timestamp: a moment, or milliseconds since the epoch.
+        where: Column → value, or values, of the rows that are taken in; ``None`` is null. All must hold.
+        done: Column → value that says of a row that it was taken in: it is written instead of deleting the
+            row, which is not taken in again. ``now()`` is the database's present time.
     """
 
     table: str
@@ -97,6 +103,8 @@ class Intake:
     headers_json: str = ""
     partition: str = ""
     timestamp: str = ""
+    where: Mapping[str, Value | Sequence[Value]] = field(default_factory=dict)
+    done: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.layout is not None and self.layout not in LAYOUTS:
