@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
@@ -166,8 +166,8 @@ WHERE c.relkind::text = ANY ($1::text[]) AND NOT c.relispartition AND c.relpersi
 def find_outboxes(options: PostgresOptions, pattern: str) -> Sequence[str]:
     """Finds outboxes; the work behind ``PostgresDialect.find_outboxes``."""
     wanted = TablePattern(pattern, options.table_name, flags=re.NOFLAG)
-    source = DataSource(options)
-    with connect(source) as connection, translated(source, "look for outboxes"):
+    with closing(open_session(options)) as session, session.translated("look for outboxes"):
+        connection = session.connection
         first = next(iter(connection.schemas), None)
         owners = [f"^({'.*'.join(map(re.escape, each.split('*')))})$" for each in options.owners]
         values = (list(TABLE_KINDS), bool(wanted.schema), list(TELLING_COLUMNS), first, owners)

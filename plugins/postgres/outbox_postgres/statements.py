@@ -27,6 +27,11 @@ SELECT set_config('default_transaction_isolation', 'read committed', false),
        set_config('tcp_keepalives_count', '3', false),
        set_config('lock_timeout', $1, false),
        set_config('statement_timeout', $2, false),
+       -- A role's limits of a whole transaction, or of a pause between two, would end what these permit.
+       CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+            THEN set_config('transaction_timeout', '0', false) END,
+       CASE WHEN current_setting('idle_session_timeout', true) IS NOT NULL
+            THEN set_config('idle_session_timeout', '0', false) END,
        -- The newest time of a batch is kept as text.
        set_config('datestyle', 'ISO', false),
        -- Purges and bumps are durable whatever the server's default is; stronger settings stay.
