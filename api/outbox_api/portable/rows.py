@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, cast
 
-from outbox_api import intake
+from outbox_api import taken
 from outbox_api.dialect import Insert
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.sources import COLUMNS, quoted
@@ -142,7 +142,7 @@ def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str |
         texts = _array(values if type(values) is str else idiom.read_text(values))
     except (ValueError, RecursionError) as error:
         return [], f"the row's headers are not JSON arrays of texts: {error}"
-    if reason := intake.fault(keys, texts) or header_fault(keys, texts):
+    if reason := taken.fault(keys, texts) or header_fault(keys, texts):
         return [], reason
     return list(zip(cast("list[str]", keys), texts, strict=True)), None
 

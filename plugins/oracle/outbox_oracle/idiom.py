@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from outbox_api.intake import FAULT
+from outbox_api.taken import FAULT
 from outbox_api.portable import ErrorKind, Idiom, TableName
 from outbox_api.record import Record
 from outbox_api.statement import Style

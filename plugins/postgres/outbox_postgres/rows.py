@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import psycopg
-from outbox_api import Header, MarkedRecord, intake
+from outbox_api import Header, MarkedRecord, taken
 from outbox_api.bounds import too_large, too_long
 from outbox_api.portable import PortableDeadLetters
 from outbox_api.portable.rows import header_fault, null_fault
@@ -108,7 +108,7 @@ def record(row: Row) -> MarkedRecord:
 
 
 def _fault(topic: Any, key: Any, names: Sequence[Any], values: Sequence[Any]) -> str | None:
-    if reason := intake.fault(names, values):
+    if reason := taken.fault(names, values):
         return reason
     if topic is None or key is None:
         return null_fault(topic)

@@ -1,0 +1,286 @@
+"""What becomes of a row of another table, as an :class:`outbox_api.Intake` says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
+from functools import cache
+from hashlib import sha256
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from outbox_api.column_text import aware, text_of
+from outbox_api.json_path import Place, places, reach
+from outbox_api.record import Header, Record
+
+if TYPE_CHECKING:
+    from outbox_api.intake import Intake
+
+FAULT: Final = "outbox: "
+"""Begins the only header name of a row that could not be mapped; it has no value, and the reason follows."""
+
+Headers = list[tuple[str, str | None]]
+
+_TOPIC_LENGTH = 249
+_MS = 1000
+_PARTITIONS = range(2**31)
+_MOMENTS = range(-(2**63), 2**63)
+_SHOWN = 100
+"""Characters of a key that cannot be held, for those who look at it."""
+
+
+class Taken(NamedTuple):
+    """A row, made into what the outbox holds.
+
+    Attributes:
+        topic: The topic; empty for a row with a fault.
+        key: The key.
+        value: The value.
+        names: The headers' names, or a fault.
+        values: The headers' values.
+        partition: The partition, or ``None``.
+        timestamp_ms: Milliseconds since the epoch, or ``None``.
+    """
+
+    topic: str
+    key: str
+    value: str | bytes | None
+    names: list[str]
+    values: list[str | None]
+    partition: int | None
+    timestamp_ms: int | None
+
+
+def take(intake: Intake, row: Mapping[str, Any], *, binary: bool, bind: Callable[[Record], object]) -> Taken:
+    """Makes a row into what the outbox holds; the work behind ``Intake.take``."""
+    reader = _Row(intake, row)
+    try:
+        taken = reader.mapped(binary=binary)
+        _hold(bind, taken.topic, taken.key, taken.value, zip(taken.names, taken.values, strict=True))
+    except ValueError as error:
+        where = f"row {text_of(row[intake.id])} of table {intake.table}"
+        reason = _escaped(f"{FAULT}{where} cannot be mapped: {error}")
+        value = _held_value(reader, bind, binary=binary)
+        return Taken("", _held_key(reader, bind), value, [reason], [], None, None)
+    return taken
+
+
+def fault(names: Sequence[Any], values: Sequence[Any]) -> str | None:
+    """Returns why a taken row could not be mapped, or ``None`` for any other row."""
+    if values or len(names) != 1 or not isinstance(names[0], str) or not names[0].startswith(FAULT):
+        return None
+    return names[0].removeprefix(FAULT)
+
+
+@cache
+def parts(topic: str) -> list[tuple[str, str | None]]:
+    """Reads a template once: text, and what stands in the braces behind it, ``None`` behind the last.
+
+    Raises:
+        ValueError: It is malformed, or asks for a way to write a column that no topic knows.
+    """
+    found = []
+    for literal, name, form, conversion in Formatter().parse(topic):
+        if name is not None and (not name or form or conversion):
+            shown = f"{{{name}{f'!{conversion}' if conversion else ''}{f':{form}' if form else ''}}}"
+            raise ValueError(f"'{shown}' is not a column in braces")
+        if name and literal.endswith("$"):
+            raise ValueError(f"'${{{name}}}' is the way of another tool; write {{column}}")
+        found.append((literal, name))
+    return found
+
+
+class _Row:
+    """Reads one row as an intake says; raises ``ValueError`` for what cannot be mapped."""
+
+    def __init__(self, intake: Intake, row: Mapping[str, Any]) -> None:
+        self._intake = intake
+        self._row = row
+        self._zone: tzinfo = intake.tz
+
+    def mapped(self, *, binary: bool) -> Taken:
+        intake = self._intake
+        value = self.value()
+        if isinstance(value, str) and binary:
+            value = value.encode()
+        elif isinstance(value, bytes) and not binary:
+            try:
+                value = value.decode()
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"column '{intake.value}' holds bytes that are no text, the outbox text: {error}"
+                ) from error
+        headers = self._headers()
+        return Taken(
+            topic=self._topic(),
+            key=self.key(),
+            value=value,
+            names=[name for name, _ in headers],
+            values=[each for _, each in headers],
+            partition=_whole(self._row[intake.partition], intake.partition) if intake.partition else None,
+            timestamp_ms=self._moment(intake.timestamp) if intake.timestamp else None,
+        )
+
+    def key(self) -> str:
+        """Returns the key; empty for null."""
+        return self._text(self._intake.key) or ""
+
+    def value(self) -> str | bytes | None:
+        """Returns the value: bytes and texts as they are, anything else as its text."""
+        [place] = places(self._intake.value)
+        found = self._row[place.column]
+        if place.path:
+            return self._member(place)
+        if isinstance(found, bytearray | memoryview):
+            return bytes(found)
+        return found if isinstance(found, str | bytes) else text_of(found, self._zone)
+
+    def _text(self, source: str) -> str | None:
+        """Returns the text of the first place of a source that is not null."""
+        for place in places(source):
+            found = self._member(place) if place.path else text_of(self._row[place.column], self._zone)
+            if found is not None:
+                return found
+        return None
+
+    def _member(self, place: Place) -> str | None:
+        document = self._document(place.column)
+        try:
+            return None if document is None else reach(document, place.path)
+        except ValueError as error:
+            raise ValueError(f"column '{place.column}' is not JSON: {error}") from error
+
+    def _document(self, column: str) -> str | None:
+        found = self._row[column]
+        if isinstance(found, bytes | bytearray | memoryview):
+            return bytes(found).decode()
+        return text_of(found)
+
+    def _topic(self) -> str:
+        found = []
+        for literal, name in parts(self._intake.topic):
+            found.append(literal)
+            if name:
+                if (text := self._text(name)) is None:
+                    raise ValueError(f"column '{name}' is null, and the topic is made of it")
+                found.append(text)
+        topic = "".join(found)
+        if not 0 < len(topic) <= _TOPIC_LENGTH:
+            raise ValueError(f"its topic has {len(topic)} characters; Kafka takes 1 to {_TOPIC_LENGTH}")
+        return topic
+
+    def _headers(self) -> Headers:
+        intake = self._intake
+        found = {name: self._text(source) for name, source in intake.headers.items()}
+        if intake.headers_json:
+            found |= self._object(intake.headers_json)
+        headers = list(found.items())
+        if intake.header_names:
+            headers += self._lists(intake.header_names, intake.header_values)
+        return headers
+
+    def _object(self, source: str) -> dict[str, str | None]:
+        [place] = places(source)
+        found = self._loaded(place)
+        if found is None:
+            return {}
+        if not isinstance(found, Mapping):
+            raise ValueError(f"column '{place.column}' is not a JSON object")  # noqa: TRY004 - bad data
+        return {str(name): _header(part) for name, part in found.items()}
+
+    def _lists(self, names: str, values: str) -> Iterator[tuple[str, str | None]]:
+        lists = [self._loaded(Place(column)) or [] for column in (names, values)]
+        if not all(isinstance(each, list) for each in lists) or len(lists[0]) != len(lists[1]):
+            raise ValueError(f"columns '{names}' and '{values}' are not lists of one length")
+        return ((str(name), _header(value)) for name, value in zip(*lists, strict=True))
+
+    def _loaded(self, place: Place) -> Any:
+        document = self._member(place) if place.path else self._document(place.column)
+        try:
+            return None if document is None else json.loads(document)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"column '{place.column}' is not JSON: {error}") from error
+
+    def _moment(self, column: str) -> int | None:
+        value = self._row[column]
+        if value is None:
+            return None
+        try:
+            milliseconds = _milliseconds(value, self._zone)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"column '{column}' holds no moment: {error}") from error
+        if milliseconds not in _MOMENTS:
+            raise ValueError(f"column '{column}' holds no moment that a message may have")
+        return milliseconds
+
+
+def _header(part: Any) -> str | None:
+    return part if isinstance(part, str | None) else json.dumps(part, ensure_ascii=False)
+
+
+def _whole(value: Any, column: str) -> int | None:
+    try:
+        number = None if value is None else int(value)
+        if number is None or (number in _PARTITIONS and (isinstance(value, str | bytes) or number == value)):
+            return number
+    except (ValueError, TypeError, OverflowError):
+        pass  # said below
+    raise ValueError(f"column '{column}' holds no whole number that a partition may have")
+
+
+def _milliseconds(value: Any, zone: tzinfo) -> int:
+    if isinstance(value, datetime):
+        return int(aware(value, zone).timestamp() * _MS)
+    text = str(value)
+    return int(text) if text.lstrip("-").isdigit() else _milliseconds(datetime.fromisoformat(text), zone)
+
+
+def _hold(
+    bind: Callable[[Record], object],
+    topic: str,
+    key: str,
+    value: str | bytes | None,
+    headers: Iterable[Header] = (),
+) -> None:
+    """Raises ``ValueError`` for what no outbox can hold, or this one cannot."""
+    record = Record(topic, key, value, tuple(headers))
+    for text in (topic, key, value, *(part for header in record.headers for part in header)):
+        if isinstance(text, str):
+            text.encode()  # raises for half of a surrogate pair
+    bind(record)
+
+
+def _held_key(row: _Row, bind: Callable[[Record], object]) -> str:
+    try:
+        key = row.key()
+    except ValueError as error:  # a member of what is no JSON
+        return _escaped(str(error)[:_SHOWN])
+    try:
+        _hold(bind, "", key, None)
+    except ValueError:
+        # Whoever has the same key must stay behind it, and nobody else.
+        digest = sha256(key.encode(errors="surrogatepass")).hexdigest()
+        return f"{_escaped(key[:_SHOWN])} {digest}"
+    return key
+
+
+def _held_value(row: _Row, bind: Callable[[Record], object], *, binary: bool) -> str | bytes | None:
+    try:
+        found = row.value()
+    except ValueError:  # as above
+        return None
+    if found is None or (binary and isinstance(found, bytes)):
+        return found
+    text = found if isinstance(found, str) else found.decode(errors="backslashreplace")
+    if binary:
+        return text.encode(errors="backslashreplace")
+    try:
+        _hold(bind, "", "", text)
+    except ValueError:
+        return _escaped(text)
+    return text
+
+
+def _escaped(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
