@@ -66,6 +66,14 @@ def take(intake: Intake, row: Mapping[str, Any], *, binary: bool, bind: Callable
     return taken
 
 
+def key_of(intake: Intake, row: Mapping[str, Any]) -> str:
+    """Returns the key of a row; empty for null and for what cannot be read."""
+    try:
+        return _Row(intake, row).key()
+    except ValueError:
+        return ""
+
+
 def fault(names: Sequence[Any], values: Sequence[Any]) -> str | None:
     """Returns why a taken row could not be mapped, or ``None`` for any other row."""
     if values or len(names) != 1 or not isinstance(names[0], str) or not names[0].startswith(FAULT):
@@ -207,12 +215,12 @@ class _Row:
         if value is None:
             return None
         try:
-            milliseconds = _milliseconds(value, self._zone)
+            found = milliseconds(value, self._zone)
         except (ValueError, OverflowError) as error:
             raise ValueError(f"column '{column}' holds no moment: {error}") from error
-        if milliseconds not in _MOMENTS:
+        if found not in _MOMENTS:
             raise ValueError(f"column '{column}' holds no moment that a message may have")
-        return milliseconds
+        return found
 
 
 def _header(part: Any) -> str | None:
@@ -229,11 +237,16 @@ def _whole(value: Any, column: str) -> int | None:
     raise ValueError(f"column '{column}' holds no whole number that a partition may have")
 
 
-def _milliseconds(value: Any, zone: tzinfo) -> int:
+def milliseconds(value: Any, zone: tzinfo) -> int:
+    """Returns a moment in milliseconds since the epoch; a number is one already.
+
+    Raises:
+        ValueError: It is none (or ``OverflowError``).
+    """
     if isinstance(value, datetime):
         return int(aware(value, zone).timestamp() * _MS)
     text = str(value)
-    return int(text) if text.lstrip("-").isdigit() else _milliseconds(datetime.fromisoformat(text), zone)
+    return int(text) if text.lstrip("-").isdigit() else milliseconds(datetime.fromisoformat(text), zone)
 
 
 def _hold(

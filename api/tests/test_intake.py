@@ -155,7 +155,7 @@ def test_bytes_come_as_they_are_or_not_as_text(payload: Any) -> None:
             ({"layout": "debezium", "zone": zone}, f"zone is '{zone}'")
             for zone in ("Mars/Base", "../etc/passwd", "CEST ")
         ),
-        ({"layout": "debezum"}, "known by name: debezium"),
+        ({"layout": "debezum"}, "known by name: brighter, cap, debezium"),
         ({"layout": "debezium", "topic": "a{b"}, "write a column in braces"),
         ({"layout": "debezium", "topic": "a{}b"}, "write a column in braces"),
     ],
