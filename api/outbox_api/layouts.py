@@ -1,7 +1,7 @@
 """Tables of other tools: what their columns mean, by the tools' names. Data only; see ``Intake``.
 
-A layout without ``topic`` or ``key`` belongs to a tool whose tables have none: code of the application chooses
-them, so that the intake must say them.
+A layout without ``topic`` or ``key`` belongs to a tool whose tables have none, as code of the application
+chooses them; the intake must say them.
 """
 
 from __future__ import annotations

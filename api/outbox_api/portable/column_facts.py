@@ -9,12 +9,14 @@ from typing import Final, NamedTuple
 FINE = 3
 """Digits of a second, from which moments tell most rows apart."""
 
-_NUMBER = re.compile(r"(big|medium|small|tiny)?(int|serial)|integer|number|numeric|decimal|float|double|real")
-_TIME = re.compile(r"date|time|year")
+_NUMBER = re.compile(
+    r"(big|medium|small|tiny)?(int|integer|serial)[248]?\b|number|numeric|decimal|float|double|real"
+)
+_TIME = re.compile(r"(small)?date|time|year")
 _UUID = re.compile(r"uuid|uniqueidentifier|(binary|raw)\(16\)")
 _TEXT = re.compile(r"n?(var)?char|character|varchar2|nvarchar2|(long|medium|tiny)?text|n?clob|citext|enum")
 _DIGITS = re.compile(r"\((\d+)\)")
-_NO_DIGITS = re.compile(r"smalldatetime|date$|year")
+_NO_DIGITS = re.compile(r"smalldatetime|date$|year|time\b")
 _WIDTHS: Final = (
     (re.compile(r"(big(int|serial)|int8)"), 64),
     (re.compile(r"(smallint|int2|smallserial)"), 16),
