@@ -14,12 +14,14 @@ from outbox_api.tls import WRONG_HOST, certificate_cure, cure_of, verification_e
 
 from outbox_oracle.options import canonical, plain, quoted
 
-# Sessions and instances that come and go, listeners, locks, space, and standbys that may be promoted.
+# Sessions and instances that come and go, listeners, locks, space, standbys that may be promoted, limits of a
+# profile or a resource plan that a session cannot lift, and the server's own faults.
 _TRANSIENT_ORA = (
-    18, 20, 28, 54, 60, 257, 1012, 1013, 1033, 1034, 1041, 1089, 1090, 1092, 1109, 1555, 1652, 1653,
-    1654, 1658, 1691, 2391, 2396, 3113, 3114, 3135, 4021, 8103, 8177, 12152, 12153, 12170, 12505, 12514,
-    12516, 12518, 12519, 12520, 12528, 12537, 12541, 12543, 12545, 12547, 12560, 12571, 16000, 16456,
-    25401, 25402, 25403, 25405, 25408, 25409, 30006, 30036, 64307,
+    18, 20, 28, 40, 54, 60, 257, 600, 603, 1012, 1013, 1033, 1034, 1041, 1089, 1090, 1092, 1109, 1555, 1652,
+    1653, 1654, 1658, 1691, 2049, 2391, 2392, 2393, 2394, 2395, 2396, 2399, 3113, 3114, 3135, 3136, 4021, 7445,
+    7455, 8103, 8177, 12152, 12153, 12170, 12505, 12514, 12516, 12518, 12519, 12520, 12528, 12535, 12537,
+    12541, 12543, 12545, 12547, 12560, 12571, 12606, 12608, 12609, 16000, 16456, 25401, 25402, 25403, 25405,
+    25408, 25409, 30006, 30036, 56735, 64307,
 )  # fmt: skip
 _TRANSIENT_DPY = (1001, 4005, 4011, 4024, 6000, 6001, 6003, 6005)
 _ACCESS_DENIED = (
@@ -44,6 +46,8 @@ CURES = {
     "DPY-6001": "see that the service in dataSource is right, and open",
     "ORA-00942": "see that the table is there and that this user may read it",
     "ORA-01031": "grant the user what the README lists",
+    "ORA-02393": "raise CPU_PER_CALL in the user's profile",
+    "ORA-02395": "raise LOGICAL_READS_PER_CALL in the user's profile",
     "ORA-12514": "see that the service in dataSource is right, and open",
     "ORA-12541": "see that the listener runs, and at this port",
     "ORA-16000": "connect to the primary, through a service that moves with it",
