@@ -54,6 +54,11 @@ def aware(value: datetime, zone: tzinfo) -> datetime:
     return value if value.tzinfo else value.replace(tzinfo=zone)
 
 
+def in_utc(value: Any) -> Any:
+    """Returns a moment that is one in UTC, and anything else as it is."""
+    return aware(value, UTC) if isinstance(value, datetime) else value
+
+
 def _clock(value: timedelta) -> str:
     sign, span = ("-", -value) if value < timedelta() else ("", value)
     minutes, rest = divmod(span, timedelta(minutes=1))

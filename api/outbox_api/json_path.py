@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from json.decoder import scanstring
 from typing import Any, Final, NamedTuple
 
 ARROW: Final = "->"
@@ -83,7 +82,7 @@ def _member(document: str, start: int, name: str) -> int | None:
             break
         member: Any = str(number)
         if opening == "{":
-            member, at = scanstring(document, _expected(document, at, '"'))
+            member, at = _DECODER.raw_decode(document, _expected(document, at, '"') - 1)
             at = _behind_blanks(document, _expected(document, _behind_blanks(document, at), ":"))
         if member == name:
             found = at

@@ -48,6 +48,7 @@ class ColumnFacts(NamedTuple):
         step: By how much the numbers differ that the database gives out for it; 0 if it gives out none, or
             does not say.
         told: Whether the database would say.
+        required: Whether it refuses nulls.
     """
 
     type: str
@@ -55,6 +56,7 @@ class ColumnFacts(NamedTuple):
     default: str = ""
     step: int = 0
     told: bool = True
+    required: bool = False
 
     @property
     def nature(self) -> Nature:

@@ -37,7 +37,9 @@ class Looked(Protocol):
     order: Order
     facts: Mapping[str, ColumnFacts]
 
-    def sample(self, columns: Sequence[str], most: int) -> Sequence[Mapping[str, Any]]: ...  # noqa: D102
+    def sample(  # noqa: D102
+        self, columns: Sequence[str], most: int, *, waiting: bool
+    ) -> Sequence[Mapping[str, Any]]: ...
     def greatest(self, column: str) -> Any: ...  # noqa: D102 - see the class
     def now(self) -> datetime: ...  # noqa: D102 - see the class
 
@@ -51,7 +53,7 @@ def findings(intake: Intake, rows: Looked) -> Iterator[Finding]:
     """
     yield from _state(intake, rows.facts)
     yield _order(intake, rows.order)
-    keys = rows.sample(columns_of(intake.key), SAMPLE)
+    keys = rows.sample(columns_of(intake.key), SAMPLE, waiting=True)
     if not keys:
         yield Finding(
             Level.OK,
@@ -68,7 +70,9 @@ def findings(intake: Intake, rows: Looked) -> Iterator[Finding]:
 def _state(intake: Intake, columns: Mapping[str, ColumnFacts]) -> Iterator[Finding]:
     if intake.where or intake.done:
         return
-    plain = {name: name.lower().replace("_", "") for name in columns}
+    moments = (Nature.MOMENT, Nature.COARSE)  # which must be null to say that a row was not sent
+    may = [name for name, facts in columns.items() if not (facts.required and facts.nature in moments)]
+    plain = {name: name.lower().replace("_", "") for name in may}
     sent = [name for name, bare in plain.items() if _SENT.fullmatch(bare)]
     state = [name for name, bare in plain.items() if _STATE.fullmatch(bare) and name not in intake.columns]
     for level, names in ((Level.ERROR, sent), (Level.WARNING, state)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -33,23 +33,25 @@ class Order(NamedTuple):
     cure: str = ""
 
 
-def judge(intake: Intake, columns: Mapping[str, ColumnFacts], sample: Sequence[Any]) -> Order:
+def judge(intake: Intake, columns: Mapping[str, ColumnFacts], sample: Callable[[], Sequence[Any]]) -> Order:
     """Judges the column that an intake orders its rows by.
 
     Args:
         intake: The intake.
         columns: The columns of its table.
-        sample: Some values of the column, as its driver returns them.
+        sample: Returns some values of the column.
     """
     name = intake.order or intake.id
     facts, words = columns[name], f"the order of '{name}' ({columns[name].type})"
+    if not intake.order and facts.nature is not Nature.NUMBER:
+        return Order(Level.ERROR, words, f"'{name}' does not tell the order of its rows", "set intake.order")
     match facts.nature:
         case Nature.NUMBER:
             return _numbers(name, facts, words)
         case Nature.MOMENT | Nature.COARSE:
             return _moments(intake, facts, columns[intake.id], words)
         case Nature.UUID | Nature.TEXT:
-            return _texts(name, facts, sample, words)
+            return _texts(name, facts, sample(), words)
     return Order(Level.ERROR, words, f"'{name}' holds {facts.nature.value}", _NAME_ONE)
 
 

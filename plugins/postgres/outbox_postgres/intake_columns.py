@@ -32,7 +32,10 @@ def facts(connection: Connection, oid: int, columns: Mapping[str, Column]) -> di
     steps = {row[0]: int(row[1]) for row in connection.execute(_STEPS, (oid,)).fetchall()}
     found = {
         name: ColumnFacts(
-            column.type.lower(), default=(column.default or "").lower(), step=steps.get(name, 0)
+            column.type.lower(),
+            default=(column.default or "").lower(),
+            step=steps.get(name, 0),
+            required=column.not_null,
         )
         for name, column in columns.items()
     }
@@ -54,9 +57,9 @@ def read(name: str, column: Column) -> str:
         case "bytea":
             return name
         case "timestamp" | "date":
-            return f"to_jsonb({name}) #>> '{{}}'"
+            return f"to_jsonb({name}) #>> ARRAY[]::text[]"
         case "timestamptz":
-            return f"to_jsonb({name} AT TIME ZONE 'UTC') #>> '{{}}'"
+            return f"to_jsonb({name} AT TIME ZONE 'UTC') #>> ARRAY[]::text[]"
     return f"to_jsonb({name})::text" if column.base.startswith("_") else f"{name}::text"
 
 
