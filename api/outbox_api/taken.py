@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from outbox_api.column_text import aware, text_of
 from outbox_api.json_path import Place, places, reach
+from outbox_api.placement import partition_of, timestamp_of
 from outbox_api.record import Header, Record
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ Headers = list[tuple[str, str | None]]
 
 _TOPIC_LENGTH = 249
 _MS = 1000
-_PARTITIONS = range(2**31)
-_MOMENTS = range(-(2**63), 2**63)
 _SHOWN = 100
 """Characters of a key that cannot be held, for those who look at it."""
 
@@ -126,7 +125,7 @@ class _Row:
             value=value,
             names=[name for name, _ in headers],
             values=[each for _, each in headers],
-            partition=_whole(self._row[intake.partition], intake.partition) if intake.partition else None,
+            partition=self._partition(intake.partition) if intake.partition else None,
             timestamp_ms=self._moment(intake.timestamp) if intake.timestamp else None,
         )
 
@@ -210,31 +209,24 @@ class _Row:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"column '{place.column}' is not JSON: {error}") from error
 
+    def _partition(self, column: str) -> int | None:
+        try:
+            return partition_of(self._row[column])
+        except ValueError as error:
+            raise ValueError(
+                f"column '{column}' holds no whole number that a partition may have: {error}"
+            ) from error
+
     def _moment(self, column: str) -> int | None:
         value = self._row[column]
-        if value is None:
-            return None
         try:
-            found = milliseconds(value, self._zone)
+            return None if value is None else timestamp_of(milliseconds(value, self._zone))
         except (ValueError, OverflowError) as error:
-            raise ValueError(f"column '{column}' holds no moment: {error}") from error
-        if found not in _MOMENTS:
-            raise ValueError(f"column '{column}' holds no moment that a message may have")
-        return found
+            raise ValueError(f"column '{column}' holds no moment that a message may have: {error}") from error
 
 
 def _header(part: Any) -> str | None:
     return part if isinstance(part, str | None) else json.dumps(part, ensure_ascii=False)
-
-
-def _whole(value: Any, column: str) -> int | None:
-    try:
-        number = None if value is None else int(value)
-        if number is None or (number in _PARTITIONS and (isinstance(value, str | bytes) or number == value)):
-            return number
-    except (ValueError, TypeError, OverflowError):
-        pass  # said below
-    raise ValueError(f"column '{column}' holds no whole number that a partition may have")
 
 
 def milliseconds(value: Any, zone: tzinfo) -> int:

@@ -97,11 +97,11 @@ def test_every_column_that_a_mapping_can_name() -> None:
         ({"headers_json": "h"}, {"h": '{"a": "\\u0000"}'}, "no room for it"),
         *(
             ({"partition": "p"}, {"p": part}, "column 'p' holds no whole number that a partition may have")
-            for part in ("one", 1.5, float("inf"), -1, 2**31, datetime(2026, 1, 2, tzinfo=UTC))
+            for part in ("one", 1.5, float("inf"), -2, 2**31, datetime(2026, 1, 2, tzinfo=UTC))
         ),
         *(
             ({"timestamp": "t"}, {"t": moment}, "column 't' holds no moment")
-            for moment in ("yesterday", 2**63, "infinity", 1.5)
+            for moment in ("yesterday", 2**63, "infinity", 1.5, 0, -2)
         ),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from outbox_api import taken
 from outbox_api.dialect import Insert
+from outbox_api.placement import placed_row
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.sources import COLUMNS, quoted
 from outbox_api.portable.statements import stash
@@ -34,10 +35,7 @@ def records(rows: Sequence[Sequence[Any]], idiom: Idiom, now: float) -> list[Mar
     """
     made = [record(row, idiom, None if row[_AGE] is None else now - float(row[_AGE])) for row in rows]
     if rows and len(rows[0]) > _AGE + 1:
-        return [
-            each._replace(partition=_whole(row[_AGE + 1]), timestamp_ms=_whole(row[_AGE + 2]))
-            for each, row in zip(made, rows, strict=True)
-        ]
+        return [placed_row(each, *row[_AGE + 1 : _AGE + 3]) for each, row in zip(made, rows, strict=True)]
     return made
 
 
@@ -157,10 +155,6 @@ def _readable(text: Any) -> bool:
     except TypeError:  # a number, say, which is read as its digits
         return True
     return True
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
 
 
 def _array(text: str | None) -> list[str | None]:

@@ -107,7 +107,7 @@ class IntakeConformance(Conformance):
         connection = taking.application()
         for row in (
             "1, NULL, 'k', 'new', 'v1', NULL, NULL",
-            "2, 'order', 'k', 'new', 'v2', -1, NULL",
+            "2, 'order', 'k', 'new', 'v2', -2, NULL",
             "3, 'order', 'k', 'new', 'v3', 0, NULL",
         ):
             connection.cursor().execute(f"INSERT INTO {taking.options.intake.table} VALUES ({row})")
