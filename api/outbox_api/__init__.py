@@ -33,6 +33,7 @@ from outbox_api.file_text import FileText, present_text
 from outbox_api.finding import Finding, Level
 from outbox_api.hooks import Driver, Duration, Unit, hookimpl
 from outbox_api.intake import Intake
+from outbox_api.intakes import Intakes, IntakeState
 from outbox_api.journal import Action, Entry, Journal
 from outbox_api.lease import Lease, Members
 from outbox_api.outbox_table import UNBOUNDED, Advanced, Changed, OutboxTable
@@ -101,6 +102,8 @@ __all__ = [
     "Insert",
     "Installed",
     "Intake",
+    "IntakeState",
+    "Intakes",
     "Journal",
     "LaneStatus",
     "LeadershipLost",

@@ -26,7 +26,7 @@ OPERATOR = "operator "
 LANE_COLUMNS = ("purged_per_second", "in_flight", "waiting", "purged_total")
 TRANSACTION_COLUMNS = ("aborted", "recovered")
 _NOTHING_KNOWN = Upkeep()
-_ABOUT_LEADER = frozenset({"elector", "election", "silence_before"})
+_ABOUT_LEADER = frozenset({"elector", "election", "silence_before", "intakes"})
 
 
 @dataclass(frozen=True)

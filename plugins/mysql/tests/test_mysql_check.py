@@ -195,8 +195,12 @@ def test_a_table_that_is_taken_in_needs_an_index(under: OutboxUnderTest, kind: s
         cursor.execute(f"INSERT INTO {source} VALUES (2, 'b', 'two'), (1, 'a', 'one')")
         cursor.execute("START TRANSACTION")
         cursor.execute(f"INSERT INTO {source} VALUES (0, 'c', 'not yet')")
+        with closing(dialect.intakes()) as intakes:
+            assert intakes.take(fence.token, 2**20)
         assert [record.value for record in table.mark(fence, uuid4(), 10)] == ["one", "two"]
         cursor.execute("COMMIT")
+        with closing(dialect.intakes()) as intakes:
+            assert intakes.take(fence.token, 2**20)
         assert [record.value for record in table.mark(fence, uuid4(), 10)] == ["one", "two", "not yet"]
     table.close()
 

@@ -346,5 +346,7 @@ def test_the_check_names_each_right_that_an_intake_lacks(roles: Roles) -> None:
     assert [level for level, _ in found()] == [Level.OK]
     with closing(dialect.connect()) as table:
         fence = table.enter(0, 1, table.bump(1, "x"))
+        with closing(dialect.intakes()) as intakes:
+            assert intakes.take(fence.token, 2**20)
         assert [record.key for record in table.mark(fence, uuid4(), 10)] == ["taken"]
     admin.execute("DROP TABLE events")

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from outbox_api.taken import FAULT
 from outbox_api.portable import ErrorKind, Idiom, TableName
 from outbox_api.record import Record
 from outbox_api.statement import Style
+from outbox_api.taken import FAULT
 from outbox_api.tls import WRONG_HOST, certificate_cure, cure_of, verification_error
 
 from outbox_oracle.options import canonical, plain, quoted
@@ -131,6 +131,15 @@ class OracleIdiom(Idiom):
         "SELECT column_name, data_default FROM SYS.all_tab_columns"  # noqa: S608 - of our own parts
         f" WHERE owner = {OWNER} AND table_name = {{wanted}}"
     )
+    types: ClassVar[str] = (
+        "SELECT column_name, data_type || CASE WHEN data_type = 'RAW' THEN '(' || data_length || ')' END,"  # noqa: S608 - as above
+        " CASE identity_column WHEN 'YES' THEN 1 END, CASE nullable WHEN 'N' THEN 1 ELSE 0 END"
+        " FROM SYS.all_tab_columns"
+        f" WHERE owner = {OWNER} AND table_name = {{wanted}}"
+    )
+    view_query: ClassVar[str] = (
+        f"SELECT view_name FROM SYS.all_views WHERE owner = {OWNER} AND view_name = {{wanted}}"  # noqa: S608 - of our own parts
+    )
     # As text or with a zone of its own, the driver would lose the zone.
     present: ClassVar[str] = "SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) FROM SYS.dual"
     now: ClassVar[str] = "SYSTIMESTAMP"
@@ -145,6 +154,10 @@ class OracleIdiom(Idiom):
     )
     shared_lock: ClassVar[str] = " FOR UPDATE WAIT 5"
     exclusive_lock: ClassVar[str] = " FOR UPDATE WAIT 5"
+
+    def instant(self, column: str, type_: str) -> str:
+        """Writes a column of a type that knows the zone."""
+        return f"SYS_EXTRACT_UTC({column})" if "time zone" in type_ else ""
 
     @property
     def errors(self) -> type[Exception]:
@@ -182,6 +195,23 @@ class OracleIdiom(Idiom):
         """Writes how many bytes a key has, or how many bytes or characters a large object."""
         text = column in {"kafka_topic", "kafka_key"}
         return f"LENGTHB({column})" if text else f"SYS.DBMS_LOB.GETLENGTH({column})"
+
+    def size_of(self, column: str) -> str:
+        """Writes how many characters a text, or how many bytes a large object has."""
+        return f"LENGTH({column})"
+
+    def as_text(self, column: str) -> str:
+        """Writes a column as text."""
+        return f"TO_CHAR({column})"
+
+    def truth(self, value: bool) -> object:
+        """Makes the parameter for a column that is true or false: 1 or 0."""
+        return int(value)
+
+    @property
+    def free_rows(self) -> tuple[str, str]:
+        """How a SELECT locks the rows that nobody else has locked."""
+        return "", " FOR UPDATE SKIP LOCKED"
 
     def beginning(self, column: str, length: int) -> str:
         """Writes the first characters of a text."""

@@ -18,5 +18,9 @@ class TestSqlite(DialectConformance):
             options,
             bytes_values={"value_type": "bytes"},
             restart=restart,
+            refusing=[
+                "CREATE TRIGGER refused BEFORE INSERT ON {table} WHEN NEW.{condition}"
+                " BEGIN SELECT RAISE(ABORT, 'refused'); END"
+            ],
             lease_ahead="strftime('%Y-%m-%d %H:%M:%f', renewed_at, '+1 hour')",
         )

@@ -107,6 +107,16 @@ class SqlServerIdiom(Idiom):
         "SELECT COL_NAME(parent_object_id, parent_column_id), definition FROM sys.default_constraints"
         " WHERE parent_object_id = OBJECT_ID({outbox})"
     )
+    types: ClassVar[str] = (
+        "SELECT found.name, CASE WHEN named.name IN ('time', 'datetime2', 'datetimeoffset')"
+        " THEN CONCAT(named.name, '(', found.scale, ')') WHEN named.name = 'binary'"
+        " THEN CONCAT(named.name, '(', found.max_length, ')') ELSE named.name END,"
+        " CASE WHEN found.is_identity = 1 OR found.default_object_id = 0 THEN found.is_identity END,"
+        " 1 - found.is_nullable"
+        " FROM sys.columns AS found JOIN sys.types AS named ON named.user_type_id = found.user_type_id"
+        " WHERE found.object_id = OBJECT_ID({outbox})"
+    )
+    view_query: ClassVar[str] = "SELECT name FROM sys.views WHERE object_id = OBJECT_ID({outbox})"
     now: ClassVar[str] = "SYSUTCDATETIME()"
     last_id: ClassVar[str] = "SELECT IDENT_CURRENT({outbox})"
     last_id_cure: ClassVar[str] = "DBCC CHECKIDENT ('{table}')"
@@ -153,6 +163,15 @@ class SqlServerIdiom(Idiom):
     def byte_length(self, column: str) -> str:
         """Writes how many bytes a column has; texts are stored as UTF-16."""
         return f"DATALENGTH({column})"
+
+    def as_text(self, column: str) -> str:
+        """Writes a column as text."""
+        return f"CAST({column} AS NVARCHAR(MAX))"
+
+    @property
+    def free_rows(self) -> tuple[str, str]:
+        """How a SELECT locks the rows that nobody else has locked."""
+        return " WITH (UPDLOCK, READPAST, ROWLOCK)", ""
 
     def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``, with one parameter, as SQL Server permits 2,100."""

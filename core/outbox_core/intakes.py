@@ -1,0 +1,109 @@
+"""Moves rows of other tables into an outbox while this process leads, on a thread of its own.
+
+Lanes wait for none of it, wherever they run: the thread has a connection of its own, in the leader's process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from threading import Event as Flag
+
+from outbox_api import Intakes, IntakeState, LeadershipLost
+from outbox_api.context_thread import ContextThread, repeat
+
+from outbox_core.config.settings import HarvestSettings
+from outbox_core.leadership.leader import Leadership
+
+log = logging.getLogger(__name__)
+
+END_SECONDS = 1.0
+"""How long the end of a harvest waits for a portion that is being moved."""
+
+
+def intakes_of(settings: HarvestSettings) -> Intakes | None:
+    """Returns what moves rows into an outbox; ``None`` if nothing does."""
+    dialect = settings.dialect
+    return dialect.create().intakes() if getattr(dialect.options, "intake", None) else None
+
+
+class IntakeThread:
+    """The move for one leadership; ends with it.
+
+    Args:
+        intakes: What moves.
+        leadership: The leadership, which learns how it goes.
+        settings: The outbox.
+    """
+
+    def __init__(self, intakes: Intakes, leadership: Leadership, settings: HarvestSettings) -> None:
+        self._intakes = intakes
+        self._leadership = leadership
+        self._limits = settings.limits
+        self._stopping = Flag()
+        self._held: set[str] = set()
+        self._thread = ContextThread(target=self._run, name="intake", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def join(self) -> None:
+        """Waits a little for the end of the thread, once the leadership is over."""
+        self._thread.join(END_SECONDS)
+
+    def _run(self) -> None:
+        limits = self._limits
+        try:
+            repeat(
+                self._step,
+                self._stopping,
+                limits.max_mark_backoff,
+                log,
+                "cannot take rows in",
+                trouble_seconds=max(limits.io_error_backoff, limits.max_mark_backoff),
+            )
+        finally:
+            self._intakes.close()
+
+    def _step(self) -> None:
+        """Moves what waits."""
+        # As of a mark, whose records have half of a lane's bytes at most.
+        most, goes_on = self._limits.max_lane_bytes // 2, True
+        try:
+            while goes_on and not self._leadership.over:
+                goes_on = self._intakes.take(self._leadership.token, most)
+                self._tell()
+        except LeadershipLost as error:  # which the lanes find, too
+            log.info("takes no more rows in: %s", error)
+            self._stopping.set()
+        finally:
+            self._tell()
+            if self._leadership.over:
+                self._stopping.set()
+
+    def _tell(self) -> None:
+        states = self._intakes.states()
+        self._leadership.told = {"intakes": [_as_data(state) for state in states]}
+        self._say(states)
+
+    def _say(self, states: Sequence[IntakeState]) -> None:
+        """Logs once that a table has a row that cannot be moved, and that it has none any more."""
+        held = {state.table: state for state in states if state.held}
+        for table, state in held.items():
+            if table not in self._held:
+                log.warning(
+                    "table %s: a row cannot be taken in, later ones of its key wait: %s", table, state.reason
+                )
+        for table in self._held - held.keys():
+            log.info("table %s: no row is held back any more", table)
+        self._held = set(held)
+
+
+def _as_data(state: IntakeState) -> dict[str, object]:
+    return {
+        **asdict(state),
+        "stuck": round(state.stuck, 1),
+        "held_for": round(state.held_for, 1),
+    }
