@@ -285,7 +285,7 @@ class PortableDialect(ABC):
             origin=options.origin,
             indexes=indexes,
             intakes=[WaitingRows(session, intake) for intake in options.intakes],
-            extras=set(EXTRAS) <= set(columns),
+            extras=[name for name in EXTRAS if name in columns],
         )
 
     @contextmanager

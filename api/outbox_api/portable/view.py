@@ -133,7 +133,7 @@ class PortableView:
         origin: How rows tell where they were written; ``None`` if they do not.
         indexes: Column → name of an index of this column and ``id``, where there is one.
         intakes: The rows of other tables that are still to be taken in.
-        extras: Whether the outbox has columns for partition and timestamp.
+        extras: The columns for partition and timestamp that the outbox has.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class PortableView:
         origin: Origin | None = None,
         indexes: Mapping[str, str] = MappingProxyType({}),
         intakes: Sequence[WaitingRows] = (),
-        extras: bool = False,
+        extras: Sequence[str] = (),
     ) -> None:
         self._session = session
         self._idiom = session.idiom
