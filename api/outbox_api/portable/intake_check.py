@@ -99,8 +99,10 @@ def _keys(intake: Intake, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding
 def _room(intake: Intake, rows: Looked) -> Iterator[Finding]:
     most = rows.facts[intake.id].greatest
     last = rows.greatest(intake.id) if most else None
-    if most and isinstance(last, int) and last >= most * _NEARLY_FULL:
-        seen = f"'{intake.id}' of table {intake.table} is at {last:,} of {most:,}: {last / most:.0%}"
+    if most and last is not None and int(last) >= most * _NEARLY_FULL:
+        seen = (
+            f"'{intake.id}' of table {intake.table} is at {int(last):,} of {most:,}: {int(last) / most:.0%}"
+        )
         cure = "give it eight bytes; behind the last number the application cannot write"
         yield Finding(Level.WARNING, SUBJECT, seen, cure)
 
