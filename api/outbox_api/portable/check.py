@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -18,7 +18,6 @@ from outbox_api.portable.journal import journal_finding
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import Described, origin_findings
 from outbox_api.portable.session import Session
-from outbox_api.portable.sources import EXTRAS
 from outbox_api.schema import SCHEMA, refusal
 
 
@@ -27,7 +26,7 @@ class Checked(Described, Protocol):
 
     def session(self, *, watches: bool) -> Session: ...  # noqa: D102 - see the class
     def findings(self, session: Session) -> Iterator[Finding]: ...  # noqa: D102 - see the class
-    def intake(self, session: Session, intake: Intake, *, extras: bool) -> PortableIntake: ...  # noqa: D102 - see the class
+    def intake(self, session: Session, intake: Intake, *, extras: Collection[str]) -> PortableIntake: ...  # noqa: D102 - see the class
 
 
 def check(dialect: Checked, *, watches: bool = False) -> list[Finding]:
@@ -139,7 +138,7 @@ def _intake(dialect: Checked, session: Session, of: Intake, *, tries: bool) -> I
     subject = "intake"
     columns = session.columns(dialect.idiom.quote_table(dialect.options.outbox)) or ()
     try:
-        intake = dialect.intake(session, of, extras=set(EXTRAS) <= set(columns))
+        intake = dialect.intake(session, of, extras=columns)
     except DriverError as error:
         yield Finding(Level.ERROR, subject, str(error), "see the message")
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -312,10 +312,10 @@ class PortableDialect(ABC):
         session = type(self)(options).session()
         with closing_at_errors(session):
             tables, columns = require(self, session)
-        sql, extras = Statements(self.idiom, tables), set(EXTRAS) <= set(columns)
-        return Connected(session, sql, str(tables.outbox), partial(self.intake, session, extras=extras))
+        sql, take = Statements(self.idiom, tables), partial(self.intake, session, extras=columns)
+        return Connected(session, sql, str(tables.outbox), take)
 
-    def intake(self, session: Session, intake: Intake, *, extras: bool) -> PortableIntake:
+    def intake(self, session: Session, intake: Intake, *, extras: Collection[str]) -> PortableIntake:
         """Returns what takes in rows of a table; part of no transaction.
 
         Raises:

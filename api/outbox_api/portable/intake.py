@@ -125,7 +125,7 @@ class PortableIntake(WaitingRows):
         intake: What to take in.
         outbox: The outbox table.
         binary: Whether the outbox keeps values as bytes.
-        extras: Whether it keeps partition and timestamp.
+        extras: The columns for partition and timestamp that it has.
         source: As for :class:`WaitingRows`.
 
     Attributes:
@@ -145,7 +145,7 @@ class PortableIntake(WaitingRows):
         outbox: TableName,
         *,
         binary: bool,
-        extras: bool,
+        extras: Collection[str],
         source: TableName | None = None,
     ) -> None:
         super().__init__(session, intake, source)
@@ -156,7 +156,7 @@ class PortableIntake(WaitingRows):
         self._look(extras=extras)
         self._meanings = self._meant()
         self.order = self._judged()
-        self._columns = COLUMNS[1:] + (EXTRAS if extras else ())
+        self._columns = (*COLUMNS[1:], *(name for name in EXTRAS if name in extras))
         self.stash_sql = stash(session.idiom, self._outbox, {column: column for column in self._columns})
         self.changes, self._done = self._change()
         self._key = self._key_text()
@@ -173,7 +173,7 @@ class PortableIntake(WaitingRows):
 
     # --- what a dialect may know better -------------------------------------------------------------
 
-    def _look(self, *, extras: bool) -> None:
+    def _look(self, *, extras: Collection[str]) -> None:
         """Makes sure that rows can be taken in."""
         intake, idiom = self._intake, self.session.idiom
         columns = self.session.columns(idiom.quote_table(self._table))
@@ -184,9 +184,8 @@ class PortableIntake(WaitingRows):
         wanted = (*intake.columns, *intake.where, *intake.done)
         if missing := [name for name in dict.fromkeys(wanted) if name.lower() not in columns]:
             raise refusal(intake, f"it lacks {', '.join(missing)}; it has {', '.join(sorted(columns))}")
-        if (intake.partition or intake.timestamp) and not extras:
-            added = "; ".join(extra_columns(self._outbox))
-            raise refusal(intake, f"the outbox has no columns for partition and timestamp; {added}")
+        if lacking := lacks(intake, extras):
+            raise refusal(intake, lacking_words(lacking), "; ".join(extra_columns(self._outbox, lacking)))
         self.facts = self._facts()
 
     @property
@@ -439,13 +438,25 @@ class PortableIntake(WaitingRows):
         value = self.session.idiom.value_parameter(taken.value)
         headers = (self._array(taken.names), self._array(taken.values))
         values = (taken.topic, taken.key, value, *headers, taken.partition, taken.timestamp_ms)
-        return dict(zip(self._columns, values, strict=False))
+        found = dict(zip((*COLUMNS[1:], *EXTRAS), values, strict=True))
+        return {column: found[column] for column in self._columns}
 
 
-def extra_columns(outbox: str) -> list[str]:
+def lacks(intake: Intake, extras: Collection[str]) -> list[str]:
+    """Returns which of ``EXTRAS`` an intake tells and an outbox with the columns ``extras`` does not keep."""
+    told = zip(EXTRAS, (intake.partition, intake.timestamp), strict=True)
+    return [name for name, source in told if source and name not in extras]
+
+
+def lacking_words(columns: Sequence[str]) -> str:
+    """Says that the outbox lacks columns."""
+    return f"the outbox lacks the column{'s' * (len(columns) > 1)} {', '.join(columns)}"
+
+
+def extra_columns(outbox: str, columns: Collection[str] = EXTRAS) -> list[str]:
     """Returns the statements that let an outbox keep partition and timestamp; ``outbox`` is quoted."""
     types = zip(EXTRAS, ("INTEGER", "DECIMAL(19)"), strict=True)
-    return [f"ALTER TABLE {outbox} ADD {column} {type_}" for column, type_ in types]
+    return [f"ALTER TABLE {outbox} ADD {column} {type_}" for column, type_ in types if column in columns]
 
 
 def refusal(intake: Intake, reason: str, cure: str = "") -> DriverError:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ _INDEX = (
 class MySqlIntake(PortableIntake):
     """Finds rows by an index: a statement without one would wait for every open INSERT into the table."""
 
-    def _look(self, *, extras: bool) -> None:
+    def _look(self, *, extras: Collection[str]) -> None:
         super()._look(extras=extras)
         schema, table = self._table
         found = self.session.query(

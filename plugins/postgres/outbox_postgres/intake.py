@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from outbox_api import Intake, Level
 from outbox_api.portable.column_facts import Nature
-from outbox_api.portable.intake import PortableIntake, WaitingRows, refusal, view_refused
+from outbox_api.portable.intake import (
+    PortableIntake,
+    WaitingRows,
+    lacking_words,
+    lacks,
+    refusal,
+    view_refused,
+)
 from outbox_api.portable.intake_order import Order
-from outbox_api.portable.sources import COLUMNS, EXTRAS
+from outbox_api.portable.sources import COLUMNS
 
 from outbox_postgres.catalogue import Catalogue, Relation
 from outbox_postgres.ddl import EXTRA_TYPES
@@ -70,12 +77,12 @@ class PostgresIntake(PortableIntake):
                 intake,
                 layout.outbox,
                 binary=layout.binary,
-                extras=layout.extras,
+                extras=layout.placing,
                 source=found.name,
             )
         self._bind = bind
 
-    def _look(self, *, extras: bool) -> None:
+    def _look(self, *, extras: Collection[str]) -> None:
         intake, layout = self._intake, self._layout
         oid, table, kind = _find(self._catalogue, intake)
         if kind not in TABLE_KINDS:
@@ -93,10 +100,9 @@ class PostgresIntake(PortableIntake):
             raise refusal(intake, f"user '{layout.user}' lacks {', '.join(missing)} on it", grant)
         if columns[intake.value_column].base == "bytea" and not layout.binary:
             raise refusal(intake, f"'{intake.value}' holds bytes, the outbox text", "set valueType: bytea")
-        if (intake.partition or intake.timestamp) and not extras:
-            added = ", ".join(f"ADD COLUMN {name} {type_}" for name, type_ in EXTRA_TYPES.items())
-            cure = f"ALTER TABLE {layout.outbox} {added}"
-            raise refusal(intake, "the outbox has no columns for partition and timestamp", cure)
+        if lacking := lacks(intake, extras):
+            added = ", ".join(f"ADD COLUMN {name} {EXTRA_TYPES[name]}" for name in lacking)
+            raise refusal(intake, lacking_words(lacking), f"ALTER TABLE {layout.outbox} {added}")
         self.facts = facts(self._catalogue.connection, oid, columns)
         self._by_commits = not intake.order and self.facts[intake.id].nature is not Nature.NUMBER
         if self._by_commits:
@@ -163,7 +169,7 @@ def _at(places: Sequence[str]) -> dict[str, object]:
 
 def inserted(layout: Layout) -> tuple[str, ...]:
     """Returns the columns that an intake writes, ``create_time`` first."""
-    return ("create_time", *COLUMNS[1:], *(EXTRAS if layout.extras else ()))
+    return ("create_time", *COLUMNS[1:], *layout.placing)
 
 
 def _find(catalogue: Catalogue, intake: Intake) -> Relation:

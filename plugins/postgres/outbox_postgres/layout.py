@@ -47,11 +47,6 @@ class Layout:
     user: str
 
     @property
-    def extras(self) -> bool:
-        """Whether the outbox has both columns for partition and timestamp."""
-        return self.placing == EXTRAS
-
-    @property
     def outbox(self) -> TableName:
         """The outbox itself."""
         return self.tables.outbox

@@ -77,6 +77,41 @@ class IntakeConformance(Conformance):
         assert hand.table.backlog().records == 0
 
     @needs(Capability.INTAKE)
+    @pytest.mark.parametrize("there", ["kafka_partition", "kafka_timestamp", ""])
+    def test_a_column_for_partition_or_time_that_is_missing_is_added_as_the_refusal_says(
+        self, bare: Box, stack: ExitStack, there: str
+    ) -> None:
+        bare.dialect.create()
+        if there:
+            bare.execute(f"ALTER TABLE {bare.options.table} ADD {there} DECIMAL(19)")
+        box = self.make(bare, stack)
+        self.add(box, 1, 3)
+        hand = box.lead()
+        with pytest.raises(DriverError, match="ALTER TABLE") as caught:
+            self.take_in(box, hand)
+        assert str(caught.value).count("ADD ") == 1 + (not there)
+        _, altering, statements = str(caught.value).partition("ALTER TABLE")
+        box.execute(*f"{altering}{statements}".split("; "))
+        hand = box.lead()
+        self.take_in(box, hand)
+        assert {(each.partition, each.timestamp_ms) for each in hand.mark()} == {(0, 1000), (1, 1000)}
+
+    @needs(Capability.INTAKE)
+    @pytest.mark.parametrize("column", ["kafka_partition", "kafka_timestamp"])
+    def test_a_column_that_is_not_needed_may_be_missing(
+        self, bare: Box, stack: ExitStack, column: str
+    ) -> None:
+        bare.dialect.create()
+        bare.execute(f"ALTER TABLE {bare.options.table} ADD {column} DECIMAL(19)")
+        told = {"partition": "part"} if column == "kafka_partition" else {"timestamp": "sent"}
+        box = self.make(bare, stack, **{"partition": "", "timestamp": "", **told})
+        self.add(box, 1, 3)
+        hand = box.lead()
+        self.take_in(box, hand)
+        found = {(each.partition, each.timestamp_ms) for each in hand.mark()}
+        assert found == ({(0, None), (1, None)} if column == "kafka_partition" else {(None, 1000)})
+
+    @needs(Capability.INTAKE)
     def test_a_batch_has_partition_and_timestamp(self, taking: Box) -> None:
         self.add(taking, 1, 10)
         hand = taking.lead()
