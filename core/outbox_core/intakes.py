@@ -6,7 +6,7 @@ Lanes wait for none of it, wherever they run: the thread has a connection of its
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from threading import Event as Flag
 
@@ -43,6 +43,7 @@ class IntakeThread:
         self._limits = settings.limits
         self._stopping = Flag()
         self._held: set[str] = set()
+        leadership.told = self._told
         self._thread = ContextThread(target=self._run, name="intake", daemon=True)
 
     def start(self) -> None:
@@ -74,28 +75,25 @@ class IntakeThread:
         try:
             while goes_on and not self._leadership.over:
                 goes_on = self._intakes.take(self._leadership.token, most)
-                self._tell()
+                self._say()
         except LeadershipLost as error:  # which the lanes find, too
             log.info("takes no more rows in: %s", error)
             self._stopping.set()
         finally:
-            self._tell()
+            self._say()
             if self._leadership.over:
                 self._stopping.set()
 
-    def _tell(self) -> None:
-        states = self._intakes.states()
-        self._leadership.told = {"intakes": [_as_data(state) for state in states]}
-        self._say(states)
+    def _told(self) -> Mapping[str, object]:
+        """Returns what heartbeats say; called in any thread."""
+        return {"intakes": [_as_data(state) for state in self._intakes.states()]}
 
-    def _say(self, states: Sequence[IntakeState]) -> None:
+    def _say(self) -> None:
         """Logs once that a table has a row that cannot be moved, and that it has none any more."""
-        held = {state.table: state for state in states if state.held}
+        held = {state.table: state for state in self._intakes.states() if state.held}
         for table, state in held.items():
             if table not in self._held:
-                log.warning(
-                    "table %s: a row cannot be taken in, later ones of its key wait: %s", table, state.reason
-                )
+                log.warning("table %s: a row waits, and later ones of its key: %s", table, state.reason)
         for table in self._held - held.keys():
             log.info("table %s: no row is held back any more", table)
         self._held = set(held)

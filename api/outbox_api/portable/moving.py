@@ -39,6 +39,13 @@ LOCKED_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
 """The pause before a row is tried again that the outbox has refused."""
 
+_LONG = 10.0
+"""Seconds after which a scan is what keeps rows waiting."""
+
+_CURE = "widen the outbox's column, or correct the row"
+
+_SLOW = "to list its rows in their order takes long; name a column with an index as intake.order"
+
 HOPELESS = 100
 """If so many rows in a row are refused, it is no fault of theirs."""
 
@@ -75,6 +82,7 @@ class Mover:
         self._scanned_at = float("-inf")
         self._moved = self._moved_since_scan = 0
         self._stuck_since: float | None = None
+        self._scans_since: float | None = None
         self._error = ""
 
     def take(self, intake: PortableIntake, hold: Callable[[], None], max_bytes: int) -> bool:
@@ -96,26 +104,32 @@ class Mover:
             if rows:
                 self._move(intake, rows, hold)
         except DriverError as error:
-            self._error = str(error)
+            self.failed(error)
             raise
         self._error = ""
         return bool(self._list or self._moved_since_scan)
 
     def failed(self, error: DriverError) -> None:
-        """Notes why there was nothing to call."""
+        """Notes why nothing was moved."""
         self._stuck_since = self._stuck_since or self._clock()
-        self._error = str(error)
+        listing = self._scans_since is not None and isinstance(error, RolledBack)
+        self._error = f"{error}; {_SLOW}" if listing else str(error)
 
     def state(self) -> IntakeState:
         """Returns what is to be said of it."""
-        now = self._clock()
-        held = min((*self._held.values(), *self._tried.values()), key=lambda each: each.since, default=None)
+        now, every = self._clock(), [*self._held.values(), *self._tried.values()]
+        held = min(every, key=lambda each: each.since, default=None)
+        scanning = self._scans_since is not None and now > self._scans_since + _LONG
+        reason = (
+            self._error or (_SLOW if scanning else "") or (f"row {held.id}: {held.reason}" if held else "")
+        )
+        stuck = [now - since for since in (self._stuck_since, self._scans_since) if since is not None]
         return IntakeState(
             table=self._table,
             moved=self._moved,
-            stuck=0.0 if self._stuck_since is None else now - self._stuck_since,
-            held=len(self._held) + len(self._tried),
-            reason=self._error or (f"row {held.id}: {held.reason}" if held else ""),
+            stuck=max(stuck, default=0.0),
+            held=len(every),
+            reason=reason,
             held_for=now - held.since if held else 0.0,
         )
 
@@ -124,13 +138,14 @@ class Mover:
         now = self._clock()
         if self._stuck_since and not self._moved_since_scan and now < self._scanned_at + LOCKED_SECONDS:
             return False
-        self._scanned_at, self._moved_since_scan = now, 0
+        self._scanned_at, self._moved_since_scan, self._scans_since = now, 0, now
         self._changed.clear()
         # Those that were tried, and neither moved nor held back again, are gone.
         self._tried = {key: held for key, held in self._held.items() if held.due <= now}
         self._held = {key: held for key, held in self._held.items() if held.due > now}
         self._list.extend(held.row for held in self._tried.values())
         self._list.extend(intake.scan(LISTED, [*self._held, *self._tried]))
+        self._scans_since = None
         waits = self._list or self._held
         self._stuck_since = (self._stuck_since or now) if waits else None
         return bool(self._list)
@@ -193,7 +208,7 @@ class Mover:
         long = [each.row.place for each in held.values() if self._clock() > each.since + LOCKED_SECONDS]
         holders = intake.holders(long) if long else ""
         for row in reversed(locked):  # of several of a key, the first counts
-            said = f"another transaction has locked it{f': {holders}' if holders else ''}"
+            said = f"another transaction has locked it{f': {holders}' if holders else ''}; end that"
             self._hold(row, there[row.place], said, LOCKED_SECONDS)
         self._changed.update(row.key for row in missing if row.place not in there)
         free, passed = dict[Any, Mapping[str, object]](), {row.key for row in rows if self._is_behind(row)}
@@ -242,7 +257,7 @@ class Mover:
         if not intake.tells_keys:
             with intake.session.transaction(f"look at table {self._table}", reads=True):
                 rows = self._keyed(intake, rows, {})
-        self._hold_back(intake, rows[0], f"the outbox refuses it: {error}", REFUSED_SECONDS)
+        self._hold_back(intake, rows[0], f"the outbox refuses it: {error}; {_CURE}", REFUSED_SECONDS)
         self._refused += 1
         if self._refused > HOPELESS:
             self._refused = 0
