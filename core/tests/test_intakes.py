@@ -144,8 +144,8 @@ def snapshot(**told):
     [
         ({"stuck": 59.0}, None),
         (
-            {"stuck": 61.0, "reason": "no such table"},
-            "no row of table events has been taken in for 1m1s, though some wait: no such table",
+            {"stuck": 120.0, "reason": "no such table"},
+            "no row of table events has been taken in for 2m, though some wait: no such table",
         ),
         ({"held": 1, "held_for": 10.0, "stuck": 10.0}, None),
         (
