@@ -19,7 +19,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from outbox_api.errors import ConfigError
-from outbox_api.json_path import Place, columns, places
+from outbox_api.json_path import Member, columns, members_of
 from outbox_api.layouts import LAYOUTS
 from outbox_api.record import Record
 from outbox_api.taken import Taken, parts, take
@@ -32,8 +32,8 @@ Value = str | bool | None
 class Intake:
     """A table to take rows in from, and what its columns mean.
 
-    A *source* is a column, a member of the JSON in one (``payload->customer.id``), or several of these with
-    ``|`` between, of which the first that is not null counts.
+    A *reference* is a column, a member of the JSON in one (``payload->customer.id``), or several of these
+    with ``|`` between, of which the first that is not null counts.
 
     Attributes:
         table: The table, optionally with its schema.
@@ -41,10 +41,10 @@ class Intake:
         id: The column that tells rows apart; unique.
         order: The column whose order is that of the records within a key. Default: ``id`` if it is a whole
             number; else the order of commits, where the database can tell it.
-        topic: The topic, with sources in braces: ``outbox.event.{aggregatetype}``.
-        key: The source of the key; null is the empty key.
+        topic: The topic, with references in braces: ``outbox.event.{aggregatetype}``.
+        key: The key, a reference; null is the empty key.
         value: The column with the value, or one member of it: text, JSON, or bytes; null is a tombstone.
-        headers: Header → source. A null leaves the header's value out.
+        headers: Header → reference. A null leaves the header's value out.
         headers_json: The column with more headers, or one member of it: a JSON object of texts.
         header_names: A column with the names of more headers, a list.
         header_values: A column with their values, a list of the same length.
@@ -85,7 +85,7 @@ class Intake:
             raise ConfigError(f"intake of table '{self.table}' needs {', '.join(missing)}{layout}")
         if bool(self.header_names) != bool(self.header_values):
             raise ConfigError("headerNames and headerValues need each other")
-        self._require_sources()
+        self._require_references()
         _zone(self.zone)
 
     @property
@@ -100,7 +100,7 @@ class Intake:
     @property
     def value_column(self) -> str:
         """The column that the value is in."""
-        return places(self.value)[0].column
+        return members_of(self.value)[0].column
 
     @property
     def tz(self) -> tzinfo:
@@ -119,22 +119,22 @@ class Intake:
         """
         return take(self, row, binary=binary, bind=bind)
 
-    def _require_sources(self) -> None:
+    def _require_references(self) -> None:
         try:
             named = [name for _, name in parts(self.topic) if name]
         except ValueError as error:
             raise ConfigError(f"topic is '{self.topic}': {error}; write a column in braces") from error
         for name, several in (("topic", named), ("key", [self.key]), ("headers", self.headers.values())):
-            for source in several:
-                _require(name, source)
-        for name, source in (("value", self.value), ("headersJson", self.headers_json)):
-            if source and len(_require(name, source)) > 1:
-                raise ConfigError(f"{name} is '{source}'; write one column, or a member of one")
+            for reference in several:
+                _require(name, reference)
+        for name, reference in (("value", self.value), ("headersJson", self.headers_json)):
+            if reference and len(_require(name, reference)) > 1:
+                raise ConfigError(f"{name} is '{reference}'; write one column, or a member of one")
 
 
-def _require(name: str, source: str) -> tuple[Place, ...]:
+def _require(name: str, reference: str) -> tuple[Member, ...]:
     try:
-        return places(source)
+        return members_of(reference)
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from error
 

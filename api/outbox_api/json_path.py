@@ -15,7 +15,7 @@ _CLOSING = {"{": "}", "[": "]"}
 _DECODER = json.JSONDecoder()
 
 
-class Place(NamedTuple):
+class Member(NamedTuple):
     """A column, or a member of the JSON that it holds.
 
     Attributes:
@@ -28,25 +28,25 @@ class Place(NamedTuple):
 
 
 @cache
-def places(source: str) -> tuple[Place, ...]:
+def members_of(reference: str) -> tuple[Member, ...]:
     """Reads ``column``, ``column->member.of_member``, or several with ``|`` between.
 
     Raises:
         ValueError: A column or a member has no name.
     """
     found = []
-    for each in source.split(OR):
+    for each in reference.split(OR):
         column, arrow, path = (part.strip() for part in each.partition(ARROW))
         members = tuple(path.split(".")) if arrow else ()
         if not column or not all(members):
             raise ValueError(f"'{each.strip()}' is no column, and no column{ARROW}member.of_member")
-        found.append(Place(column, members))
+        found.append(Member(column, members))
     return tuple(found)
 
 
-def columns(*sources: str) -> list[str]:
-    """Returns the columns that sources name; an empty source names none."""
-    return [place.column for source in sources if source for place in places(source)]
+def columns(*references: str) -> list[str]:
+    """Returns the columns that references name; an empty reference names none."""
+    return [member.column for reference in references if reference for member in members_of(reference)]
 
 
 def reach(document: str, path: tuple[str, ...]) -> str | None:

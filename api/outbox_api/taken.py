@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 from hashlib import sha256
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from outbox_api.column_text import aware, text_of
-from outbox_api.json_path import Place, places, reach
+from outbox_api.json_path import Member, members_of, reach
 from outbox_api.placement import partition_of, timestamp_of
 from outbox_api.record import Header, Record
 
@@ -24,7 +24,8 @@ FAULT: Final = "outbox: "
 Headers = list[tuple[str, str | None]]
 
 _TOPIC_LENGTH = 249
-_MS = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 _SHOWN = 100
 """Characters of a key that cannot be held, for those who look at it."""
 
@@ -135,28 +136,28 @@ class _Row:
 
     def value(self) -> str | bytes | None:
         """Returns the value: bytes and texts as they are, anything else as its text."""
-        [place] = places(self._intake.value)
-        found = self._row[place.column]
-        if place.path:
-            return self._member(place)
+        [member] = members_of(self._intake.value)
+        found = self._row[member.column]
+        if member.path:
+            return self._member(member)
         if isinstance(found, bytearray | memoryview):
             return bytes(found)
         return found if isinstance(found, str | bytes) else text_of(found, self._zone)
 
-    def _text(self, source: str) -> str | None:
-        """Returns the text of the first place of a source that is not null."""
-        for place in places(source):
-            found = self._member(place) if place.path else text_of(self._row[place.column], self._zone)
+    def _text(self, reference: str) -> str | None:
+        """Returns the text of the first member of a reference that is not null."""
+        for member in members_of(reference):
+            found = self._member(member) if member.path else text_of(self._row[member.column], self._zone)
             if found is not None:
                 return found
         return None
 
-    def _member(self, place: Place) -> str | None:
-        document = self._document(place.column)
+    def _member(self, member: Member) -> str | None:
+        document = self._document(member.column)
         try:
-            return None if document is None else reach(document, place.path)
+            return None if document is None else reach(document, member.path)
         except ValueError as error:
-            raise ValueError(f"column '{place.column}' is not JSON: {error}") from error
+            raise ValueError(f"column '{member.column}' is not JSON: {error}") from error
 
     def _document(self, column: str) -> str | None:
         found = self._row[column]
@@ -179,7 +180,7 @@ class _Row:
 
     def _headers(self) -> Headers:
         intake = self._intake
-        found = {name: self._text(source) for name, source in intake.headers.items()}
+        found = {name: self._text(reference) for name, reference in intake.headers.items()}
         if intake.headers_json:
             found |= self._object(intake.headers_json)
         headers = list(found.items())
@@ -187,27 +188,27 @@ class _Row:
             headers += self._lists(intake.header_names, intake.header_values)
         return headers
 
-    def _object(self, source: str) -> dict[str, str | None]:
-        [place] = places(source)
-        found = self._loaded(place)
+    def _object(self, reference: str) -> dict[str, str | None]:
+        [member] = members_of(reference)
+        found = self._loaded(member)
         if found is None:
             return {}
         if not isinstance(found, Mapping):
-            raise ValueError(f"column '{place.column}' is not a JSON object")  # noqa: TRY004 - bad data
+            raise ValueError(f"column '{member.column}' is not a JSON object")  # noqa: TRY004 - bad data
         return {str(name): _header(part) for name, part in found.items()}
 
     def _lists(self, names: str, values: str) -> Iterator[tuple[str, str | None]]:
-        lists = [self._loaded(Place(column)) or [] for column in (names, values)]
+        lists = [self._loaded(Member(column)) or [] for column in (names, values)]
         if not all(isinstance(each, list) for each in lists) or len(lists[0]) != len(lists[1]):
             raise ValueError(f"columns '{names}' and '{values}' are not lists of one length")
         return ((str(name), _header(value)) for name, value in zip(*lists, strict=True))
 
-    def _loaded(self, place: Place) -> Any:
-        document = self._member(place) if place.path else self._document(place.column)
+    def _loaded(self, member: Member) -> Any:
+        document = self._member(member) if member.path else self._document(member.column)
         try:
             return None if document is None else json.loads(document)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"column '{place.column}' is not JSON: {error}") from error
+            raise ValueError(f"column '{member.column}' is not JSON: {error}") from error
 
     def _partition(self, column: str) -> int | None:
         try:
@@ -236,7 +237,7 @@ def milliseconds(value: Any, zone: tzinfo) -> int:
         ValueError: It is none (or ``OverflowError``).
     """
     if isinstance(value, datetime):
-        return int(aware(value, zone).timestamp() * _MS)
+        return (aware(value, zone) - _EPOCH) // _MILLISECOND
     text = str(value)
     return int(text) if text.lstrip("-").isdigit() else milliseconds(datetime.fromisoformat(text), zone)
 

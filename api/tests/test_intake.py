@@ -232,6 +232,8 @@ def test_times_without_a_zone_are_of_the_zone_that_is_said() -> None:
     assert (found.values, found.timestamp_ms) == (["2026-07-01T04:00:00Z"], 1782878400000)
     assert taken(intake, row(at=moment.replace(tzinfo=UTC))).values == ["2026-07-01T12:00:00Z"]
     assert taken(intake, row(at="2026-07-01 12:00:00")).timestamp_ms == 1782878400000
+    exact = moment.replace(microsecond=5_000)
+    assert taken(intake, row(at=exact)).timestamp_ms == 1782878400005
     # Neither seconds nor text are guessed: a number counts as milliseconds, a text is a text.
     assert taken(intake, row(at=1782878400)).timestamp_ms == 1782878400
     assert taken(intake, row(at="2026-07-01 12:00:00")).values == ["2026-07-01 12:00:00"]
