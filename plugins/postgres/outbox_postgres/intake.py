@@ -8,15 +8,9 @@ from typing import Any
 
 from outbox_api import Intake, Level
 from outbox_api.portable.column_facts import Nature
-from outbox_api.portable.intake import (
-    PortableIntake,
-    WaitingRows,
-    lacking_words,
-    lacks,
-    refusal,
-    view_refused,
-)
+from outbox_api.portable.intake import PortableIntake, lacking_words, lacks
 from outbox_api.portable.intake_order import Order
+from outbox_api.portable.intake_table import WaitingRows, refusal, view_refused
 from outbox_api.portable.sources import COLUMNS
 
 from outbox_postgres.catalogue import Catalogue, Relation
@@ -28,8 +22,12 @@ from outbox_postgres.options import QuotedName, quoted
 from outbox_postgres.origin_columns import Column
 from outbox_postgres.session import Session, lockers
 
-SCANNING = "SELECT set_config('work_mem', '64MB', false)"
-"""The setting of a session that takes in: the list of a scan is sorted in memory."""
+SCANNING = """
+SELECT set_config('work_mem', '64MB', false), set_config('enable_seqscan', 'off', false),
+       set_config('jit', 'off', false)
+"""
+"""Settings of a session that takes in: the list of a scan is sorted in memory, and rows are found by their
+places, whatever the statistics say; what needs the whole table reads it all the same."""
 
 _MOMENT = "pg_xact_commit_timestamp(src.xmin)"
 # A sub-transaction has the moment of the whole, and commands are counted through it. What was committed
@@ -103,11 +101,12 @@ class PostgresIntake(PortableIntake):
         if lacking := lacks(intake, extras):
             added = ", ".join(f"ADD COLUMN {name} {EXTRA_TYPES[name]}" for name in lacking)
             raise refusal(intake, lacking_words(lacking), f"ALTER TABLE {layout.outbox} {added}")
-        self.facts = facts(self._catalogue.connection, oid, columns)
-        self._by_commits = not intake.order and self.facts[intake.id].nature is not Nature.NUMBER
+        found = facts(self._catalogue.connection, oid, columns)
+        self._by_commits = not intake.order and found[intake.id].nature is not Nature.NUMBER
         if self._by_commits:
             self._require_moments()
         self._source = f"{self._source} AS src"
+        self._know(found)
 
     def _require_moments(self) -> None:
         row = self._catalogue.connection.execute("SHOW track_commit_timestamp").fetchone()
