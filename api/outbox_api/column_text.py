@@ -59,6 +59,11 @@ def in_utc(value: Any) -> Any:
     return aware(value, UTC) if isinstance(value, datetime) else value
 
 
+def is_set(value: Any) -> bool:
+    """Returns whether a single bit is set, as its driver returned it."""
+    return value not in (b"\0", 0)
+
+
 def _clock(value: timedelta) -> str:
     sign, span = ("-", -value) if value < timedelta() else ("", value)
     minutes, rest = divmod(span, timedelta(minutes=1))

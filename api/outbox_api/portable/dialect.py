@@ -29,7 +29,8 @@ from outbox_api.portable.creation import (
 from outbox_api.portable.dead_letters import PortableDeadLetters
 from outbox_api.portable.glance import PortableGlance
 from outbox_api.portable.idiom import Idiom
-from outbox_api.portable.intake import PortableIntake, WaitingRows, extra_columns
+from outbox_api.portable.intake import PortableIntake, extra_columns
+from outbox_api.portable.intake_table import WaitingRows
 from outbox_api.portable.journal import PortableJournal, require_journal
 from outbox_api.portable.lease import PortableLease
 from outbox_api.portable.moving import Connected, PortableIntakes

@@ -14,7 +14,7 @@ from outbox_api.errors import DriverError
 from outbox_api.fence import Fence, LaneStatus, TransactionalLane
 from outbox_api.outbox_view import MAX_COUNTED, Backlog, OldSnapshot, OriginBacklog, Upkeep
 from outbox_api.parking import Parked
-from outbox_api.portable.intake import WaitingRows
+from outbox_api.portable.intake_table import WaitingRows
 from outbox_api.portable.notes import Takeovers
 from outbox_api.portable.outboxes import MemberStatements, present, read_members
 from outbox_api.portable.rows import records

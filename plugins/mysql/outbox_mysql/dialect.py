@@ -18,7 +18,7 @@ from outbox_api.portable import (
     TableName,
 )
 from outbox_api.portable.by_ids import ChangeByIds
-from outbox_api.portable.intake import refusal
+from outbox_api.portable.intake_table import refusal
 from outbox_api.portable.sources import quoted
 from outbox_api.portable.tables import Tables
 

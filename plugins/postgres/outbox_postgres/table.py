@@ -24,7 +24,7 @@ from outbox_api import (
 from outbox_api.fence import lost_token, token_step, unexpected_token
 from outbox_api.portable.dead_letters import Parking
 from outbox_api.portable.given_ids import refused_ids
-from outbox_api.portable.intake import WaitingRows
+from outbox_api.portable.intake_table import WaitingRows
 from outbox_api.portable.notes import ensure_identity, random_identity
 from outbox_api.portable.rows import storable
 

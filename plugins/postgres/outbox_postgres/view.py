@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from outbox_api import Backlog, MarkedRecord, OldSnapshot, Origin, OriginBacklog, Upkeep
 from outbox_api.outbox_view import MAX_COUNTED
-from outbox_api.portable.intake import WaitingRows as UntakenRows
+from outbox_api.portable.intake_table import WaitingRows as UntakenRows
 from outbox_api.portable.view import PortableView
 
 from outbox_postgres import statements
