@@ -1,7 +1,7 @@
 """The intake: a table of another layout, whose rows are moved into the outbox before they are marked.
 
 A table that was made for some other tool, or for an application's own publisher, lacks what a harvest needs:
-a number that gives the order, and room for a mark. It stays as it is. Lane 0 moves its rows into the outbox,
+a number that gives the order, and room for a mark. It stays as it is. The leader moves its rows into the outbox,
 in their order, in transactions that delete them there and stash them here; from then on they are records
 like any other. Who reads the other table sees rows vanish, as after any harvest.
 

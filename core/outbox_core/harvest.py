@@ -21,7 +21,7 @@ from outbox_core.config.election import election_of, needs_group, with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
 from outbox_core.engines.runner import LaneRunner, SharedEngine
 from outbox_core.events import Emitter, Event, EventHandler, LeaderAcquired
-from outbox_core.intakes import IntakeThread, intakes_of
+from outbox_core.intakes import IntakeThread, intakes_of, start_intakes
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import Begun, begin_leadership
 from outbox_core.leadership.candidacy import Candidacy
@@ -294,9 +294,7 @@ class Harvest:
             case CloseEngine():
                 engine.close()
             case StartLanes(leadership):
-                if intakes := intakes_of(self._settings):
-                    self._intake = IntakeThread(intakes, leadership, self._settings)
-                    self._intake.start()
+                self._intake = start_intakes(self._settings, leadership)
                 engine.start(self._plan(leadership.token), leadership)
             case JoinLanes(seconds):
                 return engine.join(seconds)

@@ -9,8 +9,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from threading import Event as Flag
+from time import monotonic
 
-from outbox_api import Intakes, IntakeState, LeadershipLost
+from outbox_api import Capability, Intakes, IntakeState, LeadershipLost
 from outbox_api.context_thread import ContextThread, repeat
 
 from outbox_core.config.settings import HarvestSettings
@@ -28,6 +29,16 @@ def intakes_of(settings: HarvestSettings) -> Intakes | None:
     return dialect.create().intakes() if getattr(dialect.options, "intake", None) else None
 
 
+def start_intakes(settings: HarvestSettings, leadership: Leadership) -> IntakeThread | None:
+    """Starts the move for a leadership, if there is anything to move."""
+    if (intakes := intakes_of(settings)) is None:
+        return None
+    alone = Capability.CONCURRENT_WRITERS not in settings.dialect.create().capabilities
+    thread = IntakeThread(intakes, leadership, settings, alone=alone)
+    thread.start()
+    return thread
+
+
 class IntakeThread:
     """The move for one leadership; ends with it.
 
@@ -35,14 +46,18 @@ class IntakeThread:
         intakes: What moves.
         leadership: The leadership, which learns how it goes.
         settings: The outbox.
+        alone: Whether nobody else can write into the database meanwhile, so that others need pauses.
     """
 
-    def __init__(self, intakes: Intakes, leadership: Leadership, settings: HarvestSettings) -> None:
+    def __init__(
+        self, intakes: Intakes, leadership: Leadership, settings: HarvestSettings, *, alone: bool = False
+    ) -> None:
         self._intakes = intakes
         self._leadership = leadership
         self._limits = settings.limits
         self._stopping = Flag()
         self._held: set[str] = set()
+        self._alone = alone
         leadership.told = self._told
         self._thread = ContextThread(target=self._run, name="intake", daemon=True)
 
@@ -74,8 +89,11 @@ class IntakeThread:
         most, goes_on = self._limits.max_lane_bytes // 2, True
         try:
             while goes_on and not self._leadership.over:
+                began = monotonic()
                 goes_on = self._intakes.take(self._leadership.token, most)
                 self._say()
+                if self._alone:
+                    self._stopping.wait(min(monotonic() - began, 1.0))
         except LeadershipLost as error:  # which the lanes find, too
             log.info("takes no more rows in: %s", error)
             self._stopping.set()

@@ -116,15 +116,17 @@ class PortableIntake(KnownTable):
     def _fetch_at(
         self, columns: str, source: str, places: Sequence[Any], lock: str = ""
     ) -> Iterator[Sequence[Any]]:
-        """Fetches rows by their places."""
+        """Fetches rows by their places, without those that are no longer to be taken in."""
+        also, given = self.condition
         # Numbers become part of the statement, so each must be one.
         if all(isinstance(place, int) for place in places):
-            yield from self.session.fetch_by_ids(
-                SelectByIds(columns, source, suffix=lock, id_column=self._place), places
-            )
+            query = SelectByIds(columns, source, also, suffix=lock, id_column=self._place)
+            yield from self.session.fetch_by_ids(query, places, **given)
             return
+        also = f" AND {also}" if also else ""
         for condition, values in self._listed(places):
-            yield from self.session.fetch(f"SELECT {columns} FROM {source} WHERE {condition}{lock}", **values)
+            select = f"SELECT {columns} FROM {source} WHERE {condition}{also}{lock}"
+            yield from self.session.fetch(select, **values, **given)
 
     def _change_at(self, places: Sequence[Any]) -> int:
         """Deletes rows by their places, or marks them as done; returns how many."""
@@ -246,7 +248,7 @@ class PortableIntake(KnownTable):
         source = f"{self._source}{hint}"
         return {
             "scan": self._scan(["a"])[0],
-            "free": SelectByIds(self._place, source, suffix=lock, id_column=self._place).sql(ids),
+            "free": SelectByIds(self._place, source, self.condition.sql, lock, self._place).sql(ids),
             "stash": self.stash_sql,
             "remove": self.session.idiom.change_by_ids(self.changes, ids),
         }

@@ -33,6 +33,9 @@ PORTION = 5_000
 PORTION_BYTES = 8 * 1024 * 1024
 """So many bytes of rows are moved in one transaction, at most; a larger row is moved alone."""
 
+PORTION_SECONDS = 1.0
+"""If a portion took longer, the next one is smaller."""
+
 LOCKED_SECONDS = 1.0
 """The pause before a locked row is tried again, and between two scans that find nothing to move."""
 
@@ -169,6 +172,7 @@ class Mover:
         return rows
 
     def _move(self, intake: PortableIntake, rows: Sequence[Listed], hold: Callable[[], None]) -> None:
+        began = self._clock()
         try:
             with intake.session.transaction(f"take in rows of table {self._table}"):
                 hold()
@@ -180,7 +184,9 @@ class Mover:
             self._handle(error, intake, rows, hold)
             return
         self._suspect = None
-        self._most = min(PORTION, 2 * self._most)
+        # Who raises the fence waits for a portion.
+        slow = self._clock() > began + PORTION_SECONDS
+        self._most = max(1, len(rows) // 2) if slow else min(PORTION, 2 * self._most)
         if moved:
             self._refused = 0
             self._moved += len(moved)

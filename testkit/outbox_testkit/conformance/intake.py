@@ -235,6 +235,24 @@ class IntakeConformance(Conformance):
         assert hand.table.backlog().records == 5
 
     @needs(Capability.INTAKE)
+    def test_a_row_that_somebody_else_marks_as_done_meanwhile_is_not_taken_in(
+        self, bare: Box, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        box = self.make(bare, stack, timestamp="", done={"sent": "1"})
+        self.add(box, 1, 6)
+        box.execute(f"UPDATE {box.options.intake.table} SET sent = NULL")
+        hand, intakes = box.lead(), box.dialect.intakes()
+        monkeypatch.setattr(moving, "PORTION_BYTES", 30)
+        with closing(intakes):
+            assert intakes.take(hand.fence.token, ALL)
+            [first] = {len(hand.mark())}
+            box.execute(f"UPDATE {box.options.intake.table} SET sent = 1 WHERE id = 6")
+            while intakes.take(hand.fence.token, ALL):
+                pass
+        assert 0 < first < 5
+        assert hand.values() == [f"v{number}" for number in range(first + 1, 6)]
+
+    @needs(Capability.INTAKE)
     def test_several_tables_are_taken_in(self, taking: Box, stack: ExitStack) -> None:
         first = taking.options.intake
         second = replace(first, table=f"{taking.options.table}_more", layout=None)
