@@ -94,7 +94,7 @@ def parts(topic: str) -> list[tuple[str, str | None]]:
             shown = f"{{{name}{f'!{conversion}' if conversion else ''}{f':{form}' if form else ''}}}"
             raise ValueError(f"'{shown}' is not a column in braces")
         if name and literal.endswith("$"):
-            raise ValueError(f"'${{{name}}}' is the way of another tool; write {{column}}")
+            raise ValueError(f"'${{{name}}}' is the way of another tool")
         found.append((literal, name))
     return found
 

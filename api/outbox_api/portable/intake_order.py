@@ -47,7 +47,7 @@ def judge(intake: Intake, columns: Mapping[str, ColumnFacts], sample: Callable[[
         return Order(Level.ERROR, words, f"'{name}' does not tell the order of its rows", "set intake.order")
     match facts.nature:
         case Nature.NUMBER:
-            return _numbers(name, facts, words)
+            return _numbers(facts, words)
         case Nature.MOMENT | Nature.COARSE:
             return _moments(intake, facts, columns[intake.id], words)
         case Nature.UUID | Nature.TEXT:
@@ -55,15 +55,13 @@ def judge(intake: Intake, columns: Mapping[str, ColumnFacts], sample: Callable[[
     return Order(Level.ERROR, words, f"'{name}' holds {facts.nature.value}", _NAME_ONE)
 
 
-def _numbers(name: str, facts: ColumnFacts, words: str) -> Order:
+def _numbers(facts: ColumnFacts, words: str) -> Order:
     blocks = "an application that gives out the numbers of a block itself writes them out of order"
     if facts.step > 1:
         doubt = f"its numbers are given out in blocks of {facts.step}: {blocks}"
         return Order(Level.WARNING, words, doubt, f"let them be given out one by one, or {_NAME_ONE}")
     if facts.told and not facts.step:
-        doubt = (
-            f"not the database gives out '{name}'; if it comes in blocks (Hibernate's pooled ids), {blocks}"
-        )
+        doubt = f"the database does not give it out; if it comes in blocks (Hibernate's pooled ids), {blocks}"
         return Order(
             Level.WARNING, words, doubt, f"see that numbers rise in the order of commits, or {_NAME_ONE}"
         )
@@ -74,8 +72,9 @@ def _moments(intake: Intake, facts: ColumnFacts, ids: ColumnFacts, words: str) -
     numbered = ids.nature is Nature.NUMBER
     cure = f"leave intake.order out, as '{intake.id}' is a number" if numbered else _NAME_ONE
     if facts.nature is Nature.COARSE:
-        doubt = f"it holds {facts.nature.value}; rows of one come in the order of '{intake.id}'"
-        finer = f"{cure}, or give '{intake.order or intake.id}' microseconds"
+        name = intake.order or intake.id
+        doubt = f"'{name}' holds {facts.nature.value}; rows of one come in the order of '{intake.id}'"
+        finer = f"{cure}, or give '{name}' microseconds"
         return Order(Level.WARNING if numbered else Level.ERROR, words, doubt, finer)
     if facts.is_of_transaction:
         doubt = (

@@ -201,7 +201,10 @@ def test_whole_seconds_are_refused_as_an_order(hands: Hands) -> None:
     intake = Intake(layout="namastack", **case.intake)
     hands.execute("DROP TABLE IF EXISTS outbox_record", case.ddl.replace("TIMESTAMP(6)", "TIMESTAMP"))
     [error] = hands.said(intake)
-    assert (error.level, "it holds moments of whole seconds" in error.message) == (Level.ERROR, True)
+    assert (error.level, "'created_at' holds moments of whole seconds" in error.message) == (
+        Level.ERROR,
+        True,
+    )
     with (
         closing(hands.dialect(intake).intakes()) as intakes,
         pytest.raises(DriverError, match="whole seconds"),
