@@ -17,6 +17,7 @@ _UUID = re.compile(r"uuid|uniqueidentifier|(binary|raw)\(16\)")
 _TEXT = re.compile(r"n?(var)?char|character|varchar2|nvarchar2|(long|medium|tiny)?text|n?clob|citext|enum")
 _DIGITS = re.compile(r"\((\d+)\)")
 _NO_DIGITS = re.compile(r"smalldatetime|date$|year|time\b")
+_ZONED = re.compile(r"with (local )?time zone|timestamptz|datetimeoffset")
 _WIDTHS: Final = (
     (re.compile(r"(big(int|serial)|int8)"), 64),
     (re.compile(r"(smallint|int2|smallserial)"), 16),
@@ -49,6 +50,7 @@ class ColumnFacts(NamedTuple):
             does not say.
         told: Whether the database would say.
         required: Whether it refuses nulls.
+        instant: Whether its moments know their zone, though its type does not say so.
     """
 
     type: str
@@ -57,6 +59,7 @@ class ColumnFacts(NamedTuple):
     step: int = 0
     told: bool = True
     required: bool = False
+    instant: bool = False
 
     @property
     def nature(self) -> Nature:
@@ -71,6 +74,11 @@ class ColumnFacts(NamedTuple):
             if pattern.match(self.type):
                 return nature
         return Nature.OTHER
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its moments have no zone, so that an hour may come twice."""
+        return not (self.instant or _ZONED.search(self.type))
 
     @property
     def greatest(self) -> int | None:

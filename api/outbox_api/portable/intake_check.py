@@ -63,6 +63,7 @@ def findings(intake: Intake, rows: Looked) -> Iterator[Finding]:
         )
         return
     yield from _keys(intake, keys)
+    yield from _nulls(intake, rows)
     yield from _room(intake, rows)
     yield from _clock(intake, rows)
 
@@ -94,6 +95,16 @@ def _keys(intake: Intake, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding
     if empty:
         seen = f"{empty} of {len(rows)} rows of table {intake.table} have no key, and go to one partition"
         yield Finding(Level.WARNING, SUBJECT, seen, f"name a column that is not null: key: {intake.key} | …")
+
+
+def _nulls(intake: Intake, rows: Looked) -> Iterator[Finding]:
+    name = intake.order
+    if name and not rows.facts[name].required:
+        sample = rows.sample([name], SAMPLE, waiting=True)
+        if empty := sum(1 for row in sample if row[name] is None):
+            seen = f"'{name}' is null in {empty} of {len(sample)} rows of table {intake.table}"
+            cure = "fill it, and let the column refuse nulls; until then these rows have no order"
+            yield Finding(Level.WARNING, SUBJECT, seen, cure)
 
 
 def _room(intake: Intake, rows: Looked) -> Iterator[Finding]:

@@ -14,6 +14,8 @@ from outbox_api.portable.column_facts import ColumnFacts, Nature
 _SORTED = frozenset({6, 7})
 """The versions of UUIDs that begin with their moment."""
 
+_BYTES = 16
+
 _NAME_ONE = "name a column of numbers that the database gives out one by one as intake.order"
 
 
@@ -76,6 +78,9 @@ def _moments(intake: Intake, facts: ColumnFacts, ids: ColumnFacts, words: str) -
         doubt = f"'{name}' holds {facts.nature.value}; rows of one come in the order of '{intake.id}'"
         finer = f"{cure}, or give '{name}' microseconds"
         return Order(Level.WARNING if numbered else Level.ERROR, words, doubt, finer)
+    if facts.is_local and intake.zone != "UTC":
+        doubt = f"the hour in which the clocks of {intake.zone} go back comes twice"
+        return Order(Level.WARNING, words, doubt, f"{cure}, or write moments in UTC")
     if facts.is_of_transaction:
         doubt = (
             "its default may be the moment at which a transaction begins: one that then waits for another "
@@ -104,6 +109,8 @@ def _texts(name: str, facts: ColumnFacts, sample: Sequence[Any], words: str) -> 
 
 def _version(value: Any) -> int | None:
     """Returns the version of what is a UUID, or its text."""
+    if isinstance(value, bytes) and len(value) == _BYTES and value[0] >> 4 == 1:
+        return min(_SORTED)  # MySQL's UUID_TO_BIN has put the moment of a version 1 first
     try:
         return UUID(text_of(value) or "").version or -1
     except ValueError:

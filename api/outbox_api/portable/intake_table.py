@@ -131,6 +131,7 @@ class KnownTable(WaitingRows):
                 step=int(bool(counts)),
                 told=counts is not None,
                 required=bool(required),
+                instant=bool(idiom.instant("", str(type_).lower())),
             )
             for name, type_, counts, required in rows
         }

@@ -284,4 +284,14 @@ def test_what_would_be_wrong_without_an_error_is_said(hands: Hands) -> None:
     assert (order.level, "comes in blocks" in order.message) == (Level.WARNING, True)
     [error] = hands.said(replace(told, id="id", order="u"))
     assert (error.level, "UUIDs whose order is not that of time" in error.message) == (Level.ERROR, True)
+    hands.execute(
+        "DROP TABLE odd",
+        "CREATE TABLE odd (id BIGINT AUTO_INCREMENT PRIMARY KEY, u BINARY(16), k TEXT)",
+        *(
+            f"INSERT INTO odd (u, k) VALUES (X'11f0a1b2c3d4e5f6a7b8c9d0e1f2a3{n:02x}', 'k')"
+            for n in range(20)
+        ),
+    )
+    [swapped] = hands.said(Intake(id="id", order="u", **plain))
+    assert (swapped.level, "UUIDs of one millisecond" in swapped.message) == (Level.WARNING, True)
     hands.execute("DROP TABLE odd")
