@@ -1,9 +1,9 @@
 """The intake: a table of another layout, whose rows are moved into the outbox before they are marked.
 
 A table that was made for some other tool, or for an application's own publisher, lacks what a harvest needs:
-a number that gives the order, and room for a mark. It stays as it is. The leader moves its rows into the outbox,
-in their order, in transactions that delete them there and stash them here; from then on they are records
-like any other. Who reads the other table sees rows vanish, as after any harvest.
+a number that gives the order, and room for a mark. It stays as it is. The leader moves its rows into the
+outbox, in their order, in transactions that delete them there and stash them here; from then on they are
+records like any other. Who reads the other table sees rows vanish, as after any harvest.
 
 This module says what the columns mean, :mod:`outbox_api.taken` what becomes of a row. Dialects do the
 moving.

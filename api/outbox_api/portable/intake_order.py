@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -44,7 +46,8 @@ def judge(intake: Intake, columns: Mapping[str, ColumnFacts], sample: Callable[[
         sample: Returns some values of the column.
     """
     name = intake.order or intake.id
-    facts, words = columns[name], f"the order of '{name}' ({columns[name].type})"
+    facts = columns[name] if columns[name].type else columns[name]._replace(type=_type_of(sample()))
+    words = f"the order of '{name}' ({facts.type})"
     if not intake.order and facts.nature is not Nature.NUMBER:
         return Order(Level.ERROR, words, f"'{name}' does not tell the order of its rows", "set intake.order")
     match facts.nature:
@@ -105,6 +108,20 @@ def _texts(name: str, facts: ColumnFacts, sample: Sequence[Any], words: str) -> 
         return Order(Level.WARNING if versions == set() else Level.ERROR, words, doubt, _NAME_ONE)
     doubt = "texts are compared by their letters: '10' comes before '9'"
     return Order(Level.WARNING, words, doubt, f"see that all have one length (as ULIDs), or {_NAME_ONE}")
+
+
+def _type_of(values: Sequence[Any]) -> str:
+    """Returns a type that values have, for a column that the catalogue does not show."""
+    found = next((value for value in values if value is not None), 0)
+    types = {
+        bool: "boolean",
+        int: "number",
+        Decimal: "number",
+        datetime: "timestamp",
+        str: "text",
+        UUID: "uuid",
+    }
+    return types.get(type(found), "other")
 
 
 def _version(value: Any) -> int | None:

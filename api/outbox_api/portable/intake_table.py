@@ -123,7 +123,7 @@ class KnownTable(WaitingRows):
     def _facts(self) -> Mapping[str, ColumnFacts]:
         """Asks for the columns of the table; those that the intake names are as it writes them, too."""
         idiom, looking = self.session.idiom, f"look at table {self.table}"
-        rows = self.session.query(looking, idiom.types, **idiom.place(self._table)) if idiom.types else ()
+        rows = self.session.query(looking, idiom.types, **idiom.place(self._table))
         found = {
             str(name): ColumnFacts(
                 str(type_).lower(),
@@ -137,7 +137,7 @@ class KnownTable(WaitingRows):
         }
         known = {name.lower(): each for name, each in found.items()}
         return found | {
-            name: known.get(name.lower(), ColumnFacts("number", told=False)) for name in self._intake.columns
+            name: known.get(name.lower(), ColumnFacts("", told=False)) for name in self._intake.columns
         }
 
     def _meant(self) -> Mapping[str, Callable[[Any], Any]]:

@@ -107,8 +107,7 @@ class TableIdiom:
         view_query: A query that returns a row for a view; likewise.
         defaults: A query that returns name and default, as text, of each column of a table; likewise.
         types: A query that returns name and type of each column of a table, whether the database gives out
-            its numbers (null where it does not tell), and whether it refuses nulls; likewise. Empty if it
-            cannot tell types.
+            its numbers (null where it does not tell), and whether it refuses nulls; likewise.
         second_digits: Digits of a second that a type of time has which names none.
         upkeep: Queries for what ``Upkeep`` holds, see :mod:`outbox_api.portable.view`; ``None`` if the
             database does not tell.
@@ -141,7 +140,10 @@ class TableIdiom:
     view_query: ClassVar[str] = """
         SELECT TABLE_NAME FROM INFORMATION_SCHEMA.VIEWS
         WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}"""
-    types: ClassVar[str] = ""
+    types: ClassVar[str] = """
+        SELECT COLUMN_NAME, DATA_TYPE, NULL, CASE IS_NULLABLE WHEN 'NO' THEN 1 ELSE 0 END
+        FROM INFORMATION_SCHEMA.COLUMNS
+        WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}"""
     second_digits: ClassVar[int] = 6
     upkeep: ClassVar[UpkeepQueries | None] = None
     present: ClassVar[str] = ""
