@@ -20,7 +20,7 @@ from outbox_postgres.intake_columns import facts, meaning, read
 from outbox_postgres.layout import OTHER_KINDS, TABLE_KINDS, Layout
 from outbox_postgres.options import QuotedName, quoted
 from outbox_postgres.origin_columns import Column
-from outbox_postgres.session import Session, lockers
+from outbox_postgres.session import Session, lockers, text_array
 
 SCANNING = """
 SELECT set_config('work_mem', '64MB', false), set_config('enable_seqscan', 'off', false),
@@ -38,6 +38,7 @@ _COMMITS = (
 )
 # Tells apart whatever a table, or the parts of one, may ever hold.
 _VERSION = "(src.tableoid, src.ctid, src.xmin)::text"
+_LISTS = {"kafka_partition": "int4[]", "kafka_timestamp": "int8[]"}
 _AT = f"src.ctid = ANY ({{pages}}::text[]::tid[]) AND {_VERSION} = ANY ({{places}}::text[])"
 
 
@@ -79,6 +80,15 @@ class PostgresIntake(PortableIntake):
                 source=found.name,
             )
         self._bind = bind
+        names = ", ".join(self._columns)
+        lists = ", ".join(f"{{{name}}}::{_LISTS.get(name, 'text[]')}" for name in self._columns)
+        value = {"kafka_value": "::bytea"} if layout.binary else {}
+        casts = {"kafka_header_keys": "::text[]", "kafka_header_values": "::text[]", **value}
+        read = ", ".join(f"listed.{name}{casts.get(name, '')}" for name in self._columns)
+        self._stash_all = (
+            f"INSERT INTO {self._outbox} (create_time, {names}) SELECT clock_timestamp(), {read}"
+            f" FROM unnest({lists}) AS listed ({names})"
+        )
 
     def _look(self, *, extras: Collection[str]) -> None:
         intake, layout = self._intake, self._layout
@@ -152,7 +162,12 @@ class PostgresIntake(PortableIntake):
         return self.session.execute(self.changes.sql_of(_AT), **_at(places), **self._done)
 
     def _array(self, texts: Sequence[str | None]) -> object:
-        return list(texts)
+        return text_array(texts)
+
+    def stash(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """Writes what has become of rows into the outbox, by one statement."""
+        columns = {name: text_array(_written(row[name]) for row in rows) for name in self._columns}
+        self.session.execute(self._stash_all, **columns)
 
     def holders(self, places: Sequence[Any]) -> str:
         """Returns who has locked rows, in words."""
@@ -163,7 +178,13 @@ class PostgresIntake(PortableIntake):
 
 def _at(places: Sequence[str]) -> dict[str, object]:
     """Makes the parameters that find rows: a version contains the place in its page, in quotes."""
-    return {"pages": [place.split('"')[1] for place in places], "places": list(places)}
+    return {"pages": text_array(place.split('"')[1] for place in places), "places": text_array(places)}
+
+
+def _written(value: object) -> str | None:
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    return None if value is None else str(value)
 
 
 def inserted(layout: Layout) -> tuple[str, ...]:

@@ -45,6 +45,15 @@ def array(numbers: Sequence[int]) -> str:
     return f"{{{','.join(map(str, numbers))}}}"
 
 
+def text_array(texts: Iterable[str | None]) -> str:
+    """Writes an array of texts; see :func:`array`."""
+    escaped = [
+        "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for text in texts
+    ]
+    return f"{{{','.join(escaped)}}}"
+
+
 class Session(portable.Session):
     """Sends statements over a connection to an outbox.
 

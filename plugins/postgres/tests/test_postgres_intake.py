@@ -121,6 +121,21 @@ def test_a_table_of_somebodys_own_is_mapped(mapped: Outbox) -> None:
     assert (third.key, third.value) == ("bob", b"\x01")
 
 
+@pytest.mark.parametrize("type_", ["text", "bytea"])
+def test_odd_texts_arrive_as_they_are(make_outbox: MakeOutbox, type_: str) -> None:
+    texts = ["", "NULL", "null", '"', "\\", "{}", ",", "a b", "\n", "ä€😀", "\\\"{,}'", "%s {x} %%"]
+    intake = Intake(table="events", id="id", topic="t", key="k", value="v", headers={"h": "k", '"': "n"})
+    box = make_outbox(intake=intake, value_type=type_)
+    box.admin.execute("CREATE TABLE events (id int PRIMARY KEY, k text, v text, n text)")
+    box.dialect.create()
+    for number, text in enumerate(texts):
+        box.admin.execute("INSERT INTO events VALUES (%s, %s, %s)", (number, text, text))
+    records = box.taken().mark()
+    assert [each.value.decode() if isinstance(each.value, bytes) else each.value for each in records] == texts
+    assert [each.key for each in records] == texts
+    assert [list(each.headers) for each in records] == [[("h", text), ('"', None)] for text in texts]
+
+
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
