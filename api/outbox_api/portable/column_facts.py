@@ -64,6 +64,8 @@ class ColumnFacts(NamedTuple):
     @property
     def nature(self) -> Nature:
         """What its values are."""
+        if "[" in self.type:
+            return Nature.OTHER
         if _UUID.match(self.type):
             return Nature.UUID
         if _TIME.match(self.type):
