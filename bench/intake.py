@@ -51,7 +51,7 @@ def peak(pid: int) -> int:
     return int(line.split()[1]) // 1024
 
 
-def measure(dsn: str, connection: Any, harvest: dict[str, object], seconds: float) -> tuple[int, float, int]:
+def measure(connection: Any, harvest: dict[str, object], seconds: float) -> tuple[int, float, int]:
     """Harvests; returns how many rows, in how many seconds, with how many MiB."""
     count = "SELECT (SELECT COUNT(*) FROM events) + (SELECT COUNT(*) FROM outbox)"
     cursor = connection.cursor()
@@ -102,7 +102,13 @@ def main() -> None:
             server = stack.enter_context(open_mysql())
             dsn = server.create_database("bench")
             source = DataSource.parse(dsn)
-            connection = pymysql.connect(host=source.host, port=source.port, user=source.user, password=source.password or "", database=source.database)
+            connection = pymysql.connect(
+                host=source.host,
+                port=source.port,
+                user=source.user,
+                password=source.password or "",
+                database=source.database,
+            )
             connection.cursor().execute("SET SESSION cte_max_recursion_depth = 1000000")
         fill(connection, given.database, given.order, given.rows)
         harvest = {
@@ -114,9 +120,11 @@ def main() -> None:
             "engine": "inline",
             "delivery": given.delivery,
         }
-        rows, seconds, memory = measure(dsn, connection, harvest, given.seconds)
-        print(f"{given.database}, order of {given.order}, {given.delivery}: {rows:,} of {given.rows:,} rows in"
-              f" {seconds:.0f} s, {rows / seconds:,.0f}/s, {memory} MiB")
+        rows, seconds, memory = measure(connection, harvest, given.seconds)
+        print(
+            f"{given.database}, order of {given.order}, {given.delivery}: {rows:,} of {given.rows:,} rows in"
+            f" {seconds:.0f} s, {rows / seconds:,.0f}/s, {memory} MiB"
+        )
 
 
 if __name__ == "__main__":
