@@ -31,9 +31,9 @@ from outbox_api.portable.glance import PortableGlance
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.intake import PortableIntake, extra_columns
 from outbox_api.portable.intake_table import WaitingRows
+from outbox_api.portable.intakes import Connected, PortableIntakes
 from outbox_api.portable.journal import PortableJournal, require_journal
 from outbox_api.portable.lease import PortableLease
-from outbox_api.portable.moving import Connected, PortableIntakes
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import OriginColumns, find_index
 from outbox_api.portable.outboxes import PortableMembers, TablePattern, find_outboxes

@@ -13,7 +13,7 @@ import psycopg
 from outbox_api import ColumnIs, DriverError
 from outbox_api.full_server import pace_of
 from outbox_api.portable.dialect import SCAN_PATIENCE
-from outbox_api.portable.moving import Connected
+from outbox_api.portable.intakes import Connected
 from outbox_api.portable.outboxes import TELLING_COLUMNS, TablePattern
 from outbox_api.portable.session import closing_at_errors
 from outbox_api.portable.statements import Statements

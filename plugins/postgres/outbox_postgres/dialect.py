@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from outbox_api import Capability, ColumnIs, Finding
 from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
 from outbox_api.portable.creation import create, first_note
+from outbox_api.portable.intakes import Connected
 from outbox_api.portable.journal import PortableJournal
-from outbox_api.portable.moving import Connected
 from outbox_api.portable.outboxes import PortableMembers
 from outbox_api.portable.statements import Statements
 from outbox_api.portable.tables import Tables

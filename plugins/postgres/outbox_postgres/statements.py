@@ -61,10 +61,10 @@ WHERE a.datname = current_database() AND a.usename = current_user AND a.wait_eve
   AND a.query_start < clock_timestamp() - make_interval(secs => $2::float8)
   AND EXISTS (
       SELECT FROM pg_locks AS l
-      WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.relation = to_regclass($1)
+      WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.relation IN (to_regclass($1), to_regclass($3))
         AND l.mode = 'RowShareLock' AND l.granted)
 """
-"""Ends the user's own sessions that hold the fence $1 while their clients have not read for $2 seconds."""
+"""Ends the user's own sessions that hold the fence $1, or the notes $3, while nobody reads for $2 seconds."""
 
 ESTIMATE = """
 SELECT greatest(pg_stat_get_live_tuples(c.oid),

@@ -230,7 +230,7 @@ class PostgresTable(PostgresView):
     def _end_stalled(self) -> bool:
         # The bump ends these leaders in any case.
         ended = self._numbered.send(
-            statements.END_STALLED, (str(self._layout.fence), STALLED_AFTER)
+            statements.END_STALLED, (str(self._layout.fence), STALLED_AFTER, str(self._layout.tables.notes))
         ).fetchall()
         for pid, application, address, _ in ended:
             where = f" at {address}" if address else ""
