@@ -30,6 +30,7 @@ DASHBOARD = json.loads((FOLDER / "grafana" / "outbox.json").read_text("utf-8"))
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 PANELS = [each for each in DASHBOARD["panels"] if each["type"] != "row"]
 NO_METRIC = {
+    Code.INTAKE,
     Code.DATABASE_REFUSES,
     Code.BROKER_UNREACHABLE,
     Code.BROKER_REFUSES,

@@ -80,6 +80,26 @@ def test_a_leader_killed_amid_a_backlog_leaves_no_duplicate(
     assert result.repeated == 0
 
 
+def test_rows_whose_partition_is_minus_one_are_found_in_the_log(shop: Shop, fleet: Fleet) -> None:
+    purging = "FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
+    with shop.connect() as connection:
+        columns = (f"ADD {name} BIGINT DEFAULT -1" for name in ("kafka_partition", "kafka_timestamp"))
+        connection.execute(f"ALTER TABLE outbox {', '.join(columns)}")
+        shop.stash(100, keys=100)
+        connection.execute(HOLD.replace("EACH STATEMENT", "EACH ROW"))  # not for purges of nothing
+        connection.execute("SELECT pg_advisory_lock(1)")
+        first = start(fleet, "first", lanes=1)
+        waits = f"SELECT count(*) {purging}"
+        until(lambda: connection.execute(waits).fetchone() == (1,), "the batch is to be purged", 60)
+        first.kill()
+        connection.execute(f"SELECT pg_terminate_backend(pid) {purging}")
+    second = start(fleet, "second", lanes=1)
+    shop.wait_until_harvested(60)
+    result = shop.audit()
+    assert result.good, result.summary()
+    assert (result.repeated, recovered(second)) == (0, 100)
+
+
 def test_poison_in_a_batch_parks_its_key_and_the_others_arrive_once(shop: Shop, fleet: Fleet) -> None:
     # The first use of a topic creates it, unless there is one whose name is the same to the broker's metrics.
     missing, in_the_way = f"{shop.topic}.missing", f"{shop.topic}_missing"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from outbox_servers.services import KafkaBroker
@@ -52,7 +53,7 @@ def test_transactions_are_as_large_as_a_quota_permits(
         connection.commit()
     with closing(Fleet(tmp_path, shop)) as fleet:
         kafka = {"compression.type": "none"}
-        harvest = {"elector": "neli-kafka", "delivery": "exactly-once", "limits": {}}
+        harvest: dict[str, Any] = {"elector": "neli-kafka", "delivery": "exactly-once", "limits": {}}
         harvesters = [fleet.start(name, producerKafkaConfig=kafka, **harvest) for name in "ab"]
         fair = RECORDS * SIZE / BYTES_A_SECOND - BURST_SECONDS
         began = time.monotonic()

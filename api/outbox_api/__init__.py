@@ -32,7 +32,8 @@ from outbox_api.fence import Fence, LaneStatus, TransactionalLane
 from outbox_api.file_text import FileText, present_text
 from outbox_api.finding import Finding, Level
 from outbox_api.hooks import Driver, Duration, Unit, hookimpl
-from outbox_api.intake import Intake, Taken
+from outbox_api.intake import Intake
+from outbox_api.intakes import Intakes, IntakeState
 from outbox_api.journal import Action, Entry, Journal
 from outbox_api.lease import Lease, Members
 from outbox_api.outbox_table import UNBOUNDED, Advanced, Changed, OutboxTable
@@ -53,6 +54,7 @@ from outbox_api.record import Batch, Header, MarkedRecord, Record
 from outbox_api.registry import Installed, Seam, find, installed
 from outbox_api.schema import OLDEST, SCHEMA, Schema
 from outbox_api.stasher import AsyncStasher, PreparedStash, Stasher
+from outbox_api.taken import Taken
 from outbox_api.transform import Outgoing, Transform
 
 __all__ = [
@@ -100,6 +102,8 @@ __all__ = [
     "Insert",
     "Installed",
     "Intake",
+    "IntakeState",
+    "Intakes",
     "Journal",
     "LaneStatus",
     "LeadershipLost",

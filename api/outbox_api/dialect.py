@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from outbox_api.affinity import ColumnIs
 from outbox_api.finding import Finding
 from outbox_api.glance import Glance
+from outbox_api.intakes import Intakes
 from outbox_api.journal import Journal
 from outbox_api.lease import Lease, Members
 from outbox_api.outbox_table import OutboxTable
@@ -67,6 +68,13 @@ class Dialect(Protocol):
         Raises:
             DriverError: Unreachable (retryable), or a missing table, column or permission (not retryable);
                 the message says which, and what to do.
+        """
+        ...
+
+    def intakes(self) -> Intakes:
+        """Returns what moves rows of other tables into the outbox: those of the option ``intake``.
+
+        Connects when it is used. Asked for only if there is such an option, and it names a table.
         """
         ...
 

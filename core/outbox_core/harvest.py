@@ -21,6 +21,7 @@ from outbox_core.config.election import election_of, needs_group, with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
 from outbox_core.engines.runner import LaneRunner, SharedEngine
 from outbox_core.events import Emitter, Event, EventHandler, LeaderAcquired
+from outbox_core.intakes import IntakeThread, intakes_of, start_intakes
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import Begun, begin_leadership
 from outbox_core.leadership.candidacy import Candidacy
@@ -95,6 +96,7 @@ class Harvest:
         )
         self._candidacy = Candidacy(timeouts, self._lease, self._notify, totals=self.totals)
         self._joined = False
+        self._intake: IntakeThread | None = None
         self._thread = ContextThread(target=self._run, name="harvest", daemon=True)
         self._begun = Begun(0, None)
         self._name_of_outbox = ""
@@ -137,6 +139,9 @@ class Harvest:
         with self._named():
             if not known or needs_group(self._election):
                 self._reach_servers()
+            if not known and (intakes := intakes_of(self._settings)):
+                with closing(intakes):
+                    intakes.require()
             if not known and self._settings.delivery is Delivery.EXACTLY_ONCE:
                 self._refuse_unsafe()
             self._start()
@@ -211,6 +216,8 @@ class Harvest:
         self._candidacy.end()  # the elector has had the lanes drained before
         if self._thread.ident is not None:
             self._thread.join()
+        if self._intake is not None:
+            self._intake.join()
         self._engine.close()
 
     # --- what the elector reports (its thread) ------------------------------------------------------
@@ -287,6 +294,7 @@ class Harvest:
             case CloseEngine():
                 engine.close()
             case StartLanes(leadership):
+                self._intake = start_intakes(self._settings, leadership)
                 engine.start(self._plan(leadership.token), leadership)
             case JoinLanes(seconds):
                 return engine.join(seconds)

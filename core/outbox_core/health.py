@@ -18,7 +18,7 @@ from outbox_core.clusters import ClusterState, Role
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
 from outbox_core.dead_rows import MANY, dead_rows, is_old, kept
-from outbox_core.snapshot import SILENT_HEARTBEATS, Snapshot, longest_blocked, silence
+from outbox_core.snapshot import SILENT_HEARTBEATS, Snapshot, intakes, longest_blocked, silence
 
 
 class Code(StrEnum):
@@ -27,6 +27,7 @@ class Code(StrEnum):
     NO_LEADER = "no-leader"
     SILENT_LANE = "silent-lane"
     OLD_RECORDS = "old-records"
+    INTAKE = "intake"
     BLOCKED_KEY = "blocked-key"
     PARKED_KEYS = "parked-keys"
     TAKEN_OVER = "taken-over"
@@ -181,6 +182,7 @@ def problems(snapshot: Snapshot, thresholds: Thresholds | None = None) -> list[H
     return [
         *_leader(snapshot.lanes, speaking),
         *_oldest(snapshot.backlog, limits.oldest),
+        *_intakes(speaking, limits.oldest),
         *_blocked(speaking, limits.blocked),
         *_parked(snapshot.parked, limits.parked),
         *_dead_rows(snapshot.upkeep, limits),
@@ -215,6 +217,25 @@ def _oldest(backlog: Backlog, limit: float) -> list[HealthProblem]:
         return []
     said = f"the oldest record is {format_duration(backlog.oldest)} old, more than {format_duration(limit)}"
     return [HealthProblem(Code.OLD_RECORDS, said, backlog.oldest)]
+
+
+def _intakes(speaking: Sequence[LaneStatus], limit: float) -> list[HealthProblem]:
+    found = []
+    for each in intakes(speaking):
+        reason = f": {each['reason']}" if each["reason"] else ""
+        if each["held"] and each["held_for"] > limit:
+            keys = "1 key waits" if each["held"] == 1 else f"{each['held']:,} keys wait"
+            said = (
+                f"in table {each['table']} {keys}, the first for {format_duration(each['held_for'])}{reason}"
+            )
+            found.append(HealthProblem(Code.INTAKE, said, each["held_for"]))
+        elif each["stuck"] > limit:
+            for_long = format_duration(each["stuck"])
+            said = (
+                f"no row of table {each['table']} has been taken in for {for_long}, though some wait{reason}"
+            )
+            found.append(HealthProblem(Code.INTAKE, said, each["stuck"]))
+    return found
 
 
 def _blocked(speaking: Sequence[LaneStatus], limit: float) -> list[HealthProblem]:

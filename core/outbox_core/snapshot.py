@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -26,7 +26,7 @@ OPERATOR = "operator "
 LANE_COLUMNS = ("purged_per_second", "in_flight", "waiting", "purged_total")
 TRANSACTION_COLUMNS = ("aborted", "recovered")
 _NOTHING_KNOWN = Upkeep()
-_ABOUT_LEADER = frozenset({"elector", "election", "silence_before"})
+_ABOUT_LEADER = frozenset({"elector", "election", "silence_before", "intakes"})
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Snapshot:
         origin = settings.affinity.create().origin()
         clusters = None if origin is None else cluster_states(view, origin, lanes)
         longest = longest_silence(settings, beats)
-        backlog, parked = view.backlog(), view.parked()
+        backlog, parked = with_intakes(view.backlog(), lanes), view.parked()
         upkeep, names = view.upkeep(), starting(view)
         return cls(settings.outbox, backlog, parked, lanes, longest, clusters, upkeep, names)
 
@@ -201,6 +201,19 @@ def silence(lane: LaneStatus) -> float:
 def longest_silence(settings: HarvestSettings, beats: float = SILENT_HEARTBEATS) -> float:
     """Returns the seconds after which a lane without a reading counts as silent."""
     return beats * max(settings.limits.min_metrics_interval, MIN_HEARTBEAT_SECONDS)
+
+
+def intakes(lanes: Iterable[LaneStatus]) -> list[dict[str, Any]]:
+    """Returns what the leader says of the tables that it takes rows in from."""
+    return [each for lane in lanes for each in lane.metrics.get("intakes", ())]
+
+
+def with_intakes(backlog: Backlog, lanes: Iterable[LaneStatus]) -> Backlog:
+    """Counts for how long rows that cannot be taken in have waited: where they do, they may have no time."""
+    waited = [max(each["stuck"], each["held_for"]) for each in intakes(lanes)]
+    if not any(waited):
+        return backlog
+    return replace(backlog, oldest=max(*waited, backlog.oldest or 0.0))
 
 
 def longest_blocked(lanes: Iterable[LaneStatus]) -> float:

@@ -46,6 +46,8 @@ def kind_of(hint: Any) -> str:
     """Returns the page's word for a type."""
     if hint == Raw:
         return "driver"
+    if hint == Intake | tuple[Intake, ...]:
+        return "section or list"
     inner = (
         next((part for part in get_args(hint) if part is not type(None)), hint) if _optional(hint) else hint
     )
@@ -76,7 +78,7 @@ def _optional(hint: Any) -> bool:
 
 def default_of(field: Field[Any], hint: Any) -> str | None:
     """Returns the page's text for a default; ``None`` if the page describes it in words."""
-    if field.default in {None, ""} or field.default is MISSING:
+    if field.default in {None, ""} or kind_of(hint) == "section or list" or field.default is MISSING:
         return None
     if kind_of(hint) == "duration":
         return f"`{format_duration(field.default)}`"

@@ -92,7 +92,7 @@ def test_it_comes_with_a_heartbeat(monkeypatch: pytest.MonkeyPatch):
         lambda: Fence(0, 1, 7, 1),
         lanes=1,
         token=7,
-        about={},
+        about=dict,
         topics=PermittedTopics(),
         keep_skipped=0.0,
     )

@@ -235,6 +235,8 @@ def test_transforms_follow_each_other():
         (Replaces(headers=(("hush", 1),)), "after its transforms, a record's headers are pairs"),
         (Replaces(partition="hush"), "after its transforms, a record's partition or timestamp"),
         (Replaces(timestamp_ms="hush"), "after its transforms, a record's partition or timestamp"),
+        (Replaces(partition=-2), "after its transforms, the partition is -2"),
+        (Replaces(timestamp_ms=0), "after its transforms, the timestamp is 0"),
     ],
 )
 def test_a_transform_that_fails_is_named_and_no_value_is(transform: object, reason: str):
@@ -242,6 +244,11 @@ def test_a_transform_that_fails_is_named_and_no_value_is(transform: object, reas
     with pytest.raises(TransformError, match=reason) as caught:
         Chain([("mine", transform)], "").outputs(row)  # type: ignore[list-item]  # what a plugin may be
     assert "hush" not in str(caught.value)
+
+
+def test_a_transform_may_name_no_partition_and_no_time_as_kafka_does():
+    (made,) = Chain([("mine", Replaces(partition=-1, timestamp_ms=-1))], "").outputs(ROW)
+    assert (made.partition, made.timestamp_ms) == (None, None)
 
 
 def test_equal_chains_have_equal_fingerprints_and_others_have_others():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from outbox_api.affinity import ColumnIs
@@ -192,9 +193,8 @@ def intake_statements(session: Session, outbox: TableName, ids: str) -> dict[str
         ids: A list of ids as the session writes it.
     """
     source = Intake(table="shop.other", id="id", topic="t", key="name", value="reason")
-    intake = PortableIntake(session, source, outbox, binary=False, extras=False)
-    return {
-        "read": intake.earliest,
-        "stash": intake.stash,
-        "delete": session.idiom.change_by_ids(intake.deletion(), ids),
-    }
+    intake = PortableIntake(session, source, outbox, binary=False, extras=())
+    found = intake.statements(ids)
+    done = replace(source, done={"name": "x", "since": "now()"}, where={"name": ["a", None], "id": "1"})
+    marking = PortableIntake(session, done, outbox, binary=False, extras=())
+    return found | {f"marking {name}": sql for name, sql in marking.statements(ids).items()}

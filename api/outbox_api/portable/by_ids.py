@@ -20,17 +20,20 @@ class SelectByIds:
         table: The table, quoted, with its hints.
         condition: What else must hold for a row; empty for nothing. Parameters are written ``{name}``.
         suffix: What stands at the end: an order, or a lock.
+        id_column: The column that holds the ids, quoted if necessary.
     """
 
     columns: str
     table: str
     condition: str = ""
     suffix: str = ""
+    id_column: str = "id"
 
     def sql(self, ids: str) -> str:
         """Returns the statement; ``ids`` stands between the parentheses of ``IN``."""
         condition = f" AND {self.condition}" if self.condition else ""
-        return f"SELECT {self.columns} FROM {self.table} WHERE id IN ({ids}){condition}{self.suffix}"
+        chosen = f"{self.id_column} IN ({ids})"
+        return f"SELECT {self.columns} FROM {self.table} WHERE {chosen}{condition}{self.suffix}"
 
 
 @dataclass(frozen=True, slots=True)

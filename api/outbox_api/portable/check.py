@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
 from outbox_api.errors import AccessDenied, DriverError
 from outbox_api.finding import Finding, Level
+from outbox_api.intake import Intake
 from outbox_api.portable.creation import columns_of, harvested, migrations, missing_columns
 from outbox_api.portable.given_ids import ids_behind, ids_behind_finding, last_id
 from outbox_api.portable.intake import PortableIntake
+from outbox_api.portable.intake_check import findings as intake_findings
 from outbox_api.portable.journal import journal_finding
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import Described, origin_findings
 from outbox_api.portable.session import Session
-from outbox_api.portable.sources import EXTRAS
 from outbox_api.schema import SCHEMA, refusal
 
 
@@ -25,7 +26,7 @@ class Checked(Described, Protocol):
 
     def session(self, *, watches: bool) -> Session: ...  # noqa: D102 - see the class
     def findings(self, session: Session) -> Iterator[Finding]: ...  # noqa: D102 - see the class
-    def intake(self, session: Session, *, extras: bool) -> PortableIntake: ...  # noqa: D102 - see the class
+    def intake(self, session: Session, intake: Intake, *, extras: Collection[str]) -> PortableIntake: ...  # noqa: D102 - see the class
 
 
 def check(dialect: Checked, *, watches: bool = False) -> list[Finding]:
@@ -47,8 +48,8 @@ def check(dialect: Checked, *, watches: bool = False) -> list[Finding]:
         findings += _version(dialect, session)
         findings += _record_ids(dialect, session)
         findings += _origin(dialect, session)
-        if dialect.options.intake:
-            findings += _intake(dialect, session, tries=not watches)
+        for intake in dialect.options.intakes:
+            findings += _intake(dialect, session, intake, tries=not watches)
     except DriverError as error:
         findings.append(Finding(Level.ERROR, "connection", str(error), "see the message"))
     finally:
@@ -133,20 +134,20 @@ def _origin(dialect: Checked, session: Session) -> Iterator[Finding]:
         yield from origin_findings(session, dialect.options.tables, origin, found)
 
 
-def _intake(dialect: Checked, session: Session, *, tries: bool) -> Iterator[Finding]:
+def _intake(dialect: Checked, session: Session, of: Intake, *, tries: bool) -> Iterator[Finding]:
     subject = "intake"
     columns = session.columns(dialect.idiom.quote_table(dialect.options.outbox)) or ()
     try:
-        intake = dialect.intake(session, extras=set(EXTRAS) <= set(columns))
+        intake = dialect.intake(session, of, extras=columns)
     except DriverError as error:
         yield Finding(Level.ERROR, subject, str(error), "see the message")
         return
     missing = []
-    for right, statement in intake.trials() if tries else ():
+    for right, statement, values in intake.trials() if tries else ():
         with suppress(DriverError):  # for example of a read-only server, which another finding reports
             try:
                 with session.transaction(f"try {right}"):
-                    session.execute(statement)
+                    session.execute(statement, **values)
                     session.connection.rollback()  # some databases fire triggers for no rows, too
             except AccessDenied:
                 missing.append(right)
@@ -154,4 +155,4 @@ def _intake(dialect: Checked, session: Session, *, tries: bool) -> Iterator[Find
         seen = f"{right} is not granted, so no row can be taken in"
         yield Finding(Level.ERROR, subject, seen, f"GRANT {right} TO this user")
     if not missing:
-        yield Finding(Level.OK, subject, f"rows of table {dialect.options.intake.table} can be taken in")
+        yield from intake_findings(of, intake)

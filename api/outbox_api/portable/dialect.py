@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from outbox_api.affinity import ColumnIs
@@ -14,6 +15,7 @@ from outbox_api.errors import AccessDenied, ConfigError, DriverError
 from outbox_api.file_text import files_of, login_refused
 from outbox_api.finding import Finding
 from outbox_api.full_server import pace_of
+from outbox_api.intake import Intake
 from outbox_api.portable.check import check
 from outbox_api.portable.creation import (
     create,
@@ -28,6 +30,8 @@ from outbox_api.portable.dead_letters import PortableDeadLetters
 from outbox_api.portable.glance import PortableGlance
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.intake import PortableIntake, extra_columns
+from outbox_api.portable.intake_table import WaitingRows
+from outbox_api.portable.intakes import Connected, PortableIntakes
 from outbox_api.portable.journal import PortableJournal, require_journal
 from outbox_api.portable.lease import PortableLease
 from outbox_api.portable.notes import read_schema
@@ -46,6 +50,9 @@ View = TypeVar("View", bound=PortableView)
 
 GLANCE_SECONDS = {"lock_timeout": 0.1, "statement_timeout": 5.0}
 """How long a statement about many outboxes may wait for one of them, and how long it may run."""
+
+SCAN_PATIENCE = 10
+"""How many times as long as others a statement may run that lists the rows of another table."""
 
 CAPABILITIES = frozenset({Capability.BYTES_VALUES, Capability.INTAKE})
 """What every portable dialect can do beyond the contract."""
@@ -124,7 +131,7 @@ class PortableDialect(ABC):
         """Returns the statements that create the tables, by table, in the order of ``Tables``."""
         options, outbox = self.options, self.idiom.quote_table(names.outbox)
         statements = [*self.outbox_statements(outbox)]
-        if options.intake and (options.intake.partition or options.intake.timestamp):
+        if any(intake.partition or intake.timestamp for intake in options.intakes):
             statements += extra_columns(outbox)
         if origin := self.origin_columns():
             statements += origin.created()
@@ -271,8 +278,6 @@ class PortableDialect(ABC):
         options = self.options
         with closing_at_errors(session):
             tables, columns = require(self, session, eligible)
-            extras = set(EXTRAS) <= set(columns)
-            intake = self.intake(session, extras=extras) if options.intake else None
             indexes = self._indexes(session, eligible)
         return kind(
             session,
@@ -280,8 +285,8 @@ class PortableDialect(ABC):
             eligible,
             origin=options.origin,
             indexes=indexes,
-            intake=intake,
-            extras=extras,
+            intakes=[WaitingRows(session, intake) for intake in options.intakes],
+            extras=[name for name in EXTRAS if name in columns],
         )
 
     @contextmanager
@@ -296,14 +301,29 @@ class PortableDialect(ABC):
                 failure = login_refused(str(failure), files_of(*credentials))
             raise failure from None
 
-    def intake(self, session: Session, *, extras: bool) -> PortableIntake:
-        """Returns what takes in rows of the table that the options name; part of no transaction.
+    def intakes(self) -> PortableIntakes:
+        """Returns what moves rows of other tables into the outbox; connects when it is used."""
+        return PortableIntakes(self.connect_intakes, self.options.intakes)
+
+    def connect_intakes(self) -> Connected:
+        """Connects to move rows of other tables into the outbox, and looks at the outbox."""
+        options = self.options
+        if hasattr(options, "statement_timeout"):  # a scan may read a whole table
+            options = replace(options, statement_timeout=SCAN_PATIENCE * options.statement_timeout)
+        session = type(self)(options).session()
+        with closing_at_errors(session):
+            tables, columns = require(self, session)
+        sql, take = Statements(self.idiom, tables), partial(self.intake, session, extras=columns)
+        return Connected(session, sql, str(tables.outbox), take)
+
+    def intake(self, session: Session, intake: Intake, *, extras: Collection[str]) -> PortableIntake:
+        """Returns what takes in rows of a table; part of no transaction.
 
         Raises:
             DriverError: They cannot be taken in.
         """
         options = self.options
-        return self.intake_type(session, options.intake, options.outbox, binary=options.binary, extras=extras)
+        return self.intake_type(session, intake, options.outbox, binary=options.binary, extras=extras)
 
     def _indexes(self, session: Session, eligible: Sequence[ColumnIs]) -> Mapping[str, str]:
         """Returns column → the name of an index of the column and ``id``, for columns that are compared."""

@@ -164,6 +164,26 @@ class Idiom(TableIdiom, ABC):
         """Writes the length in bytes of a row's key, value or headers; null for null."""
         return f"OCTET_LENGTH({column})"
 
+    def size_of(self, column: str) -> str:
+        """Writes how many bytes or characters a column of any type has, about; null for null."""
+        return self.byte_length(column)
+
+    def as_text(self, column: str) -> str:
+        """Writes a column of any type as what :meth:`comparable` and :meth:`beginning` take."""
+        return column
+
+    def truth(self, value: bool) -> object:
+        """Makes the parameter for a column that is true or false."""
+        return value
+
+    @property
+    def free_rows(self) -> tuple[str, str]:
+        """How a SELECT locks the rows that nobody else has locked: behind its table, and at its end.
+
+        Where the database cannot tell them, it waits for the others.
+        """
+        return "", self.skip_locked or self.exclusive_lock
+
     def beginning(self, column: str, length: int) -> str:
         """Writes the first characters of a text."""
         return f"SUBSTRING({column}, 1, {length})"

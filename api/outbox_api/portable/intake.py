@@ -1,153 +1,316 @@
-"""Takes rows of a table of another layout into a portable outbox (see ``outbox_api.intake``)."""
+"""The statements that move rows of a table of another layout into a portable outbox (see ``intake``).
+
+:mod:`.moving` decides which rows are moved, and when.
+"""
 # ruff: noqa: S608 - names come quoted from the idiom, and every value is a parameter
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from outbox_api.errors import DriverError
 from outbox_api.intake import Intake
-from outbox_api.portable.by_ids import ChangeByIds
+from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
+from outbox_api.portable.intake_table import PRESENT, KnownTable, refusal, view_refused
 from outbox_api.portable.rows import bound, json_array
 from outbox_api.portable.session import Session
-from outbox_api.portable.sources import COLUMNS, EXTRAS, quoted
+from outbox_api.portable.sources import BEGINNING, COLUMNS, EXTRAS, quoted
 from outbox_api.portable.statements import stash
 from outbox_api.portable.table_idiom import TableName
-
-PORTION = 10_000
-"""So many rows are taken in at once, at most."""
+from outbox_api.record import Record
 
 _LISTED = 500
 """So many ids that are no numbers one statement lists."""
 
+_LONG = 1_000
+"""Of a key of more bytes only the beginning is compared: rows that begin alike wait for each other."""
 
-class PortableIntake:
-    """Moves the rows of one table into an outbox.
+
+class Listed(NamedTuple):
+    """A row that waits in the other table.
+
+    Attributes:
+        place: What finds it: its id, or something better.
+        key: Its key, as text.
+        size: How many bytes are to be read of it.
+    """
+
+    place: Any
+    key: str
+    size: int
+
+
+class PortableIntake(KnownTable):
+    """The statements about the rows of one table, and the outbox that they are moved into.
 
     Args:
         session: The connection.
         intake: What to take in.
         outbox: The outbox table.
         binary: Whether the outbox keeps values as bytes.
-        extras: Whether it keeps partition and timestamp.
+        extras: The columns for partition and timestamp that it has.
+        source: As for :class:`WaitingRows`.
 
     Attributes:
-        earliest: The query for the earliest ``{limit}`` rows.
-        stash: The INSERT into the outbox.
+        stash_sql: The INSERT into the outbox.
+        changes: The DELETE of rows, or the UPDATE that marks them as done.
 
     Raises:
         DriverError: It cannot be: no such table or column (not retryable), or the database is gone.
     """
 
     def __init__(
-        self, session: Session, intake: Intake, outbox: TableName, *, binary: bool, extras: bool
+        self,
+        session: Session,
+        intake: Intake,
+        outbox: TableName,
+        *,
+        binary: bool,
+        extras: Collection[str],
+        source: TableName | None = None,
     ) -> None:
-        self._session = session
-        self._intake = intake
+        super().__init__(session, intake, source)
         self._binary = binary
-        idiom = session.idiom
-        source = TableName.parse(intake.table)
-        columns = session.columns(idiom.quote_table(source))
+        self._outbox = quoted(session.idiom, outbox)
+        self._bind: Callable[[Record], object] = partial(bound, session.idiom)
+        self._look(extras=extras)
+        self._columns = (*COLUMNS[1:], *(name for name in EXTRAS if name in extras))
+        self.stash_sql = stash(session.idiom, self._outbox, {column: column for column in self._columns})
+        self.changes, self._done = self._change()
+        self._key = self._key_text()
+
+    @property
+    def tells_keys(self) -> bool:
+        """Whether a scan tells the keys of rows; it does not if they are made of parts of columns."""
+        return self._intake.key in self._intake.columns
+
+    # --- what a dialect may know better -------------------------------------------------------------
+
+    def _look(self, *, extras: Collection[str]) -> None:
+        """Makes sure that rows can be taken in."""
+        intake, idiom = self._intake, self.session.idiom
+        columns = self.session.columns(idiom.quote_table(self._table))
         if columns is None:
             raise refusal(intake, "there is no such table, or the user does not see it; correct intake.table")
-        if missing := [name for name in intake.columns if name.lower() not in columns]:
+        if self.session.query(f"look at table {self.table}", idiom.view_query, **idiom.place(self._table)):
+            raise view_refused(intake)
+        wanted = (*intake.columns, *intake.where, *intake.done)
+        if missing := [name for name in dict.fromkeys(wanted) if name.lower() not in columns]:
             raise refusal(intake, f"it lacks {', '.join(missing)}; it has {', '.join(sorted(columns))}")
-        if (intake.partition or intake.timestamp) and not extras:
-            added = "; ".join(extra_columns(idiom.quote_table(outbox)))
-            raise refusal(intake, f"the outbox has no columns for partition and timestamp; {added}")
-        self._columns = COLUMNS[1:] + (EXTRAS if extras else ())
-        self._source = quoted(idiom, source)
-        self._key = _name(session, intake.id)
-        order = ", ".join(dict.fromkeys(_name(session, name) for name in (intake.order, intake.id) if name))
-        read = ", ".join(_name(session, name) for name in intake.columns)
-        self.earliest = idiom.limit(
-            f"SELECT {read} FROM {idiom.snapshot_read(self._source)} ORDER BY {order}", "{limit}"
-        )
-        with session.transaction(f"look at table {intake.table}", reads=True):
-            self._require_order(session.fetch(self.earliest, limit=1))
-        self._bind = partial(bound, idiom)
-        self._outbox = quoted(idiom, outbox)
-        self.stash = stash(idiom, self._outbox, {column: column for column in self._columns})
+        if lacking := lacks(intake, extras):
+            raise refusal(intake, lacking_words(lacking), "; ".join(extra_columns(self._outbox, lacking)))
+        self._know(self._facts())
 
-    def take(self, limit: int) -> None:
-        """Moves the earliest rows, ``limit`` at most, as part of the transaction that holds the fence.
+    @property
+    def _place(self) -> str:
+        """What is read as a row's place."""
+        return self._name(self._intake.id)
+
+    @property
+    def _order(self) -> str:
+        names = (self._intake.order, self._intake.id)
+        return ", ".join(dict.fromkeys(self._name(name) for name in names if name))
+
+    def _fetch_at(
+        self, columns: str, source: str, places: Sequence[Any], lock: str = ""
+    ) -> Iterator[Sequence[Any]]:
+        """Fetches rows by their places, without those that are no longer to be taken in."""
+        also, given = self.condition
+        # Numbers become part of the statement, so each must be one.
+        if all(isinstance(place, int) for place in places):
+            query = SelectByIds(columns, source, also, suffix=lock, id_column=self._place)
+            yield from self.session.fetch_by_ids(query, places, **given)
+            return
+        also = f" AND {also}" if also else ""
+        for condition, values in self._listed(places):
+            select = f"SELECT {columns} FROM {source} WHERE {condition}{also}{lock}"
+            yield from self.session.fetch(select, **values, **given)
+
+    def _change_at(self, places: Sequence[Any]) -> int:
+        """Deletes rows by their places, or marks them as done; returns how many."""
+        if all(isinstance(place, int) for place in places):
+            return self.session.execute_by_ids(self.changes, places, **self._done)
+        return sum(
+            self.session.execute(self.changes.sql_of(condition), **values, **self._done)
+            for condition, values in self._listed(places)
+        )
+
+    def _listed(self, places: Sequence[Any]) -> Iterator[tuple[str, Mapping[str, object]]]:
+        for start in range(0, len(places), _LISTED):
+            listed = {f"key{number}": key for number, key in enumerate(places[start : start + _LISTED])}
+            yield f"{self._place} IN ({', '.join(f'{{{name}}}' for name in listed)})", listed
+
+    def _found_in(self) -> str:
+        """Writes the table where rows are found by their places."""
+        return self._source
+
+    def _array(self, texts: Sequence[str | None]) -> object:
+        """Makes the parameter for names or values of headers."""
+        return json_array(texts)
+
+    def holders(self, places: Sequence[Any]) -> str:  # noqa: ARG002 - for databases that tell
+        """Returns who has locked rows, in words; empty where that is not known."""
+        return ""
+
+    # --- what is done -------------------------------------------------------------------------------
+
+    def scan(self, most: int, without: Collection[str]) -> list[Listed]:
+        """Returns the earliest rows that wait, in their order; reads none of their content but the key.
+
+        Args:
+            most: How many at most.
+            without: Keys to leave out.
+        """
+        session = self.session
+        with session.transaction(f"look for rows of table {self.table}", reads=True):
+            sql, values = self._scan(without)
+            rows = session.fetch(sql, limit=most, **values)
+        return [Listed(place, _key(key), int(size)) for place, key, size in rows]
+
+    def _scan(self, without: Collection[str]) -> tuple[str, Mapping[str, object]]:
+        idiom = self.session.idiom
+        conditions, values = [self.condition.sql] if self.condition.sql else [], {**self.condition.values}
+        if without:
+            condition, given = idiom.not_in(idiom.comparable(self._key), list(without))
+            conditions.append(condition)
+            values |= given
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        sizes = " + ".join(f"COALESCE({idiom.size_of(self._read(each))}, 0)" for each in self._sized())
+        return idiom.limit(
+            f"SELECT {self._place}, {self._key} AS key_text, {sizes} AS row_size"
+            f" FROM {idiom.snapshot_read(self._source)}{where} ORDER BY {self._order}",
+            "{limit}",
+        ), values
+
+    def _key_text(self) -> str:
+        idiom, intake = self.session.idiom, self._intake
+        if not self.tells_keys:
+            return "''"
+        text = idiom.as_text(self._name(intake.key))
+        short = f"CASE WHEN {idiom.size_of(text)} > {_LONG} THEN {idiom.beginning(text, BEGINNING)}"
+        return f"COALESCE({short} ELSE {text} END, '')"
+
+    def _sized(self) -> list[str]:
+        intake = self._intake
+        short = {intake.id, intake.order, intake.partition, intake.timestamp}
+        return [name for name in intake.columns if name not in short] or [intake.value_column]
+
+    def free(self, places: Sequence[Any]) -> list[tuple[Any, Mapping[str, object]]]:
+        """Locks rows that others have not, and returns their places and what becomes of them.
+
+        A database that cannot leave them out waits.
+        """
+        hint, lock = self.session.idiom.free_rows
+        return list(self._contents(f"{self._found_in()}{hint}", places, lock))
+
+    def keys(self, places: Sequence[Any]) -> dict[Any, str]:
+        """Returns the places and keys of rows, locked or not."""
+        source = self.session.idiom.snapshot_read(self._source)
+        return {place: str(values["kafka_key"]) for place, values in self._contents(source, places)}
+
+    def _contents(
+        self, source: str, places: Sequence[Any], lock: str = ""
+    ) -> Iterator[tuple[Any, Mapping[str, object]]]:
+        names = self._intake.columns
+        columns = ", ".join((self._place, *map(self._read, names)))
+        for place, *row in self._fetch_at(columns, source, places, lock):
+            yield place, self._values(self._content(names, row))
+
+    def there(self, places: Sequence[Any]) -> dict[Any, str]:
+        """Returns the places and ids of those rows that are still in the table, locked or not."""
+        source = self.session.idiom.snapshot_read(self._source)
+        columns = f"{self._place}, {self._name(self._intake.id)}"
+        return {place: str(number) for place, number in self._fetch_at(columns, source, places)}
+
+    def stash(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """Writes what has become of rows into the outbox."""
+        self.session.execute_many(self.stash_sql, rows)
+
+    def remove(self, places: Sequence[Any]) -> None:
+        """Deletes rows, or marks them as done.
 
         Raises:
-            DriverError: Nothing tells the order of the rows, or the rows apart (not retryable).
+            DriverError: Not as many as there are places (not retryable).
         """
-        rows = self._session.fetch(self.earliest, limit=min(limit, PORTION))
-        if not rows:
-            return
-        intake, names = self._intake, self._intake.columns
-        found = [dict(zip(names, row, strict=True)) for row in rows]
-        ids = [row[intake.id] for row in found]
-        self._require_order(rows)
-        self._session.execute_many(self.stash, [self._values(row) for row in found])
-        if (deleted := self._delete(ids)) != len(ids):
-            raise refusal(
-                intake,
-                f"of {len(ids)} rows that were read {deleted} would be deleted; "
-                f"'{intake.id}' is null or not unique, or somebody else deletes rows, too",
-            )
+        if (removed := self._change_at(places)) != len(places):
+            reason = f"of {len(places)} rows that were read {removed} would be removed; see its triggers"
+            raise refusal(self._intake, reason)
 
-    def waiting(self, most: int) -> int:
-        """Returns how many rows are still to be taken in, counted up to ``most``; part of a transaction."""
-        sample = self._session.idiom.limit(f"SELECT {self._key} FROM {self._source} ORDER BY 1", "{limit}")
-        return int(self._session.fetch(f"SELECT COUNT(*) FROM ({sample}) counted", limit=most)[0][0])
+    def statements(self, ids: str) -> dict[str, str]:
+        """Returns what is sent, for rows whose ids are numbers, by a name for each.
 
-    def _require_order(self, rows: Sequence[Sequence[Any]]) -> None:
-        name = self._intake.id
-        if rows and not self._intake.order and not isinstance(rows[0][self._intake.columns.index(name)], int):
-            raise refusal(self._intake, f"'{name}' does not tell the order of its rows; set intake.order")
+        Args:
+            ids: A list of ids as the session writes it.
+        """
+        hint, lock = self.session.idiom.free_rows
+        source = f"{self._source}{hint}"
+        return {
+            "scan": self._scan(["a"])[0],
+            "free": SelectByIds(self._place, source, self.condition.sql, lock, self._place).sql(ids),
+            "stash": self.stash_sql,
+            "remove": self.session.idiom.change_by_ids(self.changes, ids),
+        }
 
-    def trials(self) -> list[tuple[str, str]]:
+    def trials(self) -> list[tuple[str, str, Mapping[str, object]]]:
         """Returns rights beside SELECT, each with a statement that needs it and changes no row."""
-        filled = () if self._session.idiom.fills_create_time else ("create_time",)
+        filled = () if self.session.idiom.fills_create_time else ("create_time",)
         columns, nothing = ", ".join((*filled, *self._columns)), f"FROM {self._outbox} WHERE 1 = 0"
+        right = f"UPDATE ({', '.join(self._intake.done)})" if self._done else "DELETE"
         return [
             (
                 f"INSERT ({columns}) ON {self._outbox}",
                 f"INSERT INTO {self._outbox} ({columns}) SELECT {columns} {nothing}",
+                {},
             ),
-            (f"DELETE ON {self._source}", f"DELETE FROM {self._source} WHERE 1 = 0"),
+            (f"{right} ON {self._source}", self.changes.sql_of("1 = 0"), self._done),
         ]
 
-    def deletion(self) -> ChangeByIds:
-        """Returns the DELETE of rows of the source by their ids."""
-        return ChangeByIds(self._source, id_column=self._key)
-
-    def _delete(self, keys: Sequence[Any]) -> int:
-        delete = self.deletion()
-        # They may become part of the statement, so each must be a number.
-        if all(isinstance(key, int) for key in keys):
-            return self._session.execute_by_ids(delete, keys)
-        deleted = 0
-        for start in range(0, len(keys), _LISTED):
-            listed = {f"key{number}": key for number, key in enumerate(keys[start : start + _LISTED])}
-            places = ", ".join(f"{{{name}}}" for name in listed)
-            deleted += self._session.execute(delete.sql(places), **listed)
-        return deleted
+    def _change(self) -> tuple[ChangeByIds, Mapping[str, object]]:
+        given = {
+            f"done{number}": self.session.idiom.truth(value) if isinstance(value, bool) else value
+            for number, value in enumerate(self._intake.done.values())
+        }
+        assigned = [
+            f"{self._name(column)} = {self.session.idiom.now if value == PRESENT else f'{{{name}}}'}"
+            for name, (column, value) in zip(given, self._intake.done.items(), strict=True)
+        ]
+        values = {name: value for name, value in given.items() if value != PRESENT}
+        return ChangeByIds(self._source, ", ".join(assigned), id_column=self._place), values
 
     def _values(self, row: Mapping[str, Any]) -> Mapping[str, object]:
         taken = self._intake.take(row, binary=self._binary, bind=self._bind)
-        headers = (json_array(taken.names), json_array(taken.values))
-        values = (taken.topic, taken.key, taken.value, *headers, taken.partition, taken.timestamp_ms)
-        return dict(zip(self._columns, values, strict=False))
+        value = self.session.idiom.value_parameter(taken.value)
+        headers = (self._array(taken.names), self._array(taken.values))
+        values = (taken.topic, taken.key, value, *headers, taken.partition, taken.timestamp_ms)
+        found = dict(zip((*COLUMNS[1:], *EXTRAS), values, strict=True))
+        return {column: found[column] for column in self._columns}
 
 
-def extra_columns(outbox: str) -> list[str]:
+def lacks(intake: Intake, extras: Collection[str]) -> list[str]:
+    """Returns which of ``EXTRAS`` an intake tells and an outbox with the columns ``extras`` does not keep."""
+    told = zip(EXTRAS, (intake.partition, intake.timestamp), strict=True)
+    return [name for name, source in told if source and name not in extras]
+
+
+def lacking_words(columns: Sequence[str]) -> str:
+    """Says that the outbox lacks columns."""
+    return f"the outbox lacks the column{'s' * (len(columns) > 1)} {', '.join(columns)}"
+
+
+def extra_columns(outbox: str, columns: Collection[str] = EXTRAS) -> list[str]:
     """Returns the statements that let an outbox keep partition and timestamp; ``outbox`` is quoted."""
     types = zip(EXTRAS, ("INTEGER", "DECIMAL(19)"), strict=True)
-    return [f"ALTER TABLE {outbox} ADD {column} {type_}" for column, type_ in types]
+    return [f"ALTER TABLE {outbox} ADD {column} {type_}" for column, type_ in types if column in columns]
 
 
-def _name(session: Session, column: str) -> str:
-    return quoted(session.idiom, TableName("", column)) if column else ""
+def not_told_apart(table: str, more: int) -> DriverError:
+    """Returns the error for rows that have the same id."""
+    return DriverError(f"{more} rows of table {table} have the id of another one", retryable=False)
 
 
-def refusal(intake: Intake, reason: str, cure: str = "") -> DriverError:
-    """Returns the error for a table whose rows cannot be taken in."""
-    reason = f"{reason}; {cure}" if cure else reason
-    return DriverError(f"table {intake.table} cannot be taken in: {reason}", retryable=False)
+def _key(value: Any) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode(errors="backslashreplace")
+    return "" if value is None else str(value)

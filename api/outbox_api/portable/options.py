@@ -26,7 +26,7 @@ class PortableOptions:
         journal_table: The journal; without a schema it lives beside the outbox.
         value_type: What the value column holds, ``text`` or ``bytes``: in the DDL, and as it is in a
             table that exists.
-        intake: A table of another layout whose rows are moved into the outbox before they are marked.
+        intake: A table of another layout whose rows are moved into the outbox, or several tables.
         origin: How rows tell in which cluster they were written, as the affinity says; ``None`` if they do
             not.
         value_types: What ``value_type`` can be, for text and for bytes.
@@ -39,17 +39,27 @@ class PortableOptions:
     dead_letter_table: str = "outbox_dead_letters"
     journal_table: str = "outbox_journal"
     value_type: str = "text"
-    intake: Intake | None = None
+    intake: Intake | tuple[Intake, ...] = ()
     origin: Origin | None = field(default=None, metadata=GIVEN)
 
     def __post_init__(self) -> None:
         if self.value_type not in self.value_types:
             raise ConfigError(f"valueType is '{self.value_type}'; it can be {' or '.join(self.value_types)}")
-        source = [self.intake.table] if self.intake else []
-        for name in (self.table, self.fence_table, self.dead_letter_table, self.journal_table, *source):
+        for name in (self.table, self.fence_table, self.dead_letter_table, self.journal_table):
             self.table_name(name)
-        if self.intake and self.table_name(self.intake.table) == self.outbox:
-            raise ConfigError(f"intake.table is '{self.intake.table}', the outbox itself")
+        found = set[TableName]()
+        for intake in self.intakes:
+            table = self.table_name(intake.table)
+            if table == self.outbox:
+                raise ConfigError(f"intake.table is '{intake.table}', the outbox itself")
+            if table in found:
+                raise ConfigError(f"several intakes are of table '{intake.table}'; one moves all of its rows")
+            found.add(table)
+
+    @property
+    def intakes(self) -> tuple[Intake, ...]:
+        """The tables whose rows are moved into the outbox."""
+        return (self.intake,) if isinstance(self.intake, Intake) else tuple(self.intake)
 
     @classmethod
     def table_name(cls, text: str) -> TableName:

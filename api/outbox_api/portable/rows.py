@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, cast
 
-from outbox_api import intake
+from outbox_api import taken
 from outbox_api.dialect import Insert
+from outbox_api.placement import placed_row
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.sources import COLUMNS, quoted
 from outbox_api.portable.statements import stash
@@ -34,7 +35,7 @@ def records(rows: Sequence[Sequence[Any]], idiom: Idiom, now: float) -> list[Mar
     """
     made = [record(row, idiom, None if row[_AGE] is None else now - float(row[_AGE])) for row in rows]
     if rows and len(rows[0]) > _AGE + 1:
-        return [_with_extras(each, *row[_AGE + 1 :]) for each, row in zip(made, rows, strict=True)]
+        return [placed_row(each, *row[_AGE + 1 : _AGE + 3]) for each, row in zip(made, rows, strict=True)]
     return made
 
 
@@ -139,7 +140,7 @@ def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str |
         texts = _array(values if type(values) is str else idiom.read_text(values))
     except (ValueError, RecursionError) as error:
         return [], f"the row's headers are not JSON arrays of texts: {error}"
-    if reason := intake.fault(keys, texts) or header_fault(keys, texts):
+    if reason := taken.fault(keys, texts) or header_fault(keys, texts):
         return [], reason
     return list(zip(cast("list[str]", keys), texts, strict=True)), None
 
@@ -154,30 +155,6 @@ def _readable(text: Any) -> bool:
     except TypeError:  # a number, say, which is read as its digits
         return True
     return True
-
-
-def _with_extras(made: MarkedRecord, partition: Any, timestamp_ms: Any) -> MarkedRecord:
-    """Adds partition and timestamp; a column of some databases may hold anything."""
-    try:
-        partition, timestamp_ms = _whole(partition, 32), _whole(timestamp_ms, 64)
-    except (ValueError, OverflowError, TypeError):
-        fault = "the row's partition or timestamp is no whole number that fits"
-        return made._replace(fault=made.fault or fault)
-    return made._replace(partition=partition, timestamp_ms=timestamp_ms)
-
-
-def _whole(value: Any, bits: int) -> int | None:
-    """Returns a number.
-
-    Raises:
-        ValueError: It is none, or needs more than so many bits, or what is raised by ``int``.
-    """
-    if value is None:
-        return None
-    number = int(value)
-    if number != value or number.bit_length() >= bits:
-        raise ValueError(value)
-    return number
 
 
 def _array(text: str | None) -> list[str | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outbox_api.affinity import ColumnIs
@@ -77,7 +77,14 @@ COLUMNS = ("id", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys",
 """What is read of a row; in portable outboxes headers are two JSON arrays of equal length, or null."""
 
 EXTRAS = ("kafka_partition", "kafka_timestamp")
-"""Columns of an outbox whose intake tells partition and timestamp (milliseconds)."""
+"""Columns that tell partition and timestamp (milliseconds). An outbox may have one of them, or both."""
+
+
+def read_extras(found: Collection[str]) -> tuple[str, ...]:
+    """Returns what is read of ``EXTRAS``: null for a column that an outbox lacks; nothing if it has none."""
+    names = tuple(name if name in found else f"NULL AS {name}" for name in EXTRAS)
+    return () if set(EXTRAS).isdisjoint(found) else names
+
 
 BEGINNING = 250
 """How many characters of such a topic or key are read. Rows that begin alike are treated as rows of one key,

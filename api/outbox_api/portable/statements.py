@@ -19,9 +19,9 @@ from outbox_api.portable.sources import (
     BEGINNING,
     COLUMNS,
     DEAD_LETTER_COLUMNS,
-    EXTRAS,
     Source,
     quoted,
+    read_extras,
     sources,
 )
 from outbox_api.portable.tables import Tables
@@ -41,7 +41,7 @@ class Statements:
         tables: The tables of the outbox.
         eligible: Conditions of which one must hold for a row to be marked.
         indexes: Column → name of an index of this column and ``id``, where there is one.
-        extras: Whether to read partition and timestamp, too.
+        extras: The columns for partition and timestamp that the outbox has.
 
     Attributes:
         idiom: As given.
@@ -54,12 +54,12 @@ class Statements:
         eligible: Sequence[ColumnIs] = (),
         *,
         indexes: Mapping[str, str] = MappingProxyType({}),
-        extras: bool = False,
+        extras: Collection[str] = (),
     ) -> None:
         written = [quoted(idiom, table) for table in tables[:-1]]
         self.outbox, self.fence, self.notes, self.lease, self.members, self.letters = written
         self.idiom = idiom
-        self._extras = EXTRAS if extras else ()
+        self._extras = read_extras(extras)
         self._eligible = bool(eligible)
         age = idiom.age_seconds("create_time")
         self._marked = ", ".join((*COLUMNS, f"{age} AS age", *self._extras))

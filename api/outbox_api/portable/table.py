@@ -90,7 +90,6 @@ class PortableTable(PortableView):
         def mark() -> list[MarkedRecord]:
             with self._session.transaction("mark"):
                 self._hold(fence)
-                self._take_in(fence, limit)
                 return self._marking.mark(
                     fence, leader_id, limit, max_bytes, excluded_keys, source, excluded_topics
                 )
@@ -117,7 +116,7 @@ class PortableTable(PortableView):
         """Deletes batches in one transaction that holds the fence, and selects the next in it."""
         batches = (*finished, *pending)
         bounds = (limit, max_bytes, source, excluded_keys, excluded_topics)
-        if not finished and not (limit and self._takes_in(fence)):
+        if not finished:
             with self._session.transaction("select a batch", reads=True):
                 self._look(fence)
                 return Advanced(0, *self._select(fence, batches, *bounds))
@@ -126,8 +125,6 @@ class PortableTable(PortableView):
             with self._session.transaction("advance"):
                 self._hold(fence)
                 purged, locked = self._batches.delete(finished, waits=waits)
-                if limit:
-                    self._take_in(fence, limit)
                 return Advanced(purged, *self._select(fence, batches, *bounds), locked)
 
         try:
@@ -202,14 +199,6 @@ class PortableTable(PortableView):
         self, fence: Fence, batches: Sequence[Batch], limit: int, *bounds: Any
     ) -> tuple[list[MarkedRecord], str]:
         return self._batches.select(fence, batches, limit, *bounds) if limit else ([], "")
-
-    def _takes_in(self, fence: Fence) -> bool:
-        # One lane does it for all lanes, so that the rows keep their order.
-        return self._intake is not None and fence.lane == 0
-
-    def _take_in(self, fence: Fence, limit: int) -> None:
-        if self._intake and self._takes_in(fence):
-            self._intake.take(limit * fence.lanes)
 
     def _look(self, fence: Fence) -> None:
         """Compares the fence, without a lock."""

@@ -104,7 +104,11 @@ class TableIdiom:
         current_schema: The schema of tables that are named without one, as ``schema_name`` has it.
         indexes: A query that returns name and column for each column of each index of a table, by name and
             position; its parameters are those of :meth:`place`. Empty if the database cannot tell.
+        view_query: A query that returns a row for a view; likewise.
         defaults: A query that returns name and default, as text, of each column of a table; likewise.
+        types: A query that returns name and type of each column of a table, whether the database gives out
+            its numbers (null where it does not tell), and whether it refuses nulls; likewise.
+        second_digits: Digits of a second that a type of time has which names none.
         upkeep: Queries for what ``Upkeep`` holds, see :mod:`outbox_api.portable.view`; ``None`` if the
             database does not tell.
         user: The user of the session, and what may have to follow it in a query; empty if there are no users.
@@ -133,6 +137,14 @@ class TableIdiom:
     defaults: ClassVar[str] = """
         SELECT COLUMN_NAME, COLUMN_DEFAULT FROM INFORMATION_SCHEMA.COLUMNS
         WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}"""
+    view_query: ClassVar[str] = """
+        SELECT TABLE_NAME FROM INFORMATION_SCHEMA.VIEWS
+        WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}"""
+    types: ClassVar[str] = """
+        SELECT COLUMN_NAME, DATA_TYPE, NULL, CASE IS_NULLABLE WHEN 'NO' THEN 1 ELSE 0 END
+        FROM INFORMATION_SCHEMA.COLUMNS
+        WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}"""
+    second_digits: ClassVar[int] = 6
     upkeep: ClassVar[UpkeepQueries | None] = None
     present: ClassVar[str] = ""
     user: ClassVar[str] = "CURRENT_USER"
@@ -152,6 +164,13 @@ class TableIdiom:
     def time_type(self) -> str:
         """Writes the type of a column for a time that is read, not only compared."""
         return self.moment_type
+
+    def instant(self, column: str, type_: str) -> str:  # noqa: ARG002 - for subclasses
+        """Writes a column of a type that knows the zone so that the driver returns it in UTC, without one.
+
+        Empty for a type that does not, and if the driver returns the zone.
+        """
+        return ""
 
     def quote(self, name: str) -> str:
         """Quotes an identifier."""

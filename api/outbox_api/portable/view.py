@@ -14,7 +14,7 @@ from outbox_api.errors import DriverError
 from outbox_api.fence import Fence, LaneStatus, TransactionalLane
 from outbox_api.outbox_view import MAX_COUNTED, Backlog, OldSnapshot, OriginBacklog, Upkeep
 from outbox_api.parking import Parked
-from outbox_api.portable.intake import PortableIntake
+from outbox_api.portable.intake_table import WaitingRows
 from outbox_api.portable.notes import Takeovers
 from outbox_api.portable.outboxes import MemberStatements, present, read_members
 from outbox_api.portable.rows import records
@@ -132,8 +132,8 @@ class PortableView:
         eligible: Conditions of which one must hold for a row to be marked.
         origin: How rows tell where they were written; ``None`` if they do not.
         indexes: Column → name of an index of this column and ``id``, where there is one.
-        intake: Takes in rows of another table; ``None`` for none.
-        extras: Whether the outbox has columns for partition and timestamp.
+        intakes: The rows of other tables that are still to be taken in.
+        extras: The columns for partition and timestamp that the outbox has.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class PortableView:
         *,
         origin: Origin | None = None,
         indexes: Mapping[str, str] = MappingProxyType({}),
-        intake: PortableIntake | None = None,
-        extras: bool = False,
+        intakes: Sequence[WaitingRows] = (),
+        extras: Sequence[str] = (),
     ) -> None:
         self._session = session
         self._idiom = session.idiom
@@ -153,7 +153,7 @@ class PortableView:
         self._name = str(tables.outbox)
         self._origin = origin
         self._sql = Statements(session.idiom, tables, eligible, indexes=indexes, extras=extras)
-        self._intake = intake
+        self._intakes = intakes
         self._origins = Origins(session, self._sql, origin, indexes) if origin else None
         self._takeovers = Takeovers(session, self._sql, self._name)
 
@@ -214,7 +214,7 @@ class PortableView:
             rows = self._session.fetch(self._sql.oldest, name=self._name)
             # A timestamp that cannot be read has no age.
             oldest = float(rows[0][0]) if rows and rows[0][0] is not None else None
-            to_take_in = self._intake.waiting(MAX_COUNTED + 1) if self._intake else 0
+            to_take_in = sum(each.waiting(MAX_COUNTED + 1) for each in self._intakes)
             return Backlog.of(count, to_take_in, oldest, self._id_range)
 
     def peek(self, after: int, limit: int) -> list[MarkedRecord]:

@@ -63,7 +63,8 @@ def needed(outboxes: Sequence[HarvestSettings], *, looked_at: bool) -> int:
         for each in outboxes
     )
     leases = sum(each.elector.driver == "lease" for each in outboxes)
-    return lanes + leases + (len(outboxes) if looked_at else 0) + 1
+    intakes = sum(bool(getattr(each.dialect.options, "intake", None)) for each in outboxes)
+    return lanes + leases + intakes + (len(outboxes) if looked_at else 0) + 1
 
 
 def _check(outbox: HarvestSettings, most: int) -> Sequence[Finding]:

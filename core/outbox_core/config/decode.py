@@ -130,7 +130,10 @@ def _given_text(value: Any, hint: Any) -> Any:
 
 def _nested_keys(keys: Mapping[str, Field[Any]], hints: Mapping[str, Any]) -> dict[str, list[str]]:
     """Returns the keys of each section nested in this one, by that section's key."""
-    kinds = {key: _without_none(hints[field.name]) for key, field in keys.items()}
+    kinds = {
+        key: _one_or_several(hints[field.name]) or _without_none(hints[field.name])
+        for key, field in keys.items()
+    }
     return {
         key: [camel(field.name) for field in fields(kind)]
         for key, kind in kinds.items()
@@ -147,29 +150,43 @@ def _field(field: Field[Any], hint: Any, node: Node, path: str, problems: Proble
             problems.add(node.place, path, "expected a mapping of keys to values")
             return _UNSET
         return decode(inner, node, path, problems)
+    if several := _one_or_several(hint):
+        nodes = node.values if isinstance(node, Items) else [node]
+        parts = [
+            _field(field, several, each, path if each is node else f"{path}[{place}]", problems)
+            for place, each in enumerate(nodes)
+        ]
+        return parts[0] if nodes == [node] else tuple(parts)
     try:
-        return _adapter(hint).validate_python(_plain_data(node, files=takes_files(hint)))
+        plain = _plain_data(node, files=takes_files(hint), nulls=_takes_nulls(hint))
+        return _adapter(hint).validate_python(plain)
     except ValidationError as error:
         hide_value = not field.repr or bool(_SECRET.search(field.name))
         _add_problems(error, node, path, problems, hide_value=hide_value)
         return _UNSET
 
 
-def _plain_data(node: Node, *, files: bool, untyped: bool = False) -> Any:
+def _plain_data(node: Node, *, files: bool, untyped: bool = False, nulls: bool = False) -> Any:
     """Returns the tree as plain data.
 
-    Keys without a value are left out. In a mapping without types, such as Kafka's settings, YAML's booleans
-    (``yes``, ``off``, …) become ``true`` and ``false``. With ``files`` a value that refers to files keeps the
-    references, except in a list within a mapping without types.
+    Keys without a value are left out, unless ``nulls`` keeps them, and booleans, as they are. In a mapping
+    without types, such as Kafka's settings, YAML's booleans (``yes``, ``off``, …) become ``true`` and
+    ``false``. With ``files`` a value that refers to files keeps the references,
+    except in a list within a mapping without types.
     """
     if isinstance(node, Section):
         return {
-            key: _plain_data(value, files=files, untyped=True)
+            key: _plain_data(value, files=files, untyped=True, nulls=nulls)
             for key, (_, value) in node.entries.items()
-            if not is_null(value)
+            if nulls or not is_null(value)
         }
     if isinstance(node, Items):
-        return [_plain_data(value, files=files and not untyped, untyped=untyped) for value in node.values]
+        return [
+            _plain_data(value, files=files and not untyped, untyped=untyped, nulls=nulls)
+            for value in node.values
+        ]
+    if nulls and node.boolean is not None:
+        return node.boolean
     if files and node.files is not None:
         return node.files
     return str(node.boolean).lower() if untyped and node.boolean is not None else node.text
@@ -220,6 +237,19 @@ def _found_text(node: Node, *, hide_value: bool) -> str:
     return f", found '{node.text}'" if len(node.text) <= _MAX_SHOWN else ""
 
 
+def _takes_nulls(hint: Any) -> bool:
+    """Returns whether a type is a mapping in which null is a value."""
+    return get_origin(hint) is Mapping and NoneType in get_args(get_args(hint)[1])
+
+
+def _one_or_several(hint: Any) -> type[Any] | None:
+    """Returns the dataclass of which a type takes one, or several in a list; ``None`` for another type."""
+    for part in get_args(hint):
+        if is_dataclass(part) and isinstance(part, type) and hint == part | tuple[part, ...]:  # type: ignore[valid-type]
+            return part
+    return None
+
+
 def _without_none(hint: Any) -> Any:
     others = [part for part in get_args(hint) if part is not NoneType]
     return others[0] if get_origin(hint) in (Union, UnionType) and len(others) == 1 else hint
@@ -235,7 +265,7 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
         hints = get_type_hints(kind, include_extras=True)
         for field in fields(kind):
             hint = hints[field.name]
-            if field.init and hint != Raw and not is_dataclass(_without_none(hint)):
+            if field.init and hint != Raw and not is_dataclass(_one_or_several(hint) or _without_none(hint)):
                 _adapter(hint)
     except (NameError, TypeError, PydanticUserError) as error:
         raise PluginError(

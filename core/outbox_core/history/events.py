@@ -187,6 +187,7 @@ CALM = timedelta(seconds=30)
 
 _ENDED = {
     Code.OLD_RECORDS: "the oldest record is no longer too old",
+    Code.INTAKE: "rows of other tables are taken in again",
     Code.BLOCKED_KEY: "no key has been failing for long any more",
     Code.TAKEN_OVER: "no more records of other clusters are taken over",
     Code.ORPHANS: "there are no more records of clusters that nobody serves",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from queue import Empty
 from time import monotonic
@@ -170,6 +170,10 @@ class LaneLoop:
     def _leading(self) -> bool:
         return self._clock() < self._control.lease_until
 
+    def _about(self) -> Mapping[str, object]:
+        """Returns what heartbeats say besides metrics; the first lane's speak for the leader, too."""
+        return {**self._plan.about, **(self._control.told if self._number == 0 else {})}
+
     def _database(
         self,
         name: str,
@@ -187,7 +191,7 @@ class LaneLoop:
             table,
             lanes=plan.lanes,
             token=plan.token,
-            about=plan.about,
+            about=self._about,
             topics=plan.topics,
             purged=purged,
             keep_skipped=plan.failures.keep_skipped,

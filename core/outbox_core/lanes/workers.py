@@ -127,7 +127,7 @@ class Database:
         table: A connection, which is used until the first error.
         lanes: How many lanes there are.
         token: The fence token of the leadership.
-        about: What heartbeats say besides the lane's metrics.
+        about: Returns what heartbeats say besides the lane's metrics.
         topics: To which topics records may be published.
         purged: The batches that the lane's recovery has purged.
         keep_skipped: For how many seconds skipped dead letters are kept; ``None`` for ever.
@@ -142,7 +142,7 @@ class Database:
         *,
         lanes: int,
         token: int,
-        about: Mapping[str, object],
+        about: Callable[[], Mapping[str, object]],
         topics: PermittedTopics,
         purged: Sequence[Batch] = (),
         keep_skipped: float | None = None,
@@ -205,7 +205,7 @@ class Database:
                 table.set_transactional(fence, None)
                 answer = Answer(request)
             case Heartbeat(metrics):
-                table.heartbeat(fence, {**metrics, **self._about})
+                table.heartbeat(fence, {**metrics, **self._about()})
                 answer = Answer(request, parked=table.parked())
                 self._skipped.forget(table, monotonic())
             case Send() | Publish():

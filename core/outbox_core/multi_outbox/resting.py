@@ -63,7 +63,7 @@ def may_rest(outbox: HarvestSettings) -> bool:
         outbox.limits.rest_after > 0
         and outbox.engine.driver == "inline"
         and (elector.driver == "static" or isinstance(elector.options, LeaseTimes))
-        and getattr(dialect.options, "intake", None) is None
+        and not getattr(dialect.options, "intake", None)
         and hasattr(dialect.create(), "glance")
     )
 

@@ -12,6 +12,7 @@ from typing import Self
 
 from outbox_api import MarkedRecord, Outgoing, Transform, TransformError
 from outbox_api.hooks import GROUP
+from outbox_api.placement import placed
 from outbox_api.stasher import problem_of_headers
 
 from outbox_core.config.decode import is_given
@@ -81,7 +82,15 @@ class Chain:
         for output in made:
             if problem := _problem(output):
                 raise TransformError(f"after its transforms, {problem}")
-        return made
+        try:
+            return [
+                each
+                if each.partition is None and each.timestamp_ms is None
+                else placed(each, each.partition, each.timestamp_ms)
+                for each in made
+            ]
+        except ValueError as error:
+            raise TransformError(f"after its transforms, {error}") from None
 
 
 def _problem(output: Outgoing) -> str:

@@ -64,7 +64,7 @@ def produce(
                 topic,
                 value,
                 key,
-                _ANY_PARTITION if partition is None else partition,
+                _ANY_PARTITION if partition is None else _named(partition),
                 partial(on_delivery, record),
                 None,
                 now_ms if timestamp is None else _present(timestamp),
@@ -77,24 +77,35 @@ def produce(
     return len(records)
 
 
+def _named(partition: int) -> int:
+    """Returns a partition that the client takes for itself."""
+    if partition < 0:
+        raise ValueError("Kafka's client takes a negative partition for any")
+    return partition
+
+
 def _present(timestamp_ms: int) -> int:
     """Returns a timestamp that arrives as it is."""
-    if not timestamp_ms:
-        raise ValueError("Kafka's client takes a timestamp of 0 for the present time")
+    if timestamp_ms <= 0:
+        raise ValueError("Kafka's clients and brokers take a timestamp of 0 or less for another, or none")
     return timestamp_ms
 
 
 def _whole(headers: Sequence[Header]) -> list[Header]:
-    """Returns headers whose names arrive as they are.
+    """Returns headers that arrive as they are: the client cuts texts at NUL, and bytes it does not.
 
     Raises:
-        ValueError: The client would cut a name at NUL, or end the process at one that is not UTF-8.
+        ValueError: It would cut a name at NUL, or end the process at one that is not UTF-8.
     """
-    for name, _ in headers:
+    cut = False
+    for name, value in headers:
         if "\0" in name:
             raise ValueError("Kafka's client cuts the name of a header at NUL")
         if not name.isascii():
             name.encode()
+        cut = cut or (value.__class__ is str and "\0" in value)
+    if cut:
+        return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]
     return headers if type(headers) is list else list(headers)
 
 
@@ -184,7 +195,7 @@ class UnbatchedProducer:
             partition=-1 if record.partition is None else record.partition,
             on_delivery=partial(self._on_delivery, record),
             timestamp=record.timestamp_ms or 0,
-            headers=list(record.headers) or None,
+            headers=_whole(record.headers) if record.headers else None,
         )
 
     def poll(self, timeout: float) -> None:

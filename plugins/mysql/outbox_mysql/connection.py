@@ -274,6 +274,7 @@ def _session(options: MySqlOptions, *, mariadb: bool) -> list[str]:
         "time_zone": "'+00:00'",
         "innodb_lock_wait_timeout": lock,
         "lock_wait_timeout": lock,
+        "net_read_timeout": idle,
         "net_write_timeout": idle,
     }
     if mariadb:
@@ -283,6 +284,10 @@ def _session(options: MySqlOptions, *, mariadb: bool) -> list[str]:
             "optimizer_switch": "'materialization=on,in_to_exists=off'",
             "max_statement_time": statement,
             "idle_transaction_timeout": idle,
+            # Where they are not 0, these two hold instead.
+            "idle_readonly_transaction_timeout": idle,
+            "idle_write_transaction_timeout": idle,
+            "wait_timeout": f"GREATEST(@@wait_timeout, {idle})",  # a session is looked at before that
             "in_predicate_conversion_threshold": 0,
         }
     else:

@@ -1,12 +1,14 @@
 """The MySQL dialect: an outbox in MySQL or MariaDB, its own or one that is a table of another layout."""
+# ruff: noqa: S608 - names come quoted, and every value is a parameter
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from outbox_api import Capability, DriverError, Finding
+from outbox_api import Capability, Finding
 from outbox_api.portable import (
     SERVER_CAPABILITIES,
     Idiom,
@@ -16,6 +18,7 @@ from outbox_api.portable import (
     TableName,
 )
 from outbox_api.portable.by_ids import ChangeByIds
+from outbox_api.portable.intake_table import refusal
 from outbox_api.portable.sources import quoted
 from outbox_api.portable.tables import Tables
 
@@ -31,34 +34,46 @@ _INDEX = (
 
 
 class MySqlIntake(PortableIntake):
-    """Deletes rows through an index: a DELETE without one would wait for every open INSERT into the table."""
+    """Finds rows by an index: a statement without one would wait for every open INSERT into the table."""
 
-    def __init__(self, session: Session, *arguments: Any, **named: Any) -> None:
-        super().__init__(session, *arguments, **named)
-        schema, table = TableName.parse(self._intake.table)
-        with session.transaction(f"look at the indexes of table {table}", reads=True):
-            found = session.fetch(_INDEX, schema=schema, table=table, column=self._intake.id)
+    def _look(self, *, extras: Collection[str]) -> None:
+        super()._look(extras=extras)
+        schema, table = self._table
+        found = self.session.query(
+            f"look at the indexes of table {table}",
+            _INDEX,
+            schema=schema,
+            table=table,
+            column=self._intake.id,
+        )
         if not found:
-            raise DriverError(
-                f"table {self._intake.table} cannot be taken in: without an index that begins with "
-                f"'{self._intake.id}' each deletion would wait for all who write into it; create one",
-                retryable=False,
+            raise refusal(
+                self._intake,
+                f"without an index that begins with '{self._intake.id}' each deletion would wait for all who "
+                "write into it",
+                "create one",
             )
-        idiom = session.idiom
-        index = quoted(idiom, TableName("", str(found[0][0])))
-        self._index = index
-        hint = f"/*+ INDEX({quoted(idiom, TableName('', table))} {index}) */"
-        self._one = f"DELETE {hint} FROM {self._source} WHERE {self._key} = {{key}}"
+        self._index = self._name(str(found[0][0]))
 
-    def deletion(self) -> ChangeByIds:
-        """Returns the DELETE of rows of the source by their ids."""
-        return ChangeByIds(self._source, id_column=self._key, index=self._index)
+    def _found_in(self) -> str:
+        return f"{self._source} FORCE INDEX ({self._index})"
 
-    def _delete(self, keys: Sequence[Any]) -> int:
-        if all(isinstance(key, int) for key in keys):
-            return super()._delete(keys)
+    def _change(self) -> tuple[ChangeByIds, Mapping[str, object]]:
+        change, values = super()._change()
+        return replace(change, index=self._index), values
+
+    def _change_at(self, places: Sequence[Any]) -> int:
+        if all(isinstance(place, int) for place in places):
+            return super()._change_at(places)
         # For a list of texts a server may prefer a scan of the whole table.
-        return sum(self._session.execute(self._one, key=key) for key in keys)
+        changes = self.changes
+        if changes.assignments:
+            one = f"UPDATE {self._found_in()} SET {changes.assignments} WHERE {self._place} = {{key}}"
+        else:
+            table = quoted(self.session.idiom, TableName("", self._table.table))
+            hint = f"/*+ INDEX({table} {self._index}) */"
+            one = f"DELETE {hint} FROM {self._source} WHERE {self._place} = {{key}}"
+        return sum(self.session.execute(one, key=key, **self._done) for key in places)
 
 
 _KNOWN = """

@@ -17,8 +17,8 @@ _TRANSIENT: Final = frozenset(
         1043, 1053, 1077, 1078, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3032, 3168, 3169, 4031,
         # A proxy, ProxySQL, finds no server behind it.
         9001, 9002,
-        # A statement ran for too long, or was interrupted.
-        1028, 1317, 1969, 3024,
+        # A statement ran for too long, or was interrupted; or the server ended what took too much memory.
+        1028, 1317, 1689, 1969, 3024, 3058, 4081, 4082,
         # The server is read-only, as after a failover, or is not the cluster's primary.
         1047, 1290, 1792, 1836,
         # Another member of the cluster has changed the same rows first.
@@ -29,6 +29,11 @@ _TRANSIENT: Final = frozenset(
         1176,
     }
 )  # fmt: skip
+_STATES: Final = frozenset({"08", "25", "40", "53", "57", "70"})
+"""SQLSTATE classes of numbers that nobody knows yet: connection, state of the transaction, rollback,
+resources, operator, interruption.
+"""
+_LASTING: Final = frozenset({1153, 1568})  # a packet that is too large; SET TRANSACTION within one
 _ACCESS_DENIED: Final = frozenset(
     {1044, 1045, 1095, 1130, 1131, 1132, 1142, 1143, 1227, 1251, 1370, 1396, 1449, 1524, 1698, 1820, 1862,
      1873, 2049, 2054, 2058, 2059, 2061, 3118, 3159, 3955, 4151}
@@ -67,7 +72,7 @@ CURES: Final = {
 
 
 def error_kind(error: Exception) -> ErrorKind:
-    """Returns what an error of the driver means, by its number."""
+    """Returns what an error of the driver means, by its number; of an unknown one, by its SQLSTATE."""
     if verification_error(error):
         return ErrorKind.PERMANENT
     number = _number(error)
@@ -82,7 +87,9 @@ def error_kind(error: Exception) -> ErrorKind:
         if number in numbers:
             return kind
     # An error without a number is PyMySQL's own: replies out of order, or a closed connection.
-    return ErrorKind.TRANSIENT if number is None else ErrorKind.PERMANENT
+    state = str(getattr(error, "sqlstate", None) or "")  # not before PyMySQL 1.2
+    passes = number is None or (state[:2] in _STATES and number not in _LASTING)
+    return ErrorKind.TRANSIENT if passes else ErrorKind.PERMANENT
 
 
 def cure(error: Exception) -> str:

@@ -102,6 +102,16 @@ class MySqlIdiom(Idiom):
         "SELECT column_name, column_default FROM information_schema.columns"
         " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
     )
+    view_query: ClassVar[str] = (
+        "SELECT table_name FROM information_schema.views"
+        " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
+    )
+    types: ClassVar[str] = (
+        "SELECT column_name, column_type, extra LIKE '%auto_increment%', is_nullable = 'NO'"
+        " FROM information_schema.columns"
+        " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
+    )
+    second_digits: ClassVar[int] = 0
     upkeep: ClassVar[UpkeepQueries | None] = UPKEEP
     id_index: ClassVar[str] = "PRIMARY"
     time_text: ClassVar[str] = "CAST(create_time AS CHAR)"
@@ -109,6 +119,10 @@ class MySqlIdiom(Idiom):
     insert_new: ClassVar[tuple[str, str]] = ("INSERT IGNORE", "")
     # Thereby drivers can send many rows in one INSERT, which takes nothing but parameters.
     fills_create_time: ClassVar[bool] = True
+
+    def instant(self, column: str, type_: str) -> str:
+        """Writes a column of a type that knows the zone."""
+        return column if type_.startswith("timestamp") else ""
 
     @property
     def errors(self) -> type[Exception]:

@@ -118,6 +118,28 @@ def test_errors_are_told_apart_by_their_number(number: int, error_kind: ErrorKin
     assert MySqlIdiom().error_kind(pymysql.OperationalError(number, "…")) is error_kind
 
 
+@pytest.mark.parametrize(
+    ("number", "state", "error_kind"),
+    [
+        (9999, "08XYZ", ErrorKind.TRANSIENT),
+        (9999, "25XYZ", ErrorKind.TRANSIENT),
+        (9999, "40XYZ", ErrorKind.TRANSIENT),
+        (9999, "57XYZ", ErrorKind.TRANSIENT),
+        (9999, "70XYZ", ErrorKind.TRANSIENT),
+        (9999, "HY000", ErrorKind.PERMANENT),
+        (9999, "42000", ErrorKind.PERMANENT),
+        (1045, "25000", ErrorKind.ACCESS_DENIED),
+        (1153, "08S01", ErrorKind.PERMANENT),
+    ],
+)
+def test_a_number_that_nobody_knows_is_told_by_its_state(
+    number: int, state: str, error_kind: ErrorKind
+) -> None:
+    error = pymysql.OperationalError(number, "…")
+    error.sqlstate = state
+    assert MySqlIdiom().error_kind(error) is error_kind
+
+
 def test_the_insert_lets_the_drivers_send_many_rows_at_once() -> None:
     insert = find(Seam.DIALECT, "mysql").insert
     assert insert is not None

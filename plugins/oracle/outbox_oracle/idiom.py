@@ -6,20 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from outbox_api.intake import FAULT
 from outbox_api.portable import ErrorKind, Idiom, TableName
 from outbox_api.record import Record
 from outbox_api.statement import Style
+from outbox_api.taken import FAULT
 from outbox_api.tls import WRONG_HOST, certificate_cure, cure_of, verification_error
 
 from outbox_oracle.options import canonical, plain, quoted
 
-# Sessions and instances that come and go, listeners, locks, space, and standbys that may be promoted.
+# Sessions and instances that come and go, listeners, locks, space, standbys that may be promoted, limits of a
+# profile or a resource plan that a session cannot lift, and the server's own faults.
 _TRANSIENT_ORA = (
-    18, 20, 28, 54, 60, 257, 1012, 1013, 1033, 1034, 1041, 1089, 1090, 1092, 1109, 1555, 1652, 1653,
-    1654, 1658, 1691, 2391, 2396, 3113, 3114, 3135, 4021, 8103, 8177, 12152, 12153, 12170, 12505, 12514,
-    12516, 12518, 12519, 12520, 12528, 12537, 12541, 12543, 12545, 12547, 12560, 12571, 16000, 16456,
-    25401, 25402, 25403, 25405, 25408, 25409, 30006, 30036, 64307,
+    18, 20, 28, 40, 54, 60, 257, 600, 603, 1012, 1013, 1033, 1034, 1041, 1089, 1090, 1092, 1109, 1555, 1652,
+    1653, 1654, 1658, 1691, 2049, 2391, 2392, 2393, 2394, 2395, 2396, 2399, 3113, 3114, 3135, 3136, 4021,
+    7445, 7455, 8103, 8177, 12152, 12153, 12170, 12505, 12514, 12516, 12518, 12519, 12520, 12528, 12535,
+    12537, 12541, 12543, 12545, 12547, 12560, 12571, 12606, 12608, 12609, 16000, 16456, 25401, 25402, 25403,
+    25405, 25408, 25409, 30006, 30036, 56735, 64307,
 )  # fmt: skip
 _TRANSIENT_DPY = (1001, 4005, 4011, 4024, 6000, 6001, 6003, 6005)
 _ACCESS_DENIED = (
@@ -44,6 +46,8 @@ CURES = {
     "DPY-6001": "see that the service in dataSource is right, and open",
     "ORA-00942": "see that the table is there and that this user may read it",
     "ORA-01031": "grant the user what the README lists",
+    "ORA-02393": "raise CPU_PER_CALL in the user's profile",
+    "ORA-02395": "raise LOGICAL_READS_PER_CALL in the user's profile",
     "ORA-12514": "see that the service in dataSource is right, and open",
     "ORA-12541": "see that the listener runs, and at this port",
     "ORA-16000": "connect to the primary, through a service that moves with it",
@@ -127,6 +131,15 @@ class OracleIdiom(Idiom):
         "SELECT column_name, data_default FROM SYS.all_tab_columns"  # noqa: S608 - of our own parts
         f" WHERE owner = {OWNER} AND table_name = {{wanted}}"
     )
+    types: ClassVar[str] = (
+        "SELECT column_name, data_type || CASE WHEN data_type = 'RAW' THEN '(' || data_length || ')' END,"  # noqa: S608 - as above
+        " CASE identity_column WHEN 'YES' THEN 1 END, CASE nullable WHEN 'N' THEN 1 ELSE 0 END"
+        " FROM SYS.all_tab_columns"
+        f" WHERE owner = {OWNER} AND table_name = {{wanted}}"
+    )
+    view_query: ClassVar[str] = (
+        f"SELECT view_name FROM SYS.all_views WHERE owner = {OWNER} AND view_name = {{wanted}}"  # noqa: S608 - of our own parts
+    )
     # As text or with a zone of its own, the driver would lose the zone.
     present: ClassVar[str] = "SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) FROM SYS.dual"
     now: ClassVar[str] = "SYSTIMESTAMP"
@@ -141,6 +154,10 @@ class OracleIdiom(Idiom):
     )
     shared_lock: ClassVar[str] = " FOR UPDATE WAIT 5"
     exclusive_lock: ClassVar[str] = " FOR UPDATE WAIT 5"
+
+    def instant(self, column: str, type_: str) -> str:
+        """Writes a column of a type that knows the zone."""
+        return f"SYS_EXTRACT_UTC({column})" if "time zone" in type_ else ""
 
     @property
     def errors(self) -> type[Exception]:
@@ -178,6 +195,23 @@ class OracleIdiom(Idiom):
         """Writes how many bytes a key has, or how many bytes or characters a large object."""
         text = column in {"kafka_topic", "kafka_key"}
         return f"LENGTHB({column})" if text else f"SYS.DBMS_LOB.GETLENGTH({column})"
+
+    def size_of(self, column: str) -> str:
+        """Writes how many characters a text, or how many bytes a large object has."""
+        return f"LENGTH({column})"
+
+    def as_text(self, column: str) -> str:
+        """Writes a column as text."""
+        return f"TO_CHAR({column})"
+
+    def truth(self, value: bool) -> object:
+        """Makes the parameter for a column that is true or false: 1 or 0."""
+        return int(value)
+
+    @property
+    def free_rows(self) -> tuple[str, str]:
+        """How a SELECT locks the rows that nobody else has locked."""
+        return "", " FOR UPDATE SKIP LOCKED"
 
     def beginning(self, column: str, length: int) -> str:
         """Writes the first characters of a text."""

@@ -151,8 +151,8 @@ def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ("error", "kind"),
     [
         *((database_error(code), ErrorKind.TRANSIENT) for code in (
-            28, 54, 60, 1012, 1033, 1034, 1089, 1555, 3113, 3114, 3135, 8177, 12170, 12514, 12541, 16000,
-            30006,
+            28, 40, 54, 60, 600, 1012, 1033, 1034, 1089, 1555, 2392, 2393, 2399, 3113, 3114, 3135, 8177,
+            12170, 12514, 12535, 12541, 16000, 30006, 56735,
         )),
         *((driver_error(code), ErrorKind.TRANSIENT) for code in (1001, 4011, 4024, 6000, 6001, 6005)),
         *((database_error(code), ErrorKind.ACCESS_DENIED) for code in (

@@ -127,7 +127,7 @@ def test_the_default_of_the_cluster_is_read_as_the_dictionary_has_it() -> None:
 
 def test_no_query_locks_rows_and_limits_them() -> None:
     locking = [sql for sql in statements().values() if "FOR UPDATE" in sql]
-    assert len(locking) == 4
+    assert len(locking) == 6
     assert not [sql for sql in locking if "ORDER BY" in sql or "FETCH FIRST" in sql]
 
 

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 
 from outbox_api.portable import TableName
-from outbox_api.portable.sources import EXTRAS
+from outbox_api.portable.sources import read_extras
 
 from outbox_postgres.parking_statements import (
     BYTES,
@@ -28,10 +28,9 @@ from outbox_postgres.sources import FIRST_PARAMETER, Source
 _LARGE = ("kafka_value", "kafka_header_keys", "kafka_header_values")
 
 
-def whole_row(extras: bool) -> str:
-    """Returns the columns of a row that is read as it is; ``extras`` are partition and timestamp."""
-    more = EXTRAS if extras else ()
-    columns = ", ".join(("id", "kafka_topic", "kafka_key", *_LARGE, *more))
+def whole_row(extras: Collection[str]) -> str:
+    """Returns the columns of a row that is read as it is; ``extras`` as for the statements."""
+    columns = ", ".join(("id", "kafka_topic", "kafka_key", *_LARGE, *read_extras(extras)))
     return f"{columns}, {CREATED.format(1)}, NULL::bigint[]"
 
 
@@ -47,7 +46,7 @@ class BatchStatements:
         letters: The table of dead letters.
         sources: From which rows selections take; each takes from one of them.
         time: The type of ``create_time``.
-        extras: Whether to read partition and timestamp, too.
+        extras: The columns for partition and timestamp that the outbox has.
         sequence: The object id of the sequence that gives out ids, if one does.
 
     Attributes:
@@ -77,12 +76,12 @@ class BatchStatements:
         sources: Sequence[Source],
         *,
         time: str,
-        extras: bool = False,
+        extras: Collection[str] = (),
         sequence: int | None = None,
     ) -> None:
         self._outbox = outbox
         self._time = time
-        self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
+        self._extras = "".join(f", {name}" for name in read_extras(extras))
         self._fence = fence
         self._basis = basis(outbox, sequence)
         self._parked = PARKED_KEYS.format(letters)

@@ -12,6 +12,7 @@ from outbox_api import DriverError, Finding, Intake, Level, Origin
 from outbox_api.portable import TableName
 from outbox_api.portable.check import version_finding
 from outbox_api.portable.given_ids import ids_behind_finding
+from outbox_api.portable.intake_check import findings
 from outbox_api.portable.origin_columns import Described
 from outbox_api.tls import Protection, transport_finding
 
@@ -140,8 +141,8 @@ def _outbox(connection: Connection, source: DataSource, dialect: Described) -> I
     yield _ids(catalogue, layout, options)
     if options.origin:
         yield from check_origin(connection, catalogue, layout, options.origin)
-    if options.intake:
-        yield from _intake(catalogue, source, layout, options.intake)
+    for intake in options.intakes:
+        yield from _intake(catalogue, Session(connection, source, prepare=False), layout, intake)
     for probe in TABLE_PROBES:
         yield from _run(connection, probe, (layout.oid,))
 
@@ -201,19 +202,19 @@ def _ids(catalogue: Catalogue, layout: Layout, options: PostgresOptions) -> Find
     return Finding(Level.OK, "record ids", "ids are given out in order by a sequence of the table's own")
 
 
-def _intake(catalogue: Catalogue, source: DataSource, layout: Layout, intake: Intake) -> Iterator[Finding]:
+def _intake(catalogue: Catalogue, session: Session, layout: Layout, intake: Intake) -> Iterator[Finding]:
     subject = "intake"
     missing = catalogue.missing_to_insert(layout.oid, inserted(layout))
     for right in missing:
         seen = f"user '{layout.user}' lacks the privilege {right}, so no row can be taken in"
         yield Finding(Level.ERROR, subject, seen, f"GRANT {right} TO {quoted(layout.user)}")
     try:
-        PostgresIntake(catalogue, source, layout, intake)
+        found = PostgresIntake(catalogue, session, layout, intake)
     except DriverError as error:
         yield Finding(Level.ERROR, subject, str(error), "see the message")
         return
     if not missing:
-        yield Finding(Level.OK, subject, f"rows of table {intake.table} can be taken in")
+        yield from findings(intake, found)
 
 
 def _run(connection: psycopg.Connection[Any], probe: Probe, parameters: tuple[int, ...]) -> Iterator[Finding]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psycopg
 from outbox_api import ColumnIs, DriverError
 from outbox_api.full_server import pace_of
+from outbox_api.portable.dialect import SCAN_PATIENCE
+from outbox_api.portable.intakes import Connected
 from outbox_api.portable.outboxes import TELLING_COLUMNS, TablePattern
 from outbox_api.portable.session import closing_at_errors
+from outbox_api.portable.statements import Statements
 from psycopg.conninfo import make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper
 
@@ -21,7 +25,7 @@ from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.inspector import Inspector
-from outbox_postgres.intake import PostgresIntake, WaitingIntake
+from outbox_postgres.intake import SCANNING, PostgresIntake, waiting_rows
 from outbox_postgres.layout import TABLE_KINDS, Layout, find_layout
 from outbox_postgres.lease import PostgresLease
 from outbox_postgres.options import PostgresOptions
@@ -74,9 +78,22 @@ def open_table(options: PostgresOptions, eligible: Sequence[ColumnIs]) -> Postgr
         _plan(session)
         if not (options.skip_settled and provable(layout, eligible, options.origin)):
             layout = replace(layout, sequence=None)  # so marks always read from the head
-        source = options.intake
-        intake = PostgresIntake(catalogue, session.source, layout, source) if source else None
-        return PostgresTable(session, layout, eligible, intake=intake, origin=options.origin)
+        intakes = []
+        for intake in options.intakes:
+            with suppress(DriverError):  # lanes go on without it
+                intakes.append(waiting_rows(session, catalogue, intake))
+        return PostgresTable(session, layout, eligible, intakes=intakes, origin=options.origin)
+
+
+def open_intakes(options: PostgresOptions) -> Connected:
+    """Connects to take rows in; the work behind ``PostgresDialect.connect_intakes``."""
+    # A scan may read a whole table.
+    patient = replace(options, statement_timeout=SCAN_PATIENCE * options.statement_timeout)
+    session, catalogue, layout = open_outbox(patient)
+    with closing_at_errors(session), session.translated("set up the session"):
+        session.connection.execute(SCANNING)
+    statements = Statements(session.idiom, layout.known)
+    return Connected(session, statements, layout.name, partial(PostgresIntake, catalogue, session, layout))
 
 
 def open_view(options: PostgresOptions) -> PostgresView:
@@ -84,8 +101,8 @@ def open_view(options: PostgresOptions) -> PostgresView:
     session, catalogue, layout = open_outbox(options, watches=True)
     with closing_at_errors(session):
         _plan(session)
-        waiting = WaitingIntake.find(catalogue, session.source, options.intake) if options.intake else None
-        return PostgresView(session, layout, intake=waiting, origin=options.origin)
+        intakes = [waiting_rows(session, catalogue, intake) for intake in options.intakes]
+        return PostgresView(session, layout, intakes=intakes, origin=options.origin)
 
 
 def open_lease(options: PostgresOptions) -> PostgresLease:
@@ -166,8 +183,8 @@ WHERE c.relkind::text = ANY ($1::text[]) AND NOT c.relispartition AND c.relpersi
 def find_outboxes(options: PostgresOptions, pattern: str) -> Sequence[str]:
     """Finds outboxes; the work behind ``PostgresDialect.find_outboxes``."""
     wanted = TablePattern(pattern, options.table_name, flags=re.NOFLAG)
-    source = DataSource(options)
-    with connect(source) as connection, translated(source, "look for outboxes"):
+    with closing(open_session(options)) as session, session.translated("look for outboxes"):
+        connection = session.connection
         first = next(iter(connection.schemas), None)
         owners = [f"^({'.*'.join(map(re.escape, each.split('*')))})$" for each in options.owners]
         values = (list(TABLE_KINDS), bool(wanted.schema), list(TELLING_COLUMNS), first, owners)

@@ -52,6 +52,15 @@ class PostgresIdiom(Idiom):
         """Writes the lane of a key."""
         return f"(hashtext({key}) & 2147483647) % {{lanes}}"
 
+    def as_text(self, column: str) -> str:
+        """Writes a column as text."""
+        return f"{column}::text"
+
+    @property
+    def free_rows(self) -> tuple[str, str]:
+        """How a SELECT locks the rows that nobody else has locked."""
+        return "", " FOR UPDATE SKIP LOCKED"
+
     def comparable(self, text: str) -> str:
         """Writes a text so that two are equal only if all bytes are, whatever the collation of a column."""
         return f'{text}::text COLLATE "C"'
@@ -104,7 +113,7 @@ def outbox_ddl(options: PostgresOptions, outbox: TableName) -> list[str]:
     Key and value have any length; users may set goharvest's lengths. Without an index on the leader id, and
     with room in each page, a mark writes no index entry.
     """
-    wanted = options.intake and (options.intake.partition or options.intake.timestamp)
+    wanted = any(intake.partition or intake.timestamp for intake in options.intakes)
     more = {**(EXTRA_TYPES if wanted else {}), **column_types(options.origin)}
     extras = "".join(f"\n    {name} {type_}," for name, type_ in more.items())
     created = f"""CREATE TABLE {outbox} (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from outbox_api import Capability, ColumnIs, Finding
 from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
 from outbox_api.portable.creation import create, first_note
+from outbox_api.portable.intakes import Connected
 from outbox_api.portable.journal import PortableJournal
 from outbox_api.portable.outboxes import PortableMembers
 from outbox_api.portable.statements import Statements
@@ -66,6 +67,12 @@ class PostgresDialect(PortableDialect):
         from outbox_postgres.connection import open_table
 
         return open_table(self.options, eligible)
+
+    def connect_intakes(self) -> Connected:
+        """Connects to move rows of other tables into the outbox."""
+        from outbox_postgres.connection import open_intakes
+
+        return open_intakes(self.options)
 
     def watch(self) -> PostgresView:
         """Connects to the outbox to look at it."""

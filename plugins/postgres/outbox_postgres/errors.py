@@ -88,21 +88,21 @@ def _look(host: str, port: int, authorities: str) -> ssl.SSLCertVerificationErro
     return None
 
 
-RETRYABLE_CLASSES = frozenset({"08", "40", "53", "57", "58"})
-"""SQLSTATE classes: connection, rollback (deadlock, serialization), resources, operator, system."""
+RETRYABLE_CLASSES = frozenset({"08", "25", "40", "53", "57", "58", "XX"})
+"""SQLSTATE classes of which a new connection may meet no error, nor one of a state that nobody knows yet:
+connection, state of the transaction (read-only after a failover, ended after a time-out), rollback (deadlock,
+serialization), resources, operator, system, and the server's own faults."""
 
 RETRYABLE_STATES = frozenset(
     {
         "0A000",  # a cached plan that no longer fits an altered table: a new connection plans anew
-        "25006",  # read-only: after a failover the connection leads to the former primary
-        "25P03",  # this process was frozen within a transaction for too long
         "55006",  # a database that is being moved or copied
         "55P03",  # a lock was not available in time
     }
 )
 ROLLED_BACK_STATES = frozenset({"40001", "40P01", "55P03", "57014"})
 """The server has told that the transaction is no more: serialization, deadlock, lock, timeout."""
-PERMANENT_STATES = frozenset({"57P04"})  # the database was dropped
+PERMANENT_STATES = frozenset({"57P04", "XX001", "XX002"})  # the database was dropped; data are damaged
 
 # A failed connection attempt has no SQLSTATE, only a text.
 _LOGIN_DENIED = (

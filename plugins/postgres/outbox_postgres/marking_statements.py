@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 
 from outbox_api.portable import TableName
-from outbox_api.portable.sources import EXTRAS
+from outbox_api.portable.sources import read_extras
 
 from outbox_postgres.parking_statements import (
     BYTES,
@@ -36,7 +36,7 @@ class MarkingStatements:
         fence: The fence table.
         letters: The table of dead letters.
         sources: From which rows marks take; each takes from one of them.
-        extras: Whether to read partition and timestamp, too.
+        extras: The columns for partition and timestamp that the outbox has.
         sequence: The object id of the sequence that gives out ids, if one does.
 
     Attributes:
@@ -58,11 +58,11 @@ class MarkingStatements:
         letters: TableName,
         sources: Sequence[Source],
         *,
-        extras: bool = False,
+        extras: Collection[str] = (),
         sequence: int | None = None,
     ) -> None:
         self._outbox = outbox
-        self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
+        self._extras = "".join(f", {name}" for name in read_extras(extras))
         self._fence = fence
         self._basis = basis(outbox, sequence)
         self._parked = PARKED_KEYS.format(letters)

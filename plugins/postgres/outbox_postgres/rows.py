@@ -7,8 +7,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import psycopg
-from outbox_api import Header, MarkedRecord, intake
+from outbox_api import Header, MarkedRecord, taken
 from outbox_api.bounds import too_large, too_long
+from outbox_api.placement import placed_row
 from outbox_api.portable import PortableDeadLetters
 from outbox_api.portable.rows import header_fault, null_fault
 
@@ -92,7 +93,7 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
 
 def _record(row: Row) -> MarkedRecord:
     made = record((*row[:6], row[-1]))._replace(created=row[-2])
-    return made._replace(partition=row[6], timestamp_ms=row[7]) if len(row) > _PLAIN else made
+    return placed_row(made, row[6], row[7]) if len(row) > _PLAIN else made
 
 
 def record(row: Row) -> MarkedRecord:
@@ -108,7 +109,7 @@ def record(row: Row) -> MarkedRecord:
 
 
 def _fault(topic: Any, key: Any, names: Sequence[Any], values: Sequence[Any]) -> str | None:
-    if reason := intake.fault(names, values):
+    if reason := taken.fault(names, values):
         return reason
     if topic is None or key is None:
         return null_fault(topic)

@@ -45,6 +45,15 @@ def array(numbers: Sequence[int]) -> str:
     return f"{{{','.join(map(str, numbers))}}}"
 
 
+def text_array(texts: Iterable[str | None]) -> str:
+    """Writes an array of texts; see :func:`array`."""
+    escaped = [
+        "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for text in texts
+    ]
+    return f"{{{','.join(escaped)}}}"
+
+
 class Session(portable.Session):
     """Sends statements over a connection to an outbox.
 
@@ -120,15 +129,20 @@ LOOK_INTERVAL = 1.0
 
 
 def blockers(session: Session, outbox: TableName, ids: Iterable[int]) -> str:
-    """Returns who has locked rows, in words: process, application, user, and since when."""
-    sql = f"""
+    """Returns who has locked rows, in words; see :func:`lockers`."""
+    sql = f"SELECT xmax::text FROM {outbox} WHERE id = ANY ($1::bigint[])"  # noqa: S608 - the name is quoted
+    found = session.rows(sql, (list(ids),), "look who has locked rows")
+    return lockers(session, [row[0] for row in found])
+
+
+def lockers(session: Session, transactions: Sequence[str]) -> str:
+    """Returns whose transactions these are, in words: process, application, user, and since when."""
+    sql = """
         SELECT DISTINCT a.pid, coalesce(nullif(a.application_name, ''), '?'), a.usename::text,
                to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SSOF')
-        FROM {outbox} AS o
-        JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = o.xmax AND l.granted
-        JOIN pg_stat_activity AS a ON a.pid = l.pid
-        WHERE o.id = ANY ($1::bigint[])"""  # noqa: S608 - the name is quoted
-    found = session.rows(sql, (list(ids),), "look who has locked rows")
+        FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+        WHERE l.locktype = 'transactionid' AND l.granted AND l.transactionid::text = ANY ($1::text[])"""
+    found = session.rows(sql, (list(transactions),), "look who has locked rows")
     return (
         ", ".join(
             f"server process {pid} ({application}, user {user}, since {since or '?'})"

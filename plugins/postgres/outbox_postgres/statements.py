@@ -27,6 +27,11 @@ SELECT set_config('default_transaction_isolation', 'read committed', false),
        set_config('tcp_keepalives_count', '3', false),
        set_config('lock_timeout', $1, false),
        set_config('statement_timeout', $2, false),
+       -- A role's limits of a whole transaction, or of a pause between two, would end what these permit.
+       CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+            THEN set_config('transaction_timeout', '0', false) END,
+       CASE WHEN current_setting('idle_session_timeout', true) IS NOT NULL
+            THEN set_config('idle_session_timeout', '0', false) END,
        -- The newest time of a batch is kept as text.
        set_config('datestyle', 'ISO', false),
        -- Purges and bumps are durable whatever the server's default is; stronger settings stay.
@@ -56,10 +61,10 @@ WHERE a.datname = current_database() AND a.usename = current_user AND a.wait_eve
   AND a.query_start < clock_timestamp() - make_interval(secs => $2::float8)
   AND EXISTS (
       SELECT FROM pg_locks AS l
-      WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.relation = to_regclass($1)
+      WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.relation IN (to_regclass($1), to_regclass($3))
         AND l.mode = 'RowShareLock' AND l.granted)
 """
-"""Ends the user's own sessions that hold the fence $1 while their clients have not read for $2 seconds."""
+"""Ends the user's own sessions that hold the fence $1, or the notes $3, while nobody reads for $2 seconds."""
 
 ESTIMATE = """
 SELECT greatest(pg_stat_get_live_tuples(c.oid),

@@ -24,13 +24,13 @@ from outbox_api import (
 from outbox_api.fence import lost_token, token_step, unexpected_token
 from outbox_api.portable.dead_letters import Parking
 from outbox_api.portable.given_ids import refused_ids
+from outbox_api.portable.intake_table import WaitingRows
 from outbox_api.portable.notes import ensure_identity, random_identity
 from outbox_api.portable.rows import storable
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
 from outbox_postgres.catalogue import Catalogue
-from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
 from outbox_postgres.marking import Marking, Releasing, Wanted
 from outbox_postgres.parking_statements import ParkingStatements
@@ -57,10 +57,10 @@ class PostgresTable(PostgresView):
         layout: Layout,
         eligible: Sequence[ColumnIs],
         *,
-        intake: PostgresIntake | None = None,
+        intakes: Sequence[WaitingRows] = (),
         origin: Origin | None = None,
     ) -> None:
-        super().__init__(session, layout, intake=intake, origin=origin)
+        super().__init__(session, layout, intakes=intakes, origin=origin)
         self._connection = session.connection
         self._fencing = statements.Statements(layout.tables)
         self._parks = ParkingStatements(layout.tables, binary=layout.binary)
@@ -70,7 +70,6 @@ class PostgresTable(PostgresView):
         self._batches = Batches(session, layout, starts, taken_from)
         self._releasing = Releasing(session, layout, self._fencing)
         self._sourced = bool(eligible)
-        self._taken_in = intake
 
     def identity(self) -> str:
         """Returns the outbox's identity; the first call creates it."""
@@ -109,7 +108,6 @@ class PostgresTable(PostgresView):
         excluded_topics: Collection[str] = (),
     ) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one statement that holds the fence against a bump."""
-        self._take_in(fence, limit)
         keys, topics = frozenset(excluded_keys), frozenset(excluded_topics)
         wanted = Wanted(limit, max_bytes, keys, source if self._sourced else 0, topics)
         taken = self._marks.mark(fence, leader_id, wanted)
@@ -132,8 +130,6 @@ class PostgresTable(PostgresView):
 
         Where nothing is finished, it only reads.
         """
-        if limit:
-            self._take_in(fence, limit)
         source = source if self._sourced else 0
         excluded = (frozenset(excluded_keys), frozenset(excluded_topics))
         return self._batches.advance(fence, finished, pending, limit, max_bytes, source, *excluded)
@@ -234,7 +230,7 @@ class PostgresTable(PostgresView):
     def _end_stalled(self) -> bool:
         # The bump ends these leaders in any case.
         ended = self._numbered.send(
-            statements.END_STALLED, (str(self._layout.fence), STALLED_AFTER)
+            statements.END_STALLED, (str(self._layout.fence), STALLED_AFTER, str(self._layout.tables.notes))
         ).fetchall()
         for pid, application, address, _ in ended:
             where = f" at {address}" if address else ""
@@ -243,11 +239,6 @@ class PostgresTable(PostgresView):
                 *(pid, application, where),
             )
         return bool(ended)
-
-    def _take_in(self, fence: Fence, limit: int) -> None:
-        # One lane does it for all lanes, so that the rows keep their order.
-        if self._taken_in and fence.lane == 0:
-            self._taken_in.take(self._layout.held(fence), limit * fence.lanes)
 
     def _park(
         self,

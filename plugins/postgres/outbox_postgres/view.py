@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from outbox_api import Backlog, MarkedRecord, OldSnapshot, Origin, OriginBacklog, Upkeep
 from outbox_api.outbox_view import MAX_COUNTED
+from outbox_api.portable.intake_table import WaitingRows as UntakenRows
 from outbox_api.portable.view import PortableView
 
 from outbox_postgres import statements
 from outbox_postgres.batch_statements import whole_row
-from outbox_postgres.intake import WaitingIntake
 from outbox_postgres.layout import Layout
 from outbox_postgres.origin_columns import IDS_OF_CLUSTER
 from outbox_postgres.rows import records
@@ -119,18 +121,22 @@ class PostgresView(PortableView):
     Args:
         session: The connection.
         layout: The outbox as found.
-        intake: The rows that are still to be taken in, if any ever are.
+        intakes: The rows of other tables that are still to be taken in.
         origin: How rows tell where they were written, if they do.
     """
 
     def __init__(
-        self, session: Session, layout: Layout, *, intake: WaitingIntake | None, origin: Origin | None
+        self,
+        session: Session,
+        layout: Layout,
+        *,
+        intakes: Sequence[UntakenRows] = (),
+        origin: Origin | None = None,
     ) -> None:
-        super().__init__(session, layout.known)
+        super().__init__(session, layout.known, intakes=intakes)
         self._layout = layout
         self._numbered = session
         self._waiting = WaitingRows(session, layout)
-        self._untaken = intake
         self._origin = origin
 
     def backlog(self) -> Backlog:
@@ -138,12 +144,13 @@ class PostgresView(PortableView):
 
         Rows that an intake has yet to take in count, and have no age.
         """
-        to_take_in = self._untaken.waiting(MAX_COUNTED + 1) if self._untaken else 0
+        with self._session.transaction("count rows to be taken in", reads=True):
+            to_take_in = sum(each.waiting(MAX_COUNTED + 1) for each in self._intakes)
         return self._waiting.backlog(to_take_in)
 
     def peek(self, after: int, limit: int) -> list[MarkedRecord]:
         """Returns rows with higher ids than ``after``."""
-        select = f"SELECT {whole_row(self._layout.extras)} FROM {self._layout.outbox}"  # noqa: S608 - quoted
+        select = f"SELECT {whole_row(self._layout.placing)} FROM {self._layout.outbox}"  # noqa: S608 - quoted
         query = f"{select} WHERE id > $1 ORDER BY id LIMIT $2"
         return records(self._numbered.rows(query, (after, limit), "look at rows"))
 

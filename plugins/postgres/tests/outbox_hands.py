@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cached_property
 from time import monotonic, sleep
 from typing import Any
@@ -94,6 +94,18 @@ class Outbox:
         letters = self.dialect.dead_letters()
         self._stack.callback(letters.close)
         return letters
+
+    def taken(self, lane: int = 0, lanes: int = 1) -> Hand:
+        """Leads, and takes in all rows that can be."""
+        hand = self.lead(lane, lanes)
+        self.take_in(hand)
+        return hand
+
+    def take_in(self, hand: Hand) -> None:
+        """Takes in all rows that can be."""
+        with closing(self.dialect.intakes()) as intakes:
+            while intakes.take(hand.fence.token, 2**30):
+                pass
 
     def lead(self, lane: int = 0, lanes: int = 1, eligible: Sequence[ColumnIs] = ()) -> Hand:
         table = self.connect(eligible=eligible)

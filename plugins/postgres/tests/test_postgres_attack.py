@@ -92,6 +92,7 @@ def test_what_is_hostile_runs_where_the_path_leads_to_it(attacked: Outbox, hosti
 def test_marks_and_all_that_belongs_to_them(attacked: Outbox) -> None:
     attacked.admin.execute("INSERT INTO public.events (customer, body) VALUES ('ann', 'new')")
     hand = attacked.lead(eligible=SOURCES)
+    attacked.take_in(hand)
     table = hand.table
     assert len(table.identity()) > 0
     assert table.takeovers() == []

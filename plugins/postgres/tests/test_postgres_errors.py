@@ -108,6 +108,7 @@ def test_a_fence_that_was_emptied_means_that_nobody_leads(outbox: Outbox) -> Non
     [
         ("08006", True), ("40001", True), ("40P01", True), ("53100", True), ("53300", True), ("57P01", True),
         ("57P02", True), ("57P03", True), ("57014", True), ("55P03", True), ("25006", True), ("58030", True),
+        ("25P02", True), ("25P03", True), ("25P04", True), ("XX000", True), ("XX001", False),
         ("57P04", False), ("28P01", False), ("28000", False), ("3D000", False), ("42P01", False),
         ("42501", False), ("42601", False), ("22021", False), ("23505", False), ("26000", False),
     ],

@@ -120,7 +120,7 @@ def test_an_intake_is_found_in_the_path(on_path: OnPath) -> None:
     box.admin.execute("CREATE TABLE legacy.events (number bigserial PRIMARY KEY, customer text, body text)")
     box.admin.execute("INSERT INTO events (customer, body) VALUES ('ann', 'v')")
     box.dialect.create()
-    assert [record.key for record in box.lead().mark()] == ["ann"]
+    assert [record.key for record in box.taken().mark()] == ["ann"]
 
 
 def test_every_session_of_ours_leaves_the_path_and_that_of_an_application_does_not(outbox: Outbox) -> None:

@@ -282,12 +282,12 @@ def test_the_check_names_each_right_that_an_intake_lacks(roles: Roles) -> None:
     for right in (
         "INSERT (create_time, kafka_topic, ",
         "USAGE ON SEQUENCE app.outbox_id_seq",
-        "SELECT, DELETE",
+        "SELECT, UPDATE, DELETE",
     ):
         (grant,) = re.findall(rf'GRANT {re.escape(right)}.* TO "?\w+"?', found()[0])
         owner.execute(grant.encode())
-    assert found() == ["rows of table app.events can be taken in; "]
-    assert "taken" in {record.key for record in harvester.lead().mark()}
+    assert found()[0].startswith("rows of table app.events can be taken in")
+    assert "taken" in {record.key for record in harvester.taken().mark()}
 
 
 def test_the_check_names_the_schema_that_a_user_may_not_use(postgres_dsn: str) -> None:

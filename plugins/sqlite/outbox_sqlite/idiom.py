@@ -58,6 +58,8 @@ _TRANSIENT = (
     "SQLITE_IOERR",
     "SQLITE_INTERRUPT",
     "SQLITE_NOMEM",
+    "SQLITE_PROTOCOL",  # others lock the file for too long
+    "SQLITE_SCHEMA",
 )
 _ACCESS_DENIED = ("SQLITE_PERM", "SQLITE_READONLY", "SQLITE_AUTH", "SQLITE_CANTOPEN")
 
@@ -86,7 +88,11 @@ class SqliteIdiom(Idiom):
         "SELECT l.name, c.name FROM pragma_index_list({table}) l JOIN pragma_index_info(l.name) c"
         " ORDER BY l.name, c.seqno"
     )
+    view_query: ClassVar[str] = (
+        "SELECT name FROM sqlite_master WHERE type = 'view' AND name = {table} COLLATE NOCASE"
+    )
     defaults: ClassVar[str] = "SELECT name, dflt_value FROM pragma_table_info({table})"
+    types: ClassVar[str] = 'SELECT name, type, NULLIF(pk, 0), "notnull" FROM pragma_table_info({table})'
 
     @property
     def errors(self) -> type[Exception]:

@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
 
+REFUSING = """
+CREATE TRIGGER refused BEFORE INSERT ON {table} WHEN NEW.{condition} BEGIN SELECT RAISE(ABORT, 'refused'); END
+"""
+
 
 class TestSqlite(DialectConformance):
     @pytest.fixture
@@ -18,5 +22,6 @@ class TestSqlite(DialectConformance):
             options,
             bytes_values={"value_type": "bytes"},
             restart=restart,
+            refusing=[REFUSING],
             lease_ahead="strftime('%Y-%m-%d %H:%M:%f', renewed_at, '+1 hour')",
         )

@@ -14,12 +14,12 @@ from outbox_api.statement import Style
 from outbox_api.tls import cure_of, verification_error
 
 # Deadlocks and lock time-outs, shutdowns, connections, memory and space, databases that are starting, moving
-# or read-only for now, and what Azure asks to be tried again.
+# or read-only for now, limits of a resource pool, and what Azure asks to be tried again or has ended.
 _TRANSIENT = (
     64, 121, 233, 596, 601, 617, 669, 701, 802, 921, 922, 927, 976, 978, 979, 981, 982, 983, 1105, 1204,
-    1205, 1222, 3906, 3935, 3960, 3966, 4221, 6005, 8645, 8651, 9001, 9002, 10053, 10054, 10060, 10061,
-    10922, 10928, 10929, 10936, 17142, 17143, 18401, 35202, 40143, 40197, 40501, 40540, 40613, 41305,
-    41325, 41839, 49918, 49919, 49920,
+    1205, 1222, 3906, 3930, 3935, 3960, 3966, 3971, 4221, 6005, 8645, 8651, 9001, 9002, 10053, 10054, 10060,
+    10061, 10922, 10928, 10929, 10936, 10961, 17142, 17143, 17187, 17197, 18401, 35202, 40143, 40197, 40501,
+    40540, 40549, 40550, 40551, 40552, 40553, 40613, 41305, 41325, 41839, 49918, 49919, 49920,
 )  # fmt: skip
 _ACCESS_DENIED = (
     229, 230, 262, 297, 300, 916, 4060, 4064, 15247, 18452, 18456, 18470, 18486, 18487, 18488,
@@ -33,7 +33,10 @@ ERROR_KINDS = {
     2627: ErrorKind.EXISTS,
     2714: ErrorKind.EXISTS,
 }
-"""By the number; whatever is not listed lasts."""
+"""By the number; what is not listed lasts, unless it is severe."""
+
+_SEVERE = 17
+"""The severity from which on an error is of the server: resources, its own faults, a connection that ends."""
 
 CURES = {
     916: "make the login a user of the database",
@@ -59,7 +62,8 @@ def error_kind(error: Exception) -> ErrorKind:
 
     found = number(error)
     if found:
-        return ERROR_KINDS.get(found, ErrorKind.PERMANENT)
+        severe = int(getattr(error, "severity", 0)) >= _SEVERE
+        return ERROR_KINDS.get(found, ErrorKind.TRANSIENT if severe else ErrorKind.PERMANENT)
     if isinstance(error.__cause__, FileNotFoundError) or verification_error(error):
         return ErrorKind.PERMANENT
     # Without a number it is about the connection, which is lost or closed.
@@ -103,6 +107,16 @@ class SqlServerIdiom(Idiom):
         "SELECT COL_NAME(parent_object_id, parent_column_id), definition FROM sys.default_constraints"
         " WHERE parent_object_id = OBJECT_ID({outbox})"
     )
+    types: ClassVar[str] = (
+        "SELECT found.name, CASE WHEN named.name IN ('time', 'datetime2', 'datetimeoffset')"
+        " THEN CONCAT(named.name, '(', found.scale, ')') WHEN named.name = 'binary'"
+        " THEN CONCAT(named.name, '(', found.max_length, ')') ELSE named.name END,"
+        " CASE WHEN found.is_identity = 1 OR found.default_object_id = 0 THEN found.is_identity END,"
+        " 1 - found.is_nullable"
+        " FROM sys.columns AS found JOIN sys.types AS named ON named.user_type_id = found.user_type_id"
+        " WHERE found.object_id = OBJECT_ID({outbox})"
+    )
+    view_query: ClassVar[str] = "SELECT name FROM sys.views WHERE object_id = OBJECT_ID({outbox})"
     now: ClassVar[str] = "SYSUTCDATETIME()"
     last_id: ClassVar[str] = "SELECT IDENT_CURRENT({outbox})"
     last_id_cure: ClassVar[str] = "DBCC CHECKIDENT ('{table}')"
@@ -149,6 +163,15 @@ class SqlServerIdiom(Idiom):
     def byte_length(self, column: str) -> str:
         """Writes how many bytes a column has; texts are stored as UTF-16."""
         return f"DATALENGTH({column})"
+
+    def as_text(self, column: str) -> str:
+        """Writes a column as text."""
+        return f"CAST({column} AS NVARCHAR(MAX))"
+
+    @property
+    def free_rows(self) -> tuple[str, str]:
+        """How a SELECT locks the rows that nobody else has locked."""
+        return " WITH (UPDLOCK, READPAST, ROWLOCK)", ""
 
     def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``, with one parameter, as SQL Server permits 2,100."""

@@ -45,10 +45,10 @@ NOT_PARSED = r";?\s*ALTER TABLE \S+ SET \(LOCK_ESCALATION = DISABLE\)"
 """A statement of the DDL that the parser does not know."""
 
 
-def server_error(number: int, text: str = "something") -> Exception:
+def server_error(number: int, text: str = "something", severity: int = 16) -> Exception:
     """Makes what the driver raises for an error of the server."""
-    message = {"msgno": number, "message": text, "server": "s", "proc_name": "", "severity": 16, "state": 1}
-    error: Exception = _create_exception_by_message({**message, "line_number": 1})
+    message = {"msgno": number, "message": text, "server": "s", "proc_name": "", "state": 1}
+    error: Exception = _create_exception_by_message({**message, "severity": severity, "line_number": 1})
     return error
 
 

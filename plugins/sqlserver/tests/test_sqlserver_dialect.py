@@ -81,14 +81,15 @@ def test_options_keep_their_secrets_and_travel() -> None:
     ("error", "kind"),
     [
         *((server_error(number), ErrorKind.TRANSIENT) for number in (
-            1205, 1222, 233, 3906, 9002, 10053, 10054, 10060, 10061, 40197, 40501, 40613, 49918,
+            1205, 1222, 233, 3906, 9002, 10053, 10054, 10060, 10061, 10961, 40197, 40501, 40549, 40613, 49918,
         )),
+        *((server_error(65_000, severity=severity), ErrorKind.TRANSIENT) for severity in (17, 20)),
         *((server_error(number), ErrorKind.ACCESS_DENIED) for number in (
             229, 230, 262, 916, 4060, 18456, 18488,
         )),
         (server_error(208), ErrorKind.NO_TABLE),
         *((server_error(number), ErrorKind.EXISTS) for number in (2714, 2627, 2601)),
-        *((server_error(number), ErrorKind.PERMANENT) for number in (102, 207, 334, 515)),
+        *((server_error(number), ErrorKind.PERMANENT) for number in (102, 207, 334, 515, 65_000)),
         (pytds.ClosedConnectionError(), ErrorKind.TRANSIENT),
         (pytds.InterfaceError("Connection closed"), ErrorKind.TRANSIENT),
         (pytds.DataError("no such type"), ErrorKind.PERMANENT),

@@ -22,7 +22,7 @@ from sqlglot import exp
 from .fake_sqlserver import RESERVED, FakeSqlServer, parsed
 
 OPTIONS = SqlServerOptions(table="shop.[out]box]".replace("]b", "_b"), fence_table="fence")
-BY_IDS = ("claim", "purge", "reset", "forget_letter", "drop_letters", "skip_gone", "remove", "intake delete")
+BY_IDS = ("claim", "purge", "reset", "forget_letter", "drop_letters", "skip_gone", "remove", "intake remove")
 
 
 INDEXES = {"cluster_id": "by_cluster"}
@@ -37,7 +37,7 @@ def statements() -> dict[str, str]:
     found = dict(portable_statements(made, LISTED_IDS, eligible))
     taken_in = intake_statements(session, OPTIONS.outbox, LISTED_IDS)
     found |= {f"intake {name}": sql for name, sql in taken_in.items()}
-    wide = Statements(idiom, OPTIONS.tables, extras=True)
+    wide = Statements(idiom, OPTIONS.tables, extras=["kafka_timestamp"])
     found["choose with extras"] = wide.choose(2, (UNCLAIMED,), sized=True)
     insert = outbox_dialect().insert
     assert insert is not None
@@ -85,6 +85,7 @@ def test_what_changes_rows_of_an_outbox_looks_them_up() -> None:
     for name in BY_IDS:
         assert " INNER LOOP JOIN [" in sql[name], name
         assert "WITH (ROWLOCK)" in sql[name]
+    assert "WITH (UPDLOCK, READPAST, ROWLOCK) WHERE" in sql["intake free"]
     # What passes rows of others is never used: it would wait for what is not committed.
     assert "remove 1 runs" not in sql
 

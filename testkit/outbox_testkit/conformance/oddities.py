@@ -49,6 +49,9 @@ ODD: Final = {
 }
 """Description → assignment to the columns. If the database refuses an assignment, the case is skipped."""
 
+PLACING: Final = [("kafka_partition",), ("kafka_timestamp",), ("kafka_partition", "kafka_timestamp")]
+"""Which of the columns for partition and time an outbox has."""
+
 
 class OddRowConformance(Conformance):
     """Rows that no stasher writes."""
@@ -82,6 +85,29 @@ class OddRowConformance(Conformance):
         first, *_ = sorted((odd.id, tail.id))
         assert hand.park([odd.id, tail.id], first, reason="odd") == 1
         self._end(box, first)
+
+    @pytest.mark.parametrize("columns", PLACING, ids=" ".join)
+    def test_partition_and_time_are_read_of_the_columns_that_there_are(
+        self, box: Box, columns: tuple[str, ...]
+    ) -> None:
+        table, named = box.options.table, dict.fromkeys(columns, 5)
+        for column in columns:
+            box.execute(f"ALTER TABLE {table} ADD {column} DECIMAL(19) DEFAULT -1")
+        box.stash(plain("any"), plain("null"), plain("five"), plain("odd"), plain("odd", "tail"))
+        for key, number in {"null": "NULL", "five": "5", "odd": "-2"}.items():
+            written = ", ".join(f"{column} = {number}" for column in columns)
+            box.execute(f"UPDATE {table} SET {written} WHERE kafka_key = '{key}' AND kafka_value = 'v'")
+        hand = box.lead()
+        selected = hand.advance()
+        assert content(hand.table.rows(hand.last())) == content(selected)
+        hand.remark()
+        for records in (selected, hand.mark()):
+            given = {each.key: (each.partition, each.timestamp_ms) for each in records if each.value == "v"}
+            five = (named.get("kafka_partition"), named.get("kafka_timestamp"))
+            assert given == {"any": (None, None), "null": (None, None), "five": five, "odd": (None, None)}
+            faults = [each.fault for each in records if each.fault]
+            assert len(faults) == 1
+            assert "-2" in faults[0]
 
     def _end(self, box: Box, head: int) -> None:
         """Applies the operator's verbs to the dead letter of a row."""

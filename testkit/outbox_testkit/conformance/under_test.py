@@ -16,6 +16,7 @@ from outbox_api import (
     ColumnIs,
     DeadLetters,
     Fence,
+    Intakes,
     MarkedRecord,
     OutboxTable,
     Poison,
@@ -42,6 +43,7 @@ class OutboxUnderTest:
         restart: Statements that empty the outbox ``{table}`` and restart its ids.
         rename: A statement that renames the outbox ``{table}`` to ``{name}``, in the same schema.
         write_id: Executes an ``{insert}`` that gives an id of its own to a row of ``{table}``.
+        refusing: Statements after which the outbox ``{table}`` refuses the rows of a ``{condition}``.
         lease_ahead: Writes an hour after ``renewed_at``, so that a lease looks as though the database's clock
             had gone back; or the whole statement that does so.
     """
@@ -52,7 +54,12 @@ class OutboxUnderTest:
     restart: Sequence[str] = ("TRUNCATE TABLE {table}",)
     rename: str = "ALTER TABLE {table} RENAME TO {name}"
     write_id: str = "{insert}"
+    refusing: Sequence[str] = ("ALTER TABLE {table} ADD CONSTRAINT refused CHECK (NOT ({condition}))",)
     lease_ahead: str = "renewed_at + INTERVAL '1' HOUR"
+
+    def refuse(self, table: str, condition: str) -> Sequence[str]:
+        """Returns the statements after which a table refuses the rows of a condition."""
+        return [statement.format(table=table, condition=condition) for statement in self.refusing]
 
     def beside(self, suffix: str) -> OutboxUnderTest:
         """Returns another outbox in the same database."""
@@ -182,6 +189,10 @@ class Box:
         assert hand.park(ids, *heads.values()) == len(keys)
         hand.reset(*[record.id for record in marked if record.key not in keys])
         return heads
+
+    def keep(self, made: Intakes) -> None:
+        """Closes at the end what somebody else has opened."""
+        self._stack.callback(made.close)
 
     def _kept(self, made: Made) -> Made:
         self._stack.callback(made.close)

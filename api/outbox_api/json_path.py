@@ -1,0 +1,104 @@
+"""Where a text comes from in a row: a column, a member of the JSON in one, or the first of several."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+ARROW: Final = "->"
+OR: Final = "|"
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_CLOSING = {"{": "}", "[": "]"}
+_DECODER = json.JSONDecoder()
+
+
+class Member(NamedTuple):
+    """A column, or a member of the JSON that it holds.
+
+    Attributes:
+        column: The column.
+        path: The names of the members that lead there; none for the column itself.
+    """
+
+    column: str
+    path: tuple[str, ...] = ()
+
+
+@cache
+def members_of(reference: str) -> tuple[Member, ...]:
+    """Reads ``column``, ``column->member.of_member``, or several with ``|`` between.
+
+    Raises:
+        ValueError: A column or a member has no name.
+    """
+    found = []
+    for each in reference.split(OR):
+        column, arrow, path = (part.strip() for part in each.partition(ARROW))
+        members = tuple(path.split(".")) if arrow else ()
+        if not column or not all(members):
+            raise ValueError(f"'{each.strip()}' is no column, and no column{ARROW}member.of_member")
+        found.append(Member(column, members))
+    return tuple(found)
+
+
+def columns(*references: str) -> list[str]:
+    """Returns the columns that references name; an empty reference names none."""
+    return [member.column for reference in references if reference for member in members_of(reference)]
+
+
+def reach(document: str, path: tuple[str, ...]) -> str | None:
+    """Returns the text of a member of a JSON document, ``None`` where it is null or is not there.
+
+    A text comes as its characters, anything else as it is written there: no number is rounded.
+
+    Raises:
+        ValueError: The document is not JSON.
+    """
+    try:
+        start: int | None = _behind_blanks(document, 0)
+        for name in path:
+            if (start := _member(document, start or 0, name)) is None:
+                return None
+        value, end = _DECODER.raw_decode(document, start or 0)
+    except (IndexError, RecursionError) as error:
+        raise ValueError(f"it ends too early, or is too deep: {type(error).__name__}") from error
+    if value is None:
+        return None
+    return value if isinstance(value, str) else document[start:end]
+
+
+def _member(document: str, start: int, name: str) -> int | None:
+    """Returns where a member of an object, or by its number of a list, begins; the last of its name."""
+    opening, found, at = document[start], None, start
+    if opening not in _CLOSING:
+        return None
+    closing, number = _CLOSING[opening], 0
+    while document[at] != closing:
+        at = _behind_blanks(document, at + 1)
+        if not number and document[at] == closing:
+            break
+        member: Any = str(number)
+        if opening == "{":
+            member, at = _DECODER.raw_decode(document, _expected(document, at, '"') - 1)
+            at = _behind_blanks(document, _expected(document, _behind_blanks(document, at), ":"))
+        if member == name:
+            found = at
+        _, at = _DECODER.raw_decode(document, at)
+        at = _behind_blanks(document, at)
+        if document[at] not in f",{closing}":
+            raise json.JSONDecodeError(f"Expecting ',' or {closing!r}", document, at)
+        number += 1
+    return found
+
+
+def _expected(document: str, at: int, character: str) -> int:
+    if document[at] != character:
+        raise json.JSONDecodeError(f"Expecting {character!r}", document, at)
+    return at + 1
+
+
+def _behind_blanks(document: str, at: int) -> int:
+    return _BLANKS.match(document, at).end()  # type: ignore[union-attr]  # it matches anywhere

@@ -1,0 +1,298 @@
+"""Moves rows of other tables into an outbox: which, in which portions, and what becomes of those that cannot.
+
+A *scan* lists the earliest rows that wait, by place, key and size. The list serves many *portions*, each one
+transaction, which holds what a bump must hold and finds the caller's token in the fence. A row that others
+have locked, or that the outbox refuses, is *held back*: it stays in its table, later rows of its key wait
+behind it, and other keys go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from outbox_api.bounds import too_large
+from outbox_api.errors import AccessDenied, DriverError, RolledBack
+from outbox_api.intakes import IntakeState
+from outbox_api.portable.intake import Listed, PortableIntake, not_told_apart
+from outbox_api.portable.session import TableMissing
+
+LISTED = 50_000
+"""So many rows one scan lists, at most."""
+
+PORTION = 5_000
+"""So many rows are moved in one transaction, at most."""
+
+PORTION_BYTES = 8 * 1024 * 1024
+"""So many bytes of rows are moved in one transaction, at most; a larger row is moved alone."""
+
+PORTION_SECONDS = 1.0
+"""If a portion took longer, the next one is smaller."""
+
+LOCKED_SECONDS = 1.0
+"""The pause before a locked row is tried again, and between two scans that find nothing to move."""
+
+REFUSED_SECONDS = 60.0
+"""The pause before a row is tried again that the outbox has refused."""
+
+_LONG = 10.0
+"""Seconds after which a scan is what keeps rows waiting."""
+
+_CURE = "widen the outbox's column, or correct the row"
+
+_SLOW = "to list its rows in their order takes long; name a column with an index as intake.order"
+
+HOPELESS = 100
+"""If so many rows in a row are refused, it is no fault of theirs."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """Why the rows of a key wait: its first one."""
+
+    row: Listed
+    id: str
+    reason: str
+    since: float
+    due: float
+
+
+class Mover:
+    """Moves the rows of one table. Survives connections; each call gets the present one.
+
+    Args:
+        table: The table's name.
+        clock: Returns seconds, and never goes back.
+    """
+
+    def __init__(self, table: str, clock: Callable[[], float] = monotonic) -> None:
+        self._table = table
+        self._clock = clock
+        self._list: deque[Listed] = deque()
+        self._held: dict[str, _Held] = {}
+        self._tried: dict[str, _Held] = {}  # held until the last scan, which has put them into the list
+        self._changed: set[str] = set()  # keys of rows that have changed since the scan
+        self._most = PORTION
+        self._suspect: Any = None  # the place of a row that was alone when the connection was lost
+        self._refused = 0
+        self._scanned_at = float("-inf")
+        self._moved = self._moved_since_scan = 0
+        self._stuck_since: float | None = None
+        self._scans_since: float | None = None
+        self._error = ""
+
+    def take(self, intake: PortableIntake, hold: Callable[[], None], max_bytes: int) -> bool:
+        """Moves a portion; returns whether it makes sense to go on at once.
+
+        Args:
+            intake: The table.
+            hold: Holds the fence, within a transaction.
+            max_bytes: How many bytes a row may have.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was moved.
+            DriverError: The database refused, or is gone. After a retryable one, connect anew.
+        """
+        try:
+            if not self._list and not self._scan(intake):
+                return False
+            rows = self._portion(intake, max_bytes)
+            if rows:
+                self._move(intake, rows, hold)
+        except DriverError as error:
+            self.failed(error)
+            raise
+        self._error = ""
+        return bool(self._list or self._moved_since_scan)
+
+    def failed(self, error: DriverError) -> None:
+        """Notes why nothing was moved."""
+        self._stuck_since = self._stuck_since or self._clock()
+        listing = self._scans_since is not None and isinstance(error, RolledBack)
+        self._error = f"{error}; {_SLOW}" if listing else str(error)
+
+    def state(self) -> IntakeState:
+        """Returns what is to be said of it."""
+        now, every = self._clock(), [*self._held.values(), *self._tried.values()]
+        held = min(every, key=lambda each: each.since, default=None)
+        scanning = self._scans_since is not None and now > self._scans_since + _LONG
+        reason = (
+            self._error or (_SLOW if scanning else "") or (f"row {held.id}: {held.reason}" if held else "")
+        )
+        stuck = [now - since for since in (self._stuck_since, self._scans_since) if since is not None]
+        return IntakeState(
+            table=self._table,
+            moved=self._moved,
+            stuck=max(stuck, default=0.0),
+            held=len(every),
+            reason=reason,
+            held_for=now - held.since if held else 0.0,
+        )
+
+    def _scan(self, intake: PortableIntake) -> bool:
+        """Lists the rows that wait; returns whether there are any to be tried now."""
+        now = self._clock()
+        if self._stuck_since and not self._moved_since_scan and now < self._scanned_at + LOCKED_SECONDS:
+            return False
+        self._scanned_at, self._moved_since_scan, self._scans_since = now, 0, now
+        self._changed.clear()
+        # Those that were tried, and neither moved nor held back again, are gone.
+        self._tried = {key: held for key, held in self._held.items() if held.due <= now}
+        self._held = {key: held for key, held in self._held.items() if held.due > now}
+        self._list.extend(held.row for held in self._tried.values())
+        self._list.extend(intake.scan(LISTED, [*self._held, *self._tried]))
+        self._scans_since = None
+        waits = self._list or self._held
+        self._stuck_since = (self._stuck_since or now) if waits else None
+        return bool(self._list)
+
+    def _portion(self, intake: PortableIntake, max_bytes: int) -> list[Listed]:
+        """Takes the next rows off the list, and holds back those that cannot be read."""
+        rows, size = list[Listed](), 0
+        while self._list and len(rows) < self._most:
+            row = self._list[0]
+            if row.key in self._held or row.key in self._changed:
+                self._list.popleft()
+                continue
+            if row.place is None or row.size > max_bytes:
+                fault = "its id is null" if row.place is None else too_large(row.size, max_bytes)
+                self._hold_back(intake, self._list.popleft(), fault, REFUSED_SECONDS)
+                continue
+            if rows and size + row.size > PORTION_BYTES:
+                break
+            size += row.size
+            rows.append(self._list.popleft())
+        return rows
+
+    def _move(self, intake: PortableIntake, rows: Sequence[Listed], hold: Callable[[], None]) -> None:
+        began = self._clock()
+        try:
+            with intake.session.transaction(f"take in rows of table {self._table}"):
+                hold()
+                moved = self._free(intake, rows)
+                intake.stash([moved[place] for place in moved])
+                # At the very end: PostgreSQL forgets the order of a transaction's rows once one is deleted.
+                intake.remove([*moved])
+        except DriverError as error:
+            self._handle(error, intake, rows, hold)
+            return
+        self._suspect = None
+        # Who raises the fence waits for a portion.
+        slow = self._clock() > began + PORTION_SECONDS
+        self._most = max(1, len(rows) // 2) if slow else min(PORTION, 2 * self._most)
+        if moved:
+            self._refused = 0
+            self._moved += len(moved)
+            self._moved_since_scan += len(moved)
+            self._stuck_since = self._clock()
+            for row in rows:
+                if row.place in moved:
+                    self._tried.pop(row.key, None)
+
+    def _free(self, intake: PortableIntake, rows: Sequence[Listed]) -> dict[Any, Mapping[str, object]]:
+        """Locks the rows that nobody has locked, but none behind one of its key that somebody has."""
+        if not rows:
+            return {}
+        read = intake.free([row.place for row in rows])
+        found = dict(read)
+        if len(found) < len(read):
+            raise not_told_apart(self._table, len(read) - len(found))
+        if len(found) == len(rows) and intake.tells_keys:
+            return {row.place: found[row.place] for row in rows}
+        rows = self._keyed(intake, rows, found)
+        missing = [row for row in rows if row.place not in found]
+        there = intake.there([row.place for row in missing])
+        locked = [row for row in missing if row.place in there]
+        held = {row.key: held for row in locked if (held := self._held_before(row))}
+        long = [each.row.place for each in held.values() if self._clock() > each.since + LOCKED_SECONDS]
+        holders = intake.holders(long) if long else ""
+        for row in reversed(locked):  # of several of a key, the first counts
+            said = f"another transaction has locked it{f': {holders}' if holders else ''}; end that"
+            self._hold(row, there[row.place], said, LOCKED_SECONDS)
+        self._changed.update(row.key for row in missing if row.place not in there)
+        free, passed = dict[Any, Mapping[str, object]](), {row.key for row in rows if self._is_behind(row)}
+        for row in rows:
+            if row.place not in found:
+                passed.add(row.key)
+            elif row.key not in passed:
+                free[row.place] = found[row.place]
+        return free
+
+    @staticmethod
+    def _keyed(
+        intake: PortableIntake, rows: Sequence[Listed], found: Mapping[Any, Mapping[str, object]]
+    ) -> Sequence[Listed]:
+        """Returns the rows with their keys, where a scan does not tell them."""
+        if intake.tells_keys:
+            return rows
+        others = intake.keys([row.place for row in rows if row.place not in found])
+        keys = {place: str(values["kafka_key"]) for place, values in found.items()} | others
+        return [row._replace(key=keys.get(row.place, "")) for row in rows]
+
+    def _is_behind(self, row: Listed) -> bool:
+        held = self._tried.get(row.key) or self._held.get(row.key)
+        return row.key in self._changed or (held is not None and held.row.place != row.place)
+
+    def _handle(
+        self, error: DriverError, intake: PortableIntake, rows: Sequence[Listed], hold: Callable[[], None]
+    ) -> None:
+        """Finds the rows that the outbox refuses; raises what is no fault of theirs."""
+        lone = len(rows) == 1
+        if error.retryable or isinstance(error, AccessDenied | TableMissing) or not _sound(intake):
+            if lone and self._suspect == rows[0].place and not isinstance(error, RolledBack):
+                reason = f"the connection is lost whenever it is moved: {error}"
+                self._hold(rows[0], str(rows[0].place), reason, REFUSED_SECONDS)
+                self._suspect = None
+            else:
+                self._list.extendleft(reversed(rows))
+                self._suspect = rows[0].place if lone and error.retryable else None
+            self._most = max(1, len(rows) // 2)
+            raise error
+        if not lone:
+            middle = len(rows) // 2
+            self._move(intake, rows[:middle], hold)
+            self._move(intake, [row for row in rows[middle:] if row.key not in self._held], hold)
+            return
+        if not intake.tells_keys:
+            with intake.session.transaction(f"look at table {self._table}", reads=True):
+                rows = self._keyed(intake, rows, {})
+        self._hold_back(intake, rows[0], f"the outbox refuses it: {error}; {_CURE}", REFUSED_SECONDS)
+        self._refused += 1
+        if self._refused > HOPELESS:
+            self._refused = 0
+            raise error
+
+    def _hold_back(self, intake: PortableIntake, row: Listed, reason: str, seconds: float) -> None:
+        with intake.session.transaction(f"look at table {self._table}", reads=True):
+            there = intake.there([row.place])
+        self._hold(row, there.get(row.place, "?"), reason, seconds)
+
+    def _held_before(self, row: Listed) -> _Held | None:
+        held = self._tried.get(row.key) or self._held.get(row.key)
+        return held if held and held.row.place == row.place else None
+
+    def _hold(self, row: Listed, number: str, reason: str, seconds: float) -> None:
+        now, before = self._clock(), self._tried.pop(row.key, None) or self._held.get(row.key)
+        since = before.since if before and before.row.place == row.place else now
+        self._held[row.key] = _Held(row, number, reason, since, now + seconds)
+
+
+class _Undone(Exception):  # noqa: N818 - ends a transaction, and is no error
+    """Rolls a transaction back."""
+
+
+def _sound(intake: PortableIntake) -> bool:
+    """Returns whether the statements themselves are accepted, so that it must be the rows that are not."""
+    session = intake.session
+    for right, statement, values in intake.trials():
+        try:
+            with suppress(_Undone), session.transaction(f"try {right}"):
+                session.execute(statement, **values)
+                raise _Undone  # some databases fire triggers for no rows, too
+        except DriverError:
+            return False
+    return True

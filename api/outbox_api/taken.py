@@ -1,0 +1,292 @@
+"""What becomes of a row of another table, as an :class:`outbox_api.Intake` says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
+from hashlib import sha256
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from outbox_api.column_text import aware, text_of
+from outbox_api.json_path import Member, members_of, reach
+from outbox_api.placement import partition_of, timestamp_of
+from outbox_api.record import Header, Record
+
+if TYPE_CHECKING:
+    from outbox_api.intake import Intake
+
+FAULT: Final = "outbox: "
+"""Begins the only header name of a row that could not be mapped; it has no value, and the reason follows."""
+
+Headers = list[tuple[str, str | None]]
+
+_TOPIC_LENGTH = 249
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_SHOWN = 100
+"""Characters of a key that cannot be held, for those who look at it."""
+
+
+class Taken(NamedTuple):
+    """A row, made into what the outbox holds.
+
+    Attributes:
+        topic: The topic; empty for a row with a fault.
+        key: The key.
+        value: The value.
+        names: The headers' names, or a fault.
+        values: The headers' values.
+        partition: The partition, or ``None``.
+        timestamp_ms: Milliseconds since the epoch, or ``None``.
+    """
+
+    topic: str
+    key: str
+    value: str | bytes | None
+    names: list[str]
+    values: list[str | None]
+    partition: int | None
+    timestamp_ms: int | None
+
+
+def take(intake: Intake, row: Mapping[str, Any], *, binary: bool, bind: Callable[[Record], object]) -> Taken:
+    """Makes a row into what the outbox holds; the work behind ``Intake.take``."""
+    reader = _Row(intake, row)
+    try:
+        taken = reader.mapped(binary=binary)
+        _hold(bind, taken.topic, taken.key, taken.value, zip(taken.names, taken.values, strict=True))
+    except ValueError as error:
+        where = f"row {text_of(row[intake.id])} of table {intake.table}"
+        reason = _escaped(f"{FAULT}{where} cannot be mapped: {error}")
+        value = _held_value(reader, bind, binary=binary)
+        return Taken("", _held_key(reader, bind), value, [reason], [], None, None)
+    return taken
+
+
+def key_of(intake: Intake, row: Mapping[str, Any]) -> str:
+    """Returns the key of a row; empty for null and for what cannot be read."""
+    try:
+        return _Row(intake, row).key()
+    except ValueError:
+        return ""
+
+
+def fault(names: Sequence[Any], values: Sequence[Any]) -> str | None:
+    """Returns why a taken row could not be mapped, or ``None`` for any other row."""
+    if values or len(names) != 1 or not isinstance(names[0], str) or not names[0].startswith(FAULT):
+        return None
+    return names[0].removeprefix(FAULT)
+
+
+@cache
+def parts(topic: str) -> list[tuple[str, str | None]]:
+    """Reads a template once: text, and what stands in the braces behind it, ``None`` behind the last.
+
+    Raises:
+        ValueError: It is malformed, or asks for a way to write a column that no topic knows.
+    """
+    found = []
+    for literal, name, form, conversion in Formatter().parse(topic):
+        if name is not None and (not name or form or conversion):
+            shown = f"{{{name}{f'!{conversion}' if conversion else ''}{f':{form}' if form else ''}}}"
+            raise ValueError(f"'{shown}' is not a column in braces")
+        if name and literal.endswith("$"):
+            raise ValueError(f"'${{{name}}}' is the way of another tool")
+        found.append((literal, name))
+    return found
+
+
+class _Row:
+    """Reads one row as an intake says; raises ``ValueError`` for what cannot be mapped."""
+
+    def __init__(self, intake: Intake, row: Mapping[str, Any]) -> None:
+        self._intake = intake
+        self._row = row
+        self._zone: tzinfo = intake.tz
+
+    def mapped(self, *, binary: bool) -> Taken:
+        intake = self._intake
+        value = self.value()
+        if isinstance(value, str) and binary:
+            value = value.encode()
+        elif isinstance(value, bytes) and not binary:
+            try:
+                value = value.decode()
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"column '{intake.value}' holds bytes that are no text, the outbox text: {error}"
+                ) from error
+        headers = self._headers()
+        return Taken(
+            topic=self._topic(),
+            key=self.key(),
+            value=value,
+            names=[name for name, _ in headers],
+            values=[each for _, each in headers],
+            partition=self._partition(intake.partition) if intake.partition else None,
+            timestamp_ms=self._moment(intake.timestamp) if intake.timestamp else None,
+        )
+
+    def key(self) -> str:
+        """Returns the key; empty for null."""
+        return self._text(self._intake.key) or ""
+
+    def value(self) -> str | bytes | None:
+        """Returns the value: bytes and texts as they are, anything else as its text."""
+        [member] = members_of(self._intake.value)
+        found = self._row[member.column]
+        if member.path:
+            return self._member(member)
+        if isinstance(found, bytearray | memoryview):
+            return bytes(found)
+        return found if isinstance(found, str | bytes) else text_of(found, self._zone)
+
+    def _text(self, reference: str) -> str | None:
+        """Returns the text of the first member of a reference that is not null."""
+        for member in members_of(reference):
+            found = self._member(member) if member.path else text_of(self._row[member.column], self._zone)
+            if found is not None:
+                return found
+        return None
+
+    def _member(self, member: Member) -> str | None:
+        document = self._document(member.column)
+        try:
+            return None if document is None else reach(document, member.path)
+        except ValueError as error:
+            raise ValueError(f"column '{member.column}' is not JSON: {error}") from error
+
+    def _document(self, column: str) -> str | None:
+        found = self._row[column]
+        if isinstance(found, bytes | bytearray | memoryview):
+            return bytes(found).decode()
+        return text_of(found)
+
+    def _topic(self) -> str:
+        found = []
+        for literal, name in parts(self._intake.topic):
+            found.append(literal)
+            if name:
+                if (text := self._text(name)) is None:
+                    raise ValueError(f"column '{name}' is null, and the topic is made of it")
+                found.append(text)
+        topic = "".join(found)
+        if not 0 < len(topic) <= _TOPIC_LENGTH:
+            raise ValueError(f"its topic has {len(topic)} characters; Kafka takes 1 to {_TOPIC_LENGTH}")
+        return topic
+
+    def _headers(self) -> Headers:
+        intake = self._intake
+        found = {name: self._text(reference) for name, reference in intake.headers.items()}
+        if intake.headers_json:
+            found |= self._object(intake.headers_json)
+        headers = list(found.items())
+        if intake.header_names:
+            headers += self._lists(intake.header_names, intake.header_values)
+        return headers
+
+    def _object(self, reference: str) -> dict[str, str | None]:
+        [member] = members_of(reference)
+        found = self._loaded(member)
+        if found is None:
+            return {}
+        if not isinstance(found, Mapping):
+            raise ValueError(f"column '{member.column}' is not a JSON object")  # noqa: TRY004 - bad data
+        return {str(name): _header(part) for name, part in found.items()}
+
+    def _lists(self, names: str, values: str) -> Iterator[tuple[str, str | None]]:
+        lists = [self._loaded(Member(column)) or [] for column in (names, values)]
+        if not all(isinstance(each, list) for each in lists) or len(lists[0]) != len(lists[1]):
+            raise ValueError(f"columns '{names}' and '{values}' are not lists of one length")
+        return ((str(name), _header(value)) for name, value in zip(*lists, strict=True))
+
+    def _loaded(self, member: Member) -> Any:
+        document = self._member(member) if member.path else self._document(member.column)
+        try:
+            return None if document is None else json.loads(document)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"column '{member.column}' is not JSON: {error}") from error
+
+    def _partition(self, column: str) -> int | None:
+        try:
+            return partition_of(self._row[column])
+        except ValueError as error:
+            raise ValueError(
+                f"column '{column}' holds no whole number that a partition may have: {error}"
+            ) from error
+
+    def _moment(self, column: str) -> int | None:
+        value = self._row[column]
+        try:
+            return None if value is None else timestamp_of(milliseconds(value, self._zone))
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"column '{column}' holds no moment that a message may have: {error}") from error
+
+
+def _header(part: Any) -> str | None:
+    return part if isinstance(part, str | None) else json.dumps(part, ensure_ascii=False)
+
+
+def milliseconds(value: Any, zone: tzinfo) -> int:
+    """Returns a moment in milliseconds since the epoch; a number is one already.
+
+    Raises:
+        ValueError: It is none (or ``OverflowError``).
+    """
+    if isinstance(value, datetime):
+        return (aware(value, zone) - _EPOCH) // _MILLISECOND
+    text = str(value)
+    return int(text) if text.lstrip("-").isdigit() else milliseconds(datetime.fromisoformat(text), zone)
+
+
+def _hold(
+    bind: Callable[[Record], object],
+    topic: str,
+    key: str,
+    value: str | bytes | None,
+    headers: Iterable[Header] = (),
+) -> None:
+    """Raises ``ValueError`` for what no outbox can hold, or this one cannot."""
+    record = Record(topic, key, value, tuple(headers))
+    for text in (topic, key, value, *(part for header in record.headers for part in header)):
+        if isinstance(text, str):
+            text.encode()  # raises for half of a surrogate pair
+    bind(record)
+
+
+def _held_key(row: _Row, bind: Callable[[Record], object]) -> str:
+    try:
+        key = row.key()
+    except ValueError as error:  # a member of what is no JSON
+        return _escaped(str(error)[:_SHOWN])
+    try:
+        _hold(bind, "", key, None)
+    except ValueError:
+        # Whoever has the same key must stay behind it, and nobody else.
+        digest = sha256(key.encode(errors="surrogatepass")).hexdigest()
+        return f"{_escaped(key[:_SHOWN])} {digest}"
+    return key
+
+
+def _held_value(row: _Row, bind: Callable[[Record], object], *, binary: bool) -> str | bytes | None:
+    try:
+        found = row.value()
+    except ValueError:  # as above
+        return None
+    if found is None or (binary and isinstance(found, bytes)):
+        return found
+    text = found if isinstance(found, str) else found.decode(errors="backslashreplace")
+    if binary:
+        return text.encode(errors="backslashreplace")
+    try:
+        _hold(bind, "", "", text)
+    except ValueError:
+        return _escaped(text)
+    return text
+
+
+def _escaped(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")

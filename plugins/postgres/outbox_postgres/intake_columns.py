@@ -1,0 +1,88 @@
+"""How the columns of another table are read, and what the catalogue says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from outbox_api.portable.column_facts import ColumnFacts, Nature
+
+from outbox_postgres.origin_columns import Column
+from outbox_postgres.search_path import Connection
+
+_STEPS = """
+SELECT a.attname, abs(s.seqincrement) * s.seqcache
+FROM pg_attribute AS a
+LEFT JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+JOIN pg_depend AS d ON CASE WHEN a.attidentity <> ''
+    THEN d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum
+         AND d.classid = 'pg_class'::regclass AND d.deptype = 'i'
+    ELSE d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid AND d.refclassid = 'pg_class'::regclass END
+JOIN pg_sequence AS s ON s.seqrelid = CASE WHEN a.attidentity <> '' THEN d.objid ELSE d.refobjid END
+WHERE a.attrelid = $1::oid AND a.attnum > 0
+"""
+"""By how much the numbers of a column differ that one session gets, and that others get meanwhile."""
+
+_FLOATS = frozenset({"float4", "float8"})
+
+
+def facts(connection: Connection, oid: int, columns: Mapping[str, Column]) -> dict[str, ColumnFacts]:
+    """Returns what the catalogue says of the columns of a table."""
+    steps = {row[0]: int(row[1]) for row in connection.execute(_STEPS, (oid,)).fetchall()}
+    found = {
+        name: ColumnFacts(
+            column.type.lower(),
+            default=(column.default or "").lower(),
+            step=steps.get(name, 0),
+            required=column.not_null,
+        )
+        for name, column in columns.items()
+    }
+    # A domain is what it is made of.
+    return {
+        name: each._replace(type=columns[name].base) if each.nature is Nature.OTHER else each
+        for name, each in found.items()
+    }
+
+
+def read(name: str, column: Column) -> str:
+    """Writes a column so that its value comes as text, without help of the driver; bytes come as they are.
+
+    Args:
+        name: The column as SQL writes it.
+        column: The column.
+    """
+    match column.base:
+        case "bytea":
+            return name
+        case "timestamp" | "date":
+            return f"to_jsonb({name}) #>> ARRAY[]::text[]"
+        case "timestamptz":
+            return f"to_jsonb({name} AT TIME ZONE 'UTC') #>> ARRAY[]::text[]"
+    return f"to_jsonb({name})::text" if column.base.startswith("_") else f"{name}::text"
+
+
+def _moment(text: str) -> Any:
+    """Returns a moment without a zone; what Python has no moments for stays as it is."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return text
+
+
+def _instant(text: str) -> Any:
+    moment = _moment(text)
+    return moment.replace(tzinfo=UTC) if isinstance(moment, datetime) else moment
+
+
+_MEANINGS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "timestamp": _moment,
+    "timestamptz": _instant,
+    **dict.fromkeys(_FLOATS, float),
+}
+
+
+def meaning(column: Column) -> Callable[[str], Any] | None:
+    """Returns what makes a column's value of its text, as :func:`read` reads it; ``None`` for nothing."""
+    return _MEANINGS.get(column.base)
