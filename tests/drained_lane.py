@@ -170,7 +170,7 @@ def open_lane_of(harvest: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) ->
                 lambda: lane.fence,
                 lanes=1,
                 token=token,
-                about={},
+                about=dict,
                 topics=PermittedTopics(),
             )
             return stack.enter_context(closing(database))

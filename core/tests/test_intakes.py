@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from datetime import UTC, datetime
+from typing import Any, cast
 
 import pytest
 from outbox_api import DriverError, IntakeState, LeadershipLost
@@ -61,7 +62,7 @@ def leadership():
 
 
 def started(intakes, leadership):
-    thread = IntakeThread(intakes, leadership, Settings())
+    thread = IntakeThread(intakes, leadership, cast("Any", Settings()))
     thread.start()
     return thread
 

@@ -156,8 +156,8 @@ class IntakeConformance(Conformance):
         self.add(box, 1, 10)
         hand = box.lead()
         self.take_in(box, hand)
+        # Whether they are moved, as they have versions, or left: each is in one of both tables.
         assert box.connect().backlog().records == 10
-        assert hand.mark() == []
 
     @needs(Capability.SKIP_LOCKED)
     def test_a_locked_row_holds_back_its_key_alone(self, taking: Box) -> None:
