@@ -19,7 +19,7 @@ from .shop import Shop
 from .wire import Wire
 
 ROWS = 20_000
-WARM_UP = 5_000
+WARM_UP = 20_000
 """Rows before these, in which batches grow and connections prepare their statements."""
 IDLE_SECONDS = 5.0
 SETTLING = 2.0

@@ -54,17 +54,20 @@ MAX_LOCKED = MAX_CHECKPOINT // 4
 
 @dataclass(slots=True)
 class _Selected:
-    """A batch with its records, which are of one source, and their sizes in bytes."""
+    """A batch with its records, which are of one source, and their size in bytes."""
 
     batch: Batch
     records: list[MarkedRecord]
-    sizes: list[int]
+    size: int
     source: int
 
     @classmethod
-    def of(cls, batch: Batch, records: list[MarkedRecord], sizes: list[int], source: int) -> _Selected:
+    def of(cls, batch: Batch, records: list[MarkedRecord], size: int, source: int) -> _Selected:
         """Selects those first records that are in the batch."""
-        return cls(batch, records[: batch.rows], sizes[: batch.rows], source)
+        if batch.rows < len(records):
+            records = records[: batch.rows]
+            size = sum(map(size_of, records))
+        return cls(batch, records, size, source)
 
 
 class SelectPublishPurge:
@@ -218,11 +221,13 @@ class SelectPublishPurge:
 
     def _cut_selected(self, selected: _Selected) -> None:
         """Leaves those of the selected records to the next batch that a transaction has no room for."""
-        fit = self._transaction.fitting(selected.sizes)
+        if selected.size <= self._transaction.limit:
+            return
+        fit = self._transaction.fitting(map(size_of, selected.records))
         if fit < len(selected.records):
             self._drop_selected()
             batch = Batch.of([record.id for record in selected.records[:fit]], selected.batch.newest)
-            self._select(_Selected.of(batch, selected.records, selected.sizes, selected.source))
+            self._select(_Selected.of(batch, selected.records, selected.size, selected.source))
             self._sources.cut(selected.source, fit)
 
     def _next_for_database(self, now: float) -> Advance | Park | None:
@@ -274,8 +279,7 @@ class SelectPublishPurge:
         abandon, self._abandon = self._abandon, False
         records = result.records
         if advance.limit and not abandon:
-            sizes = list(map(size_of, records))
-            size = sum(sizes)
+            size = sum(map(size_of, records))
             full = len(records) >= advance.limit or 2 * size >= advance.max_bytes
             batch, may_grow = fitting([record.id for record in records], result.newest)
             passed = bool(advance.excluded_keys or advance.excluded_topics) and not full
@@ -284,7 +288,7 @@ class SelectPublishPurge:
             if batch.rows < len(records):
                 self._sources.cut(advance.source, batch.rows)
             if records:
-                self._select(_Selected.of(batch, records, sizes, advance.source))
+                self._select(_Selected.of(batch, records, size, advance.source))
 
     def _purged(self, now: float, locked: Sequence[Batch]) -> None:
         """Handles the end of a purge. What it did not find is gone."""
@@ -304,7 +308,7 @@ class SelectPublishPurge:
         self._move(done, BatchStage.PUBLISHED)
         self.failed.delivered(done.records, done.source)
         seconds = now - self._published_at
-        self._transaction.committed(sum(done.sizes), seconds)
+        self._transaction.committed(done.size, seconds)
         if seconds > LONG_SECONDS:
             self._sources.shrink(done.source)
         self._sources.hurry_own(now)
@@ -314,7 +318,7 @@ class SelectPublishPurge:
     def aborted(self, now: float, failures: Sequence[Failure]) -> None:
         """Handles the abort of the transaction because of these records."""
         aborted = self._take_published()
-        self._transaction.aborted(sum(aborted.sizes), now - self._published_at)
+        self._transaction.aborted(aborted.size, now - self._published_at)
         self._take_back(now, aborted, failures)
 
     def parked(self, now: float, keys: int) -> None:

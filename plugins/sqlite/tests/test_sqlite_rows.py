@@ -81,13 +81,15 @@ def test_a_lease_that_was_released_is_free_though_the_clock_has_gone_back(tmp_pa
         assert lease.take("one", 60) is None
 
 
-@pytest.mark.parametrize("odd", [float("inf"), float("nan"), 2**63, 1.5, "soon", b"\xff", "9"])
+@pytest.mark.parametrize("odd", [float("inf"), float("nan"), 2**63, 1.5, "soon", b"\xff"])
 def test_an_odd_partition_or_timestamp_is_a_fault_of_its_row(odd: object) -> None:
     rows = [
         (1, "t", "k", "v", None, None, None, *extras) for extras in ((odd, 5), (3, odd), (2.0, 2**63 - 1))
     ]
     *faulty, sound = records(rows, SqliteIdiom(), 0.0)
-    assert {row.fault for row in faulty} == {"the row's partition or timestamp is no whole number that fits"}
+    partition, timestamp = (row.fault or "" for row in faulty)
+    assert partition.startswith("the partition is ")
+    assert timestamp.startswith("the timestamp is ")
     assert (sound.fault, sound.partition, sound.timestamp_ms) == (None, 2, 2**63 - 1)
 
 
