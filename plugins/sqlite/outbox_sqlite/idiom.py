@@ -68,15 +68,14 @@ class SqliteIdiom(Idiom):
     """SQLite's: only one transaction at a time changes rows, so that no row needs a lock."""
 
     style: ClassVar[Style] = Style.QMARK
-
-    # A column of times holds anything, also texts that are not UTF-8, and of any length; bytes have an order.
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
     now: ClassVar[str] = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
     short_text_type: ClassVar[str] = "TEXT"
     brief_locks: ClassVar[str] = "PRAGMA busy_timeout = 1000"
-    time_text: ClassVar[str] = "SUBSTR(HEX(CAST(create_time AS TEXT)), 1, 64)"
     shared_lock: ClassVar[str] = ""
     exclusive_lock: ClassVar[str] = ""
+    # The column holds anything, also texts that are not UTF-8, and of any length; their bytes have an order.
+    time_text: ClassVar[str] = "SUBSTR(HEX(CAST(create_time AS TEXT)), 1, 64)"
     catalogue: ClassVar[str] = """
         SELECT '' AS schema_name, m.name AS table_name, c.name AS column_name
         FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'"""
