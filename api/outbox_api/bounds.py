@@ -15,6 +15,7 @@ MAX_KEY_BYTES = 65_536
 """A row with a longer key is not read: lanes hold the keys of failing records in memory."""
 
 OWN_PATTERNS = ("*.neli", "outbox.checkpoints")
+_OF_KAFKA = ("__consumer_offsets", "__transaction_state", "__cluster_metadata", "__share_group_state")
 """The default topics of elections and of checkpoints, of any outbox."""
 
 MESSAGE_TOO_LARGE = (
@@ -75,6 +76,8 @@ class PermittedTopics:
         """Returns why nothing may be published to a topic; empty if it may."""
         if topic in self.own or any(matches(topic, pattern) for pattern in OWN_PATTERNS):
             return f"the topic '{topic}' is one that outbox itself uses"
+        if topic in _OF_KAFKA:
+            return f"the topic '{topic}' is one that Kafka itself uses"
         if not any(matches(topic, pattern) for pattern in self.patterns):
             return f"the topic '{topic}' is none of those that harvest.topics permits"
         return ""

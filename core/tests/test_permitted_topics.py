@@ -24,6 +24,7 @@ def test_all_topics_are_permitted_but_those_of_outbox_itself() -> None:
     assert not PermittedTopics().refusal("billing.neli.orders")
     for default in ("outbox.checkpoints", "billing.neli"):
         assert "that outbox itself uses" in PermittedTopics().refusal(default)
+    assert "that Kafka itself uses" in PermittedTopics().refusal("__consumer_offsets")
 
 
 def test_a_pattern_permits_whole_names_in_their_case() -> None:
