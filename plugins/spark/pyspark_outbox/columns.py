@@ -40,8 +40,10 @@ LETTER_ARROW = pa.schema(
 ROWS = 1_000
 """How many rows an Arrow batch has."""
 _MICROSECONDS = 1_000_000
-_TIMES = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
-"""Microseconds since 1970 of the years 1 to 9999; Spark holds more, Python and many sinks do not."""
+_TIMES = range(-62_135_424_000_000_000, 253_402_214_400_000_000)
+"""Microseconds since 1970 of the years 1 to 9999, without the first two days and the last: Spark holds more,
+Python and many sinks do not, and less in other zones.
+"""
 
 
 def batches(records: Sequence[Positioned], *, values: bool) -> Iterator[pa.RecordBatch]:
