@@ -163,11 +163,14 @@ def test_each_thread_may_fail_once(tmp_path: Path, kafka_bootstrap: str) -> None
     assert len(kinds) >= MANY, kinds
     wrong = {}
     for number, (kind, how) in enumerate((kind, how) for kind in kinds for how in ("start", "loop")):
-        folder = tmp_path / f"t{number}"
-        folder.mkdir()
-        trial = Trial(folder, kafka_bootstrap)
-        with trial.running(kind, how) as process:
-            found = outcome(trial, process, how)
+        for again in range(2):  # a thread that has not started within the time may do so in another process
+            folder = tmp_path / f"t{number}-{again}"
+            folder.mkdir()
+            trial = Trial(folder, kafka_bootstrap)
+            with trial.running(kind, how) as process:
+                found = outcome(trial, process, how)
+            if found != "not failed" or how == "loop":
+                break
         print(f"{kind:64} {how:6} {found or 'well'}", flush=True)  # noqa: T201 - figures of the page on reliability
         if found and not (found == "not failed" and how == "loop"):  # a short thread has no loop
             wrong[kind, how] = found
