@@ -40,7 +40,7 @@ LETTER_ARROW = pa.schema(
 ROWS = 1_000
 """How many rows an Arrow batch has."""
 _MICROSECONDS = 1_000_000
-_TIMES = range(-62_135_424_000_000_000, 253_402_214_400_000_000)
+_FIRST_TIME, _TIMES_END = -62_135_424_000_000_000, 253_402_214_400_000_000
 """Microseconds since 1970 of the years 1 to 9999, without the first two days and the last: Spark holds more,
 Python and many sinks do not, and less in other zones.
 """
@@ -92,9 +92,8 @@ def _row(position: int | None, record: MarkedRecord, *, values: bool) -> tuple[o
 
 
 def _moment(microseconds: float) -> int | None:
-    """Returns a time as Spark holds it; ``None`` for one of no year from 1 to 9999."""
-    moment = round(microseconds)
-    return moment if moment in _TIMES else None
+    """Returns a time as Spark holds it; ``None`` for one of no year from 1 to 9999, or without an end."""
+    return round(microseconds) if _FIRST_TIME <= microseconds < _TIMES_END else None
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

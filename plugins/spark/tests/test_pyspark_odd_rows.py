@@ -30,6 +30,12 @@ def test_a_time_that_spark_cannot_hold_is_null(moment: float) -> None:
     ]
 
 
+@pytest.mark.parametrize("created", [float("inf"), float("-inf"), float("nan"), -62_135_596_800.0])
+def test_a_time_that_is_none_or_that_python_cannot_move_to_a_zone_is_null(created: float) -> None:
+    (batch,) = batches([Positioned(1, MarkedRecord(1, "orders", "k", "v", created=created))], values=True)
+    assert batch.select(["create_time"]).to_pylist() == [{"create_time": None}]
+
+
 def test_a_batch_query_and_the_tests_double_read_ids_below_one(tmp_path: Path) -> None:
     file = str(tmp_path / "shop.db")
     dialect = SqliteDialect(SqliteOptions(data_source=file))
