@@ -12,8 +12,9 @@ _PAIR = re.compile(
     r"|[^\n,;&}]{0,1000}?(?=\s{1,100}[\w.]{1,100}=)|[^\s,;&}]+)"
 )
 _URL = re.compile(r"(\b\w++://[^\s:/@]*:)\S{1,1000}@")
-# A name and a password before a host, where a host and its port are expected.
-_BEFORE_HOST = re.compile(r"(\b[\w.+-]{1,100}+:)[^\s@/,]{1,1000}@(?=[\w.\[-])")
+# A name and a password before a host, where a host and its port are expected: a word of its own, so that each
+# is tried once.
+_BEFORE_HOST = re.compile(r"(?<![^\s@/,])([^\s@/,:]*+:)[^\s@/,]++@(?=[\w.\[-])")
 
 
 def redact(text: str) -> str:

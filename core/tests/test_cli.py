@@ -278,7 +278,7 @@ def test_passwords_are_taken_out_of_the_log(text: str, kept: str):
     assert Redacting("%(message)s").format(record) == kept
 
 
-@pytest.mark.parametrize("part", ["k", "a.", "a://b:", "password=a ", "password={", "password=", " "])
+@pytest.mark.parametrize("part", ["k", "a.", "a:", "a://b:", "password=a ", "password={", "password=", " "])
 def test_a_long_key_in_a_line_of_the_log_does_not_hold_up_the_process(part: str):
     text = part * (300_000 // len(part))
     assert redact(f"password=hunter2 {text}").startswith("password=***")  # a square of its length is minutes

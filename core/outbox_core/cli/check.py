@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -140,7 +141,7 @@ def check(
                 "level": str(row.finding.level),
                 "part": row.part,
                 "subject": row.finding.subject,
-                "message": redact_addresses(row.finding.message),
+                "message": row.finding.message,
                 "cure": row.finding.cure or None,
             }
             for row in rows
@@ -219,7 +220,12 @@ def _rows(checks: dict[str, Check]) -> list[Row]:
     """Runs all checks at the same time, because each may have to wait for a server that is down."""
     with ThreadPoolExecutor(max_workers=min(len(checks), _CONCURRENT) or 1) as pool:
         found = dict(zip(checks, pool.map(_findings, checks.values()), strict=True))
-    return [Row(part, finding) for part, findings in found.items() for finding in findings]
+    return [Row(part, _redacted(finding)) for part, findings in found.items() for finding in findings]
+
+
+def _redacted(finding: Finding) -> Finding:
+    message, cure = map(redact_addresses, (finding.message, finding.cure))
+    return replace(finding, message=message, cure=cure)
 
 
 def _findings(check: Check) -> Sequence[Finding]:
@@ -238,7 +244,7 @@ def _table(rows: Sequence[Row]) -> Table:
     table = Table("", "where", "what", "finding", box=box.SIMPLE_HEAD)
     for row in rows:
         finding = row.finding
-        text = Text(redact_addresses(finding.message))
+        text = Text(finding.message)
         if finding.cure:
             text.append(f"\n→ {finding.cure}", "cyan")
         level = Text(str(finding.level), _STYLES[finding.level])
