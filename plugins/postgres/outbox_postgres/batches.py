@@ -45,7 +45,7 @@ class Batches:
     ) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
         self.sql = BatchStatements(
-            *tables, sources, time=layout.time, extras=layout.placing, sequence=layout.sequence
+            *tables, sources, time=layout.time, extras=layout.extras, sequence=layout.sequence
         )
         self._sources = sources
         self._session = session

@@ -68,8 +68,7 @@ WHERE a.attrelid = {} AND a.attname = 'id'
 
 With another increment an application usually gives out the ids of each step itself, to any transaction.
 """
-_COUNTERS = """
-SELECT s.seqrelid::regclass::text, has_sequence_privilege(s.seqrelid, 'SELECT')
+SEQUENCES = """
 FROM pg_attribute AS a
 LEFT JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
 JOIN pg_depend AS d ON CASE WHEN a.attidentity <> ''
@@ -77,7 +76,12 @@ JOIN pg_depend AS d ON CASE WHEN a.attidentity <> ''
          AND d.classid = 'pg_class'::regclass AND d.deptype = 'i'
     ELSE d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid AND d.refclassid = 'pg_class'::regclass END
 JOIN pg_sequence AS s ON s.seqrelid = CASE WHEN a.attidentity <> '' THEN d.objid ELSE d.refobjid END
-WHERE a.attrelid = $1::oid AND a.attname = 'id' AND s.seqincrement > 0 AND NOT s.seqcycle
+WHERE a.attrelid = $1::oid
+"""
+"""The columns of a table whose numbers sequences give out: the sequence of an identity, or in a default."""
+_COUNTERS = f"""
+SELECT s.seqrelid::regclass::text, has_sequence_privilege(s.seqrelid, 'SELECT')
+{SEQUENCES} AND a.attname = 'id' AND s.seqincrement > 0 AND NOT s.seqcycle
   AND (a.attidentity <> ''
        OR pg_get_expr(f.adbin, f.adrelid) = format('nextval(%L::regclass)', s.seqrelid::regclass))
 """

@@ -76,7 +76,7 @@ class PostgresIntake(PortableIntake):
                 intake,
                 layout.outbox,
                 binary=layout.binary,
-                extras=layout.placing,
+                extras=layout.extras,
                 source=found.name,
             )
         self._bind = bind
@@ -189,7 +189,7 @@ def _written(value: object) -> str | None:
 
 def inserted(layout: Layout) -> tuple[str, ...]:
     """Returns the columns that an intake writes, ``create_time`` first."""
-    return ("create_time", *COLUMNS[1:], *layout.placing)
+    return ("create_time", *COLUMNS[1:], *layout.extras)
 
 
 def _find(catalogue: Catalogue, intake: Intake) -> Relation:

@@ -8,20 +8,11 @@ from typing import Any, Final
 
 from outbox_api.portable.column_facts import ColumnFacts, Nature
 
+from outbox_postgres.catalogue import SEQUENCES
 from outbox_postgres.origin_columns import Column
 from outbox_postgres.search_path import Connection
 
-_STEPS = """
-SELECT a.attname, abs(s.seqincrement) * s.seqcache
-FROM pg_attribute AS a
-LEFT JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
-JOIN pg_depend AS d ON CASE WHEN a.attidentity <> ''
-    THEN d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum
-         AND d.classid = 'pg_class'::regclass AND d.deptype = 'i'
-    ELSE d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid AND d.refclassid = 'pg_class'::regclass END
-JOIN pg_sequence AS s ON s.seqrelid = CASE WHEN a.attidentity <> '' THEN d.objid ELSE d.refobjid END
-WHERE a.attrelid = $1::oid AND a.attnum > 0
-"""
+_STEPS = f"SELECT a.attname, abs(s.seqincrement) * s.seqcache {SEQUENCES} AND a.attnum > 0"
 """By how much the numbers of a column differ that one session gets, and that others get meanwhile."""
 
 _FLOATS = frozenset({"float4", "float8"})

@@ -25,7 +25,7 @@ class Layout:
         tables: The tables with their schemas; they need not exist, but for the outbox itself.
         binary: Whether values are bytes.
         time: The base type of ``create_time``.
-        placing: The columns for partition and timestamp that the outbox has.
+        extras: The columns for partition and timestamp that the outbox has.
         oid: The outbox table's object id.
         sequence: The object id of the sequence that generates all ids that are given out here, in order, or
             ``None`` if they may come from elsewhere: a cache, the application.
@@ -38,7 +38,7 @@ class Layout:
     tables: Tables
     binary: bool
     time: str
-    placing: tuple[str, ...]
+    extras: tuple[str, ...]
     oid: int
     sequence: int | None
     replicated: bool
@@ -103,7 +103,7 @@ def find_layout(catalogue: Catalogue, options: PostgresOptions, *, writable: boo
         tables=Tables(*(table.within(name.schema) for table in options.tables))._replace(outbox=name),
         binary=value is not None and value.base == "bytea",
         time=time.base if time else "timestamptz",
-        placing=tuple(name for name in EXTRAS if name in columns),
+        extras=tuple(name for name in EXTRAS if name in columns),
         oid=oid,
         sequence=catalogue.sequence_of_ids(oid),
         replicated=catalogue.replicated(oid),

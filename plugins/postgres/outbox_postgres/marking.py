@@ -150,7 +150,7 @@ class Marking:
         self, session: Session, layout: Layout, starts: ScanStarts, sources: Sequence[Source]
     ) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
-        self.sql = MarkingStatements(*tables, sources, extras=layout.placing, sequence=layout.sequence)
+        self.sql = MarkingStatements(*tables, sources, extras=layout.extras, sequence=layout.sequence)
         self._sources = sources
         self._session = session
         self._layout = layout

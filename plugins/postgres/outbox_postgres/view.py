@@ -150,7 +150,7 @@ class PostgresView(PortableView):
 
     def peek(self, after: int, limit: int) -> list[MarkedRecord]:
         """Returns rows with higher ids than ``after``."""
-        select = f"SELECT {whole_row(self._layout.placing)} FROM {self._layout.outbox}"  # noqa: S608 - quoted
+        select = f"SELECT {whole_row(self._layout.extras)} FROM {self._layout.outbox}"  # noqa: S608 - quoted
         query = f"{select} WHERE id > $1 ORDER BY id LIMIT $2"
         return records(self._numbered.rows(query, (after, limit), "look at rows"))
 
