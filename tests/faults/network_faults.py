@@ -50,27 +50,21 @@ class LoseReplies(CutMidStatement):
 class CutBroker(Fault):
     name = "cut-broker"
     title = "all connections to the broker are cut, three times"
+    times, pause = 3, 0.3
 
     def strike(self, site: Site) -> Strike:
         at, cut = time.time(), 0
-        for _ in range(3):
+        for _ in range(self.times):
             cut += site.to_kafka.cut()
-            time.sleep(0.3)
+            time.sleep(self.pause)
         assert cut, "no connection was open"
         return Strike(at, facts={"cut": cut})
 
 
-class RestartedProxy(Fault):
+class RestartedProxy(CutBroker):
     name = "restarted-proxy"
     title = "ten times, every two seconds, all connections to the broker are cut"
-
-    def strike(self, site: Site) -> Strike:
-        at, cut = time.time(), 0
-        for _ in range(10):
-            time.sleep(2)
-            cut += site.to_kafka.cut()
-        assert cut, "no connection was open"
-        return Strike(at, time.time() - at, facts={"cut": cut})
+    times, pause = 10, 2.0
 
 
 class CutCommits(Fault):
@@ -180,7 +174,7 @@ class DelayedBroker(SlowBroker):
                 time.sleep(1)
         finally:
             proxy.delay = 0.0
-        return Strike(at, time.time() - at)
+        return Strike(at, 2 * DELAY_SECONDS)
 
 
 class Silent(Fault):
