@@ -58,7 +58,7 @@ class IntakeThread:
         self._stopping = Flag()
         self._held: set[str] = set()
         self._alone = alone
-        leadership.told = self._told
+        leadership.about = self._about
         self._thread = ContextThread(target=self._run, name="intake", daemon=True)
 
     def start(self) -> None:
@@ -102,7 +102,7 @@ class IntakeThread:
             if self._leadership.over:
                 self._stopping.set()
 
-    def _told(self) -> Mapping[str, object]:
+    def _about(self) -> Mapping[str, object]:
         """Returns what heartbeats say; called in any thread."""
         return {"intakes": [_as_data(state) for state in self._intakes.states()]}
 

@@ -119,7 +119,7 @@ def test_the_first_lanes_heartbeats_say_it(leadership):
     started(intakes, leadership)
     orders = decode(Orders, encode(leadership.exchange(Report(7, 0, "first", {}))))
     control.follow(orders, 0.0)
-    assert control.told == {
+    assert control.about == {
         "intakes": [
             {
                 "table": "events",

@@ -1,6 +1,6 @@
 """The size and the time of the next mark or selection: larger in a backlog, rarer while nothing waits.
 
-And the bytes of the next transaction: what a broker, which may have a quota, takes in good time.
+Also the bytes of the next transaction: as many as a broker, which may have a quota, accepts within a second.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class LaneLoop:
 
     def _about(self) -> Mapping[str, object]:
         """Returns what heartbeats say besides metrics; the first lane's speak for the leader, too."""
-        return {**self._plan.about, **(self._control.told if self._number == 0 else {})}
+        return {**self._plan.about, **(self._control.about if self._number == 0 else {})}
 
     def _database(
         self,

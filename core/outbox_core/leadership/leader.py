@@ -78,7 +78,7 @@ class Leadership:
         self._draining = False
         self._stopped = False
         self._lost = ""
-        self.told: Callable[[], Mapping[str, object]] = dict
+        self.about: Callable[[], Mapping[str, object]] = dict
         """Returns what the first lane's heartbeats say of the leader's own work."""
         self.refusal: DriverError | None = None
         """The error with which a database or broker has refused a lane for too long."""
@@ -120,7 +120,7 @@ class Leadership:
                 self._stopped = True
             if report.lost:
                 self.fence(report.lost)
-            return Orders(self._lease(), self._draining, self._stopped, self.told())
+            return Orders(self._lease(), self._draining, self._stopped, self.about())
 
     def expect(self, groups: Iterable[int]) -> None:
         """Expects a first report of these groups, which are being started or started again."""

@@ -114,13 +114,13 @@ class Orders:
         lease: Seconds for which leadership is confirmed, from the time when the report was sent.
         draining: Whether lanes shall drain and end.
         stopped: Whether lanes shall end at once.
-        told: What the first lane's heartbeats say of the leader's own work.
+        about: What the first lane's heartbeats say of the leader's own work.
     """
 
     lease: float
     draining: bool = False
     stopped: bool = False
-    told: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ControlChannel(Protocol):
@@ -144,13 +144,13 @@ class LaneControl:
         lease_until: Until when lanes may mark and send, on the process's monotonic clock.
         draining: Whether lanes shall drain and end.
         stopped: Whether lanes shall end at once.
-        told: What the first lane's heartbeats say of the leader's own work.
+        about: What the first lane's heartbeats say of the leader's own work.
     """
 
     lease_until: float = float("-inf")
     draining: bool = False
     stopped: bool = False
-    told: Mapping[str, object] = field(default_factory=dict)
+    about: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -168,7 +168,7 @@ class LaneControl:
         self.lease_until = sent_at + orders.lease
         self.draining |= orders.draining
         self.stopped |= orders.stopped
-        self.told = orders.told
+        self.about = orders.about
 
 
 Message = TypeVar("Message", Report, Orders)
