@@ -55,6 +55,17 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     made.fence.close()
 
 
+def finishes(query: Any) -> bool:
+    """Runs a query to its end, again where a busy machine has not started its Python within Spark's 10 s."""
+    for _ in range(5):
+        try:
+            return bool(query.start().awaitTermination(WAIT_SECONDS))
+        except Exception as error:
+            if "failed to connect back" not in str(error):
+                raise
+    return False
+
+
 def test_odd_rows_end_no_query(spark: Any, database: Database, tmp_path: Path, measure: Measure) -> None:
     dialect = {"driver": database.driver, "intake": INTAKE}
     settings = tmp_path / "outbox.yaml"
@@ -85,13 +96,11 @@ def test_odd_rows_end_no_query(spark: Any, database: Database, tmp_path: Path, m
         frame.write.mode("overwrite").parquet(str(tmp_path / "out" / f"batch={number}"))
 
     query = stream.writeStream.foreachBatch(sink).trigger(availableNow=True)
-    assert (
-        query.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-        .awaitTermination(WAIT_SECONDS)
-    )
+    assert finishes(query.option("checkpointLocation", str(tmp_path / "checkpoint")))
     assert not waiting(database), seed
-    rows = pq.read_table(tmp_path / "out").to_pylist()
+    rows = pq.read_table(
+        tmp_path / "out", coerce_int96_timestamp_unit="us"
+    ).to_pylist()  # nanoseconds end in 2262
     left = database.fetch("SELECT id FROM outbox")
     assert len({row["id"] for row in rows}) == len(rows) == sum(seen)
     assert len(rows) + len(left) == len(writer.written), seed
