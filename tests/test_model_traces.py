@@ -108,6 +108,23 @@ def test_a_lane_whose_commit_was_in_doubt_starts_anew():
     assert "reads rows of the attempt" in actions
 
 
+def test_a_lane_whose_abort_was_in_doubt_sends_nothing_more(in_doubt: Trace):
+    [commit] = [call for call in in_doubt.all("commit") if call.spent]
+    publish = next(call for call in in_doubt.all("publish") if commit in in_doubt.within(call))
+    last = commit.ends + 2e-7
+    fails = {"fails": "DriverError", "says": "was not answered at once", "lost": False}
+    calls = [call for call in in_doubt.calls if call.begins < commit.ends and call not in (commit, publish)]
+    calls += [
+        replace(publish, ends=last, answer=fails),
+        replace(commit, do="abort"),
+        replace(commit, do="begin", begins=last - 1e-7, ends=last, answer=fails),
+    ]
+    calls.sort(key=lambda each: each.begins)
+    in_doubt.follow(calls)
+    with pytest.raises(NotOfTheModel):
+        in_doubt.follow([replace(call, answer={}) if call.do == "abort" else call for call in calls])
+
+
 def again(trace: Trace, publish: Asked) -> list[Asked]:
     """Returns a trace in which a batch is published once more after it was purged."""
     begin = trace.purged(publish).ends

@@ -23,9 +23,6 @@ def enter_actions(site: Site, rounds: Sequence[Round]) -> str:
     Returns:
         Why traces could not be followed, empty if they were.
     """
-    if any(each.fault.name.startswith("late-requests") for each in rounds):
-        # Their refused records have half a megabyte, at which transactions are cut by bytes.
-        return "what is cut out of a transaction for its bytes is not followed yet"
     files = [trace for each in site.fleet.harvesters if (trace := each.log.with_suffix(".trace")).exists()]
     skew = time.time() - time.monotonic()
     ends = any("broker" in each.fault.name for each in rounds) or site.setup.copies > 1

@@ -260,9 +260,10 @@ def _retried(calls: Sequence[Asked], within: Mapping[int, int]) -> Iterator[int]
     """Yields the aborts after which the same call to publish begins once more."""
     aborted: dict[int, int] = {}
     for number, out in within.items():
-        if calls[number].do == "begin" and out in aborted:
+        call = calls[number]
+        if call.do == "begin" and not call.failed and out in aborted:
             yield aborted.pop(out)
-        elif calls[number].do == "abort":
+        elif call.do == "abort":
             aborted[out] = number
 
 
