@@ -74,7 +74,8 @@ class _Notes:
                 f"the message has no header {ID_HEADER}: have the harvester write it "
                 "(transform: [{driver: identity}]), or give the inbox an id of your own"
             )
-        return found[-1].decode(errors="replace") if isinstance(found[-1], bytes) else str(found[-1])
+        value = bytes(found[-1]) if isinstance(found[-1], bytearray | memoryview) else found[-1]
+        return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
     def _noted(self, record_id: str) -> Values:
         if problem := _problem("record_id", record_id):

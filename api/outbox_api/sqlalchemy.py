@@ -34,7 +34,7 @@ from outbox_api.errors import ConfigError
 from outbox_api.inbox import Inbox
 from outbox_api.record import Record
 from outbox_api.registry import Seam, find
-from outbox_api.sqlalchemy_target import translated
+from outbox_api.sqlalchemy_target import require_joint, translated
 from outbox_api.stasher import Insertion
 
 SQLALCHEMY_NAMES = {
@@ -142,7 +142,8 @@ def outbox_record(
     """Maps a class to an outbox, so that ``session.add(OutboxRecord(Record(…)))`` stashes a record.
 
     The ids of one session's records rise in the order in which they were added. Each record is checked, and
-    gets the context of a trace, as with :class:`outbox_api.Stasher`.
+    gets the context of a trace, as with :class:`outbox_api.Stasher`; in autocommit the flush raises
+    ``ValueError``.
 
     Args:
         base: The application's declarative base; see :func:`outbox_table` for what its metadata gets.
@@ -165,7 +166,9 @@ def outbox_record(
             setattr(self, column, json.loads(value) if of_json and isinstance(value, str) else value)
 
     name = "OutboxRecord" if table.key == "outbox" else f"OutboxRecord_{table.key}"
-    return type(name, (Stashable, base), {"__table__": table, "__init__": columns_of})
+    made = type(name, (Stashable, base), {"__table__": table, "__init__": columns_of})
+    event.listen(made, "before_insert", lambda _, connection, __: require_joint(connection))
+    return made
 
 
 class _Reader:

@@ -29,13 +29,12 @@ class SqlAlchemyTarget:
         # A session's connection joins the session's transaction, and begins it where there is none.
         is_session = is_a(self._connection, "sqlalchemy.orm", "Session", "scoped_session")
         connection = self._connection.connection() if is_session else self._connection
-        driver = connection.connection.driver_connection
-        require_transaction(driver)
+        require_joint(connection)
         if is_session:
             if _must_flush(self._connection):
                 self._connection.flush()
             _require_alone(self._connection, connection)
-        with unprepared(driver):
+        with unprepared(connection.connection.driver_connection):
             return int(connection.execute(_typed(self._statement, connection, rows), list(rows)).rowcount)
 
 
@@ -50,17 +49,26 @@ class AsyncSqlAlchemyTarget:
         """Executes the statement for rows of parameters in order."""
         is_connection = is_a(self._connection, "sqlalchemy.ext.asyncio", "AsyncConnection")
         connection = self._connection if is_connection else await self._connection.connection()
-        opened = connection.sync_connection.connection
-        require_transaction(opened.driver_connection)
-        if getattr(opened.dbapi_connection, "isolation_level", None) == "autocommit":  # only so asyncpg tells
-            refuse_autocommit()
+        require_joint(connection.sync_connection)
         if not is_connection:
             if _must_flush(self._connection):
                 await self._connection.flush()
             _require_alone(self._connection, connection.sync_connection)
         text = _typed(self._statement, connection.sync_connection, rows)
-        with unprepared(opened.driver_connection):
+        with unprepared(connection.sync_connection.connection.driver_connection):
             return int((await connection.execute(text, list(rows))).rowcount)
+
+
+def require_joint(connection: Any) -> None:
+    """Makes sure that what a ``Connection`` writes is committed with other changes.
+
+    Raises:
+        ValueError: It commits each statement by itself.
+    """
+    opened = connection.connection
+    require_transaction(opened.driver_connection)
+    if getattr(opened.dbapi_connection, "isolation_level", None) == "autocommit":  # only so asyncpg tells
+        refuse_autocommit()
 
 
 def _typed(statement: StatementIn, connection: Any, rows: Sequence[Values]) -> Any:

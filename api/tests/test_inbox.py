@@ -309,6 +309,8 @@ def test_the_table_has_any_name(postgres_dsn: str) -> None:
         (("outbox-id", b"shop:1"), ("type", None)),  # aiokafka
         {"outbox-id": b"shop:1"},
         {"outbox-id": "shop:1"},
+        {"outbox-id": bytearray(b"shop:1")},
+        {"outbox-id": memoryview(b"shop:1")},
         [("outbox-id", b"older:1"), ("outbox-id", None), ("outbox-id", b"shop:1")],
     ],
 )

@@ -176,6 +176,10 @@ def test_records_are_stashed_as_mapped_objects(database: Database) -> None:
         session.add(stashed(Record("orders", "rolled back", "")))
         session.flush()
         session.rollback()
+    with Session(database.engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
+        session.add(stashed(Record("orders", "alone", "")))
+        with pytest.raises(ValueError, match="autocommit"):
+            session.flush()
 
     with closing(database.dialect.watch()) as view:
         found = view.peek(0, 1000)
