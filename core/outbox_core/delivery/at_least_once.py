@@ -1,7 +1,7 @@
 """Mark-purge/reset (docs/algorithm.md) as a pure state machine, without I/O, clock or threads.
 
-Method calls report what happened (``marked``, ``delivered``, ``failed``, …), and
-:meth:`MarkPurgeReset.decide` returns what to do, as commands. A1 to A9 and B1 to B5 in the comments are its
+Method calls report what happened (``marked``, ``delivered``, ``failed``, …), and say what to do:
+``next_mark`` after ``mark_due``, and likewise for all else. A1 to A9 and B1 to B5 in the comments are its
 steps.
 
 The life of one record::
@@ -36,7 +36,7 @@ from outbox_api import Changed, Failure, MarkedRecord
 
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize
-from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
+from outbox_core.delivery.commands import Mark, Park, Purge, Reset
 from outbox_core.delivery.held import HeldTopics
 from outbox_core.delivery.left_rows import LOCKED_SECONDS, LeftRows, kept
 from outbox_core.delivery.retries import Backoff, RetryPolicy
@@ -115,6 +115,8 @@ class MarkPurgeReset:
         self._unholding: list[str] = []  # keys of the reset or park that is out
         self._repeat = False
         self._remark = False
+        self._leading = True
+        self._entering = False  # waits for a new epoch in the fence
         self._draining = False
         sizes = (limits.mark_backoff, limits.max_mark_backoff, limits.mark_query_records)
         self._clustered = bool(ages)
@@ -124,55 +126,115 @@ class MarkPurgeReset:
 
     # --- what to do ---------------------------------------------------------------------------------
 
-    def decide(self, now: float, leading: bool = True) -> list[Command]:
-        """Returns what to do now, in order; empty if there is nothing to do before :meth:`wake_at`.
+    def look(self, now: float, leading: bool = True) -> None:
+        """Takes note of the time and the lease; comes before all that follows.
 
         Args:
             now: Seconds on a clock that never goes back.
             leading: Whether leadership is confirmed at this moment (A1). Without it, nothing is marked or
                 sent, and marked records are marked again afterwards.
         """
-        commands: list[Command] = []
         self._look_at_clock(now)
         self._remark |= not leading
+        self._leading = leading
         if self._remark or self._draining:
             self.scoreboard.forget_unsent()
-        if self._remark and leading and not self._draining and self.drained:
-            self._remark = False  # A2
-            self.leader_id = self._new_leader_id()  # A9
-            self._sources.hurry(now)
-            commands.append(Refresh(self.leader_id))
-        if records := self._next_to_send():
-            commands.append(Send(records))
-        if self._failed:
-            failed = self._hold_failed(now)
-            commands.append(ReportFailures(failed, self.topics.take_news()))
-        if finishing := self._next_to_finish(now):
-            commands.append(finishing)
-        if mark := self._next_mark_command(now):
-            commands.append(mark)
-        return commands
 
-    def wake_at(self) -> float:
-        """Returns when to call :meth:`decide` next if nothing happens before."""
-        if self._failed or (self.scoreboard.ready and self.in_flight < self._limits.max_in_flight_records):
-            return 0.0
-        wake = self._next_scan
-        if not self._draining:
-            wake = min(wake, self.scoreboard.next_hold_end())
+    @property
+    def may_send(self) -> bool:
+        """Whether :meth:`next_to_send` has any."""
+        return self.scoreboard.ready > 0 and self.in_flight < self._limits.max_in_flight_records
+
+    def next_to_send(self) -> list[MarkedRecord]:
+        """Returns the records to publish now, in this order, without waiting (A8)."""
+        taken = self.scoreboard.take(max(0, self._limits.max_in_flight_records - self.in_flight))  # A4, A5
+        self.in_flight += len(taken)  # A6, A7
+        faulty = [record for record in taken if record.fault]
+        if not faulty:
+            return taken
+        self._failed.extend(Failure(record, record.fault or "", retryable=False) for record in faulty)
+        return [record for record in taken if not record.fault]
+
+    def take_failed(self, now: float) -> tuple[list[Failure], list[str]]:
+        """Holds the keys of what failed; returns the failures, and topics that are held as a whole since."""
+        if not self._failed:
+            return [], []
+        return self._hold_failed(now), self.topics.take_news()
+
+    @property
+    def may_refresh(self) -> bool:
+        """Whether a remark may begin, as nothing is in flight."""
+        is_due = self._remark and self._leading and not self._draining
+        return is_due and self.drained and not self._entering
+
+    def next_leader_id(self, now: float) -> UUID:
+        """Begins a remark (A2): nothing else is due until the epoch in the fence is raised.
+
+        That is reported by :meth:`entered`. Later marks carry the leader id returned (A9). With the new epoch
+        the fence rejects a delayed statement of the old one.
+        """
+        self._remark, self._entering = False, True
+        self.leader_id = self._new_leader_id()
+        self._sources.hurry(now)
+        return self.leader_id
+
+    def unhold_due(self) -> float:
+        """Returns when :meth:`next_unhold` has something."""
+        if self._entering:
+            return float("inf")
         if self._repeat:
-            wake = min(wake, self._database.due)
+            return self._database.due if isinstance(self._finishing, Reset | Park) else float("inf")
+        wake = float("inf") if self._draining else self.scoreboard.next_hold_end()
         if self._expired and self._finishing is None and self._mark is None:
             wake = min(wake, max(self._next_retry, self._database.due))
-        if self._delivered and self._finishing is None:
-            due = 0.0 if self._purge_is_awaited() else self._next_purge
-            wake = min(wake, max(due, self._database.due))
-        if self._finishing is None:
-            wake = min(wake, max(self._left.due, self._database.due))
-        if self._may_mark() and self._room() > 0:
-            due = self._sources.due(excludes=self._excludes)
-            wake = min(wake, max(due, self._database.due))
         return wake
+
+    def next_unhold(self, now: float) -> Reset | Park:
+        """Returns what ends the hold of some keys, or the same again if its outcome is unknown."""
+        finishing = self._finishing if self._repeat else self._next_to_unhold(now)
+        self._finishing, self._repeat = finishing, False
+        if not isinstance(finishing, Reset | Park):
+            raise TypeError(f"{finishing} ends no hold")
+        return finishing
+
+    def purge_due(self) -> float:
+        """Returns when :meth:`next_purge` has something."""
+        if self._repeat:
+            return self._database.due if isinstance(self._finishing, Purge) else float("inf")
+        if self._entering or self._finishing is not None or (self._retrying and self._mark is None):
+            return float("inf")
+        due = self._left.due
+        if self._delivered:
+            due = min(due, 0.0 if self._purge_is_awaited() else self._next_purge)
+        return max(due, self._database.due)
+
+    def next_purge(self, now: float) -> Purge:
+        """Returns the purge of what was delivered, or the same again if its outcome is unknown."""
+        if self._repeat and isinstance(self._finishing, Purge):
+            self._repeat = False
+            return self._finishing
+        self._purging_left = now >= self._left.due
+        if self._purging_left:
+            leader_id, self._purging = self._left.take(now)
+        else:
+            leader_id, self._purging, self._delivered = self.leader_id, self._delivered, []
+        self._finishing = purge = Purge(leader_id, [record.id for record in self._purging])
+        return purge
+
+    def mark_due(self) -> float:
+        """Returns when :meth:`next_mark` has something."""
+        if not self._may_mark() or self._room() <= 0:
+            return float("inf")
+        return max(self._sources.due(excludes=self._excludes), self._database.due)
+
+    def next_mark(self, now: float) -> Mark:
+        """Returns the next mark."""
+        self._sources.begin(now, excludes=self._excludes)
+        source, limit = self._sources.look
+        excluded, topics = self.scoreboard.excluded(), self.topics.held.next_look(now)
+        limit = min(limit, self._room())
+        self._mark = Mark(self.leader_id, limit, self._mark_bytes, excluded, source, topics)
+        return self._mark
 
     def drain(self) -> None:
         """Stops marking and sending for good; records in flight are still purged or reset. Idempotent."""
@@ -183,15 +245,6 @@ class MarkPurgeReset:
         """Whether nothing is in flight and no database command is outstanding."""
         return self.in_flight == 0 and self._mark is None and self._finishing is None
 
-    def _next_to_send(self) -> list[MarkedRecord]:
-        taken = self.scoreboard.take(max(0, self._limits.max_in_flight_records - self.in_flight))  # A4, A5
-        self.in_flight += len(taken)  # A6, A7
-        faulty = [record for record in taken if record.fault]
-        if not faulty:
-            return taken
-        self._failed.extend(Failure(record, record.fault or "", retryable=False) for record in faulty)
-        return [record for record in taken if not record.fault]
-
     def _hold_failed(self, now: float) -> list[Failure]:
         failed, self._failed = self._failed, []
         self.in_flight -= len(failed)  # B4, B5
@@ -201,23 +254,6 @@ class MarkPurgeReset:
         blocking = [each for each in failed if not (each.retryable or holds[each.record.key].parking)]
         self.topics.failed(now, blocking)
         return failed
-
-    def _next_to_finish(self, now: float) -> Purge | Reset | Park | None:
-        if now < self._database.due or (self._finishing is not None and not self._repeat):
-            return None
-        if self._repeat:
-            self._repeat = False
-        elif self._retrying and self._mark is None:
-            self._finishing = self._next_to_unhold(now)
-        elif now >= self._left.due:
-            leader_id, self._purging = self._left.take(now)
-            self._purging_left = True
-            self._finishing = Purge(leader_id, [record.id for record in self._purging])
-        elif self._delivered and (now >= self._next_purge or self._purge_is_awaited()):
-            self._purging, self._delivered = self._delivered, []
-            self._purging_left = False
-            self._finishing = Purge(self.leader_id, [record.id for record in self._purging])
-        return self._finishing
 
     def _next_to_unhold(self, now: float) -> Reset | Park:
         """Ends the hold of some keys, not of all at once, so that other keys are marked between."""
@@ -230,18 +266,6 @@ class MarkPurgeReset:
         ids = board.held_ids(unholding)
         return Park(self.leader_id, board.poisons(parking), ids) if parking else Reset(self.leader_id, ids)
 
-    def _next_mark_command(self, now: float) -> Mark | None:
-        excludes = self._excludes
-        if not self._may_mark() or now < max(self._sources.due(excludes=excludes), self._database.due):
-            return None
-        if (room := self._room()) <= 0:
-            return None
-        self._sources.begin(now, excludes=excludes)
-        source, limit = self._sources.look
-        excluded, topics = self.scoreboard.excluded(), self.topics.held.next_look(now)
-        self._mark = Mark(self.leader_id, min(limit, room), self._mark_bytes, excluded, source, topics)
-        return self._mark
-
     @property
     def _excludes(self) -> bool:
         """Whether marks leave out anything but parked keys."""
@@ -249,10 +273,13 @@ class MarkPurgeReset:
 
     def _may_mark(self) -> bool:
         """Whether no mark, reset or park is outstanding, and none of the latter is due."""
-        return self._mark is None and not self._retrying and not isinstance(self._finishing, Reset | Park)
+        free = self._mark is None and not (self._retrying or self._entering)
+        return free and not isinstance(self._finishing, Reset | Park)
 
     def _purge_is_awaited(self) -> bool:
-        return self._draining or self._remark or self.scoreboard.waiting > 0
+        board, room = self.scoreboard, self._limits.max_in_flight_records - self.in_flight
+        # What is ready and has room waits for no purge.
+        return self._draining or self._remark or board.waiting > max(0, min(board.ready, room))
 
     def _room(self) -> int:
         """How many records may be marked now; 0 also if a mark of so few would not be worthwhile."""
@@ -293,6 +320,10 @@ class MarkPurgeReset:
         # Without the keys and topics that it left out, it may have read up to the end of the table.
         passed = bool(mark.excluded_keys or mark.excluded_topics) and not full
         self._sources.found(now, full=full, empty=not number, passed=passed)
+
+    def entered(self) -> None:
+        """Handles that the epoch in the fence is raised: the remark goes on."""
+        self._entering = False
 
     def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
         """Handles records that the broker has acknowledged; they are purged soon (B1)."""

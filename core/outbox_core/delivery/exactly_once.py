@@ -1,7 +1,7 @@
 """Exactly-once delivery of one lane as a pure state machine: batches are selected, published and purged.
 
-Method calls report what happened (``advanced``, ``published``, ``aborted``, ``parked``), and
-:meth:`SelectPublishPurge.decide` returns what to do, as commands.
+Method calls report what happened (``advanced``, ``published``, ``aborted``, ``parked``), and say what to do:
+``next_to_publish`` after ``publish_due``, ``next_for_database`` after ``database_due``.
 
 The life of a batch::
 
@@ -34,7 +34,7 @@ from outbox_api import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize, ByteLimit
 from outbox_core.delivery.checkpoint import encode, fitting, shorter
-from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish, ReportFailures
+from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.retries import FailedKeys, RetryPolicy
 from outbox_core.delivery.size import size_of
 from outbox_core.delivery.sources import Sources
@@ -123,43 +123,38 @@ class SelectPublishPurge:
 
     # --- what to do ---------------------------------------------------------------------------------
 
-    def decide(self, now: float, leading: bool = True) -> list[BatchCommand]:
-        """Returns what to do now; empty if there is nothing to do before :meth:`wake_at`.
+    def look(self, leading: bool) -> None:
+        """Takes note of the lease; comes before all that follows.
 
         Args:
-            now: Seconds on a clock that never goes back.
             leading: Whether leadership is confirmed at this moment. Without it, nothing is selected,
                 published or parked. Batches known to be in the log are purged nevertheless: the fence rejects
                 a purge of a former leader, and a leader that hands over waits for it.
         """
         self._leading = leading
-        commands: list[BatchCommand] = []
-        if publish := self._next_to_publish(now):
-            commands.append(publish)
-        if self._unreported:
-            commands.append(ReportFailures(self._unreported, self.failed.topics.take_news()))
-            self._unreported = []
-        if command := self._next_for_database(now):
-            commands.append(command)
-        return commands
 
-    def wake_at(self) -> float:
-        """Returns when to call :meth:`decide` next if nothing happens before.
+    def publish_due(self) -> float:
+        """Returns when to call :meth:`next_to_publish`."""
+        may = self._selected and self._leading and self._publishing is None and not self._crowded
+        return self._resume if may else float("inf")
 
-        That includes that leadership does not change.
-        """
-        if self._unreported or (self._park and self._leading and self._database is None):
-            return 0.0
-        wake = float("inf")
-        if self._selected and self._leading and self._publishing is None and not self._crowded:
-            wake = self._resume
+    def take_failed(self) -> tuple[list[Failure], list[str]]:
+        """Returns the failures since the last call, and the topics that are held as a whole since."""
+        if not self._unreported:
+            return [], []
+        failed, self._unreported = self._unreported, []
+        return failed, self.failed.topics.take_news()
+
+    def database_due(self) -> float:
+        """Returns when to call :meth:`next_for_database`."""
         if self._database is not None:
-            return wake
-        if self._finished:
+            return float("inf")
+        if self._finished or (self._park and self._leading):
             return 0.0
+        wake = self._locked_due if self._locked else float("inf")
         if self._may_select():
             wake = min(wake, max(self._sources.due(excludes=self.failed.excludes), self._resume))
-        return min(wake, self._locked_due) if self._locked else wake
+        return wake
 
     def drain(self) -> None:
         """Stops selecting and publishing for good; a batch being published is still purged. Idempotent."""
@@ -200,9 +195,9 @@ class SelectPublishPurge:
         """Returns the batches that may be in the log and in the outbox: an outstanding purge may fail."""
         return [*self._locked, *self._retrying, *self._purging, *self._finished]
 
-    def _next_to_publish(self, now: float) -> Publish | None:
-        """Begins the transaction of the next batch."""
-        if self._selected is None or self._publishing is not None or not self._leading or now < self._resume:
+    def next_to_publish(self, now: float) -> Publish | None:
+        """Begins the transaction of the next batch, unless a record is faulty or it waits for a purge."""
+        if self._selected is None or now < self.publish_due():
             return None
         faulty = {record.key: record for record in reversed(self._selected.records) if record.fault}
         if faulty:
@@ -230,7 +225,8 @@ class SelectPublishPurge:
             self._select(_Selected.of(batch, selected.records, selected.size, selected.source))
             self._sources.cut(selected.source, fit)
 
-    def _next_for_database(self, now: float) -> Advance | Park | None:
+    def next_for_database(self, now: float) -> Advance | Park | None:
+        """Returns what is due at the database."""
         if self._database is not None:
             return None
         due = self._sources.due(excludes=self.failed.excludes)

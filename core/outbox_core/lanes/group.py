@@ -19,9 +19,10 @@ from outbox_api import DriverError, LeadershipLost
 
 from outbox_core.config.logs import KeyNames
 from outbox_core.events import LaneEvent
-from outbox_core.lanes.loop import Restarts
+from outbox_core.lanes.restarts import Restarts
+from outbox_core.lanes.takeovers import TakeoverLog
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.lanes.turn import TakeoverLog, Unacknowledged
+from outbox_core.lanes.unacknowledged import Unacknowledged
 from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Refusal, Report
 from outbox_core.measurements import LaneWork, Measurements
 from outbox_core.metrics import LaneMetrics

@@ -1,279 +1,298 @@
-"""What a lane does between two waits, without I/O: a class for each delivery mode.
+"""One lane as one object behind one lock, and what is done for it without that lock.
 
-Both are a :class:`outbox_core.lanes.turn.Lane`: ``step`` returns requests to the database and the broker,
-``receive`` handles the replies.
+Each loop of :mod:`outbox_core.lanes.loops` is a thread. It asks the lane for its next work, does it, and
+hands over what came of it with the next question. A loop for which nothing is due waits on a condition of its own.
+Two rules keep that right:
+
+* :meth:`Loop.due` alone says whether a loop has something to do. Whoever changes what it rests on leaves the
+  lock through :meth:`Lane.ask`, which wakes the loops that would come too late.
+* Nothing is sent, asked, or logged while the lock is held.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence, Sized
-from typing import assert_never
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
 
-from outbox_api import Batch, Deliveries, DriverError
+from outbox_api import Fence
 
-from outbox_core.delivery.at_least_once import MarkPurgeReset
-from outbox_core.delivery.commands import (
-    Advance,
-    Answer,
-    Command,
-    EndTransactions,
-    Heartbeat,
-    Mark,
-    Park,
-    Publish,
-    Purge,
-    Refresh,
-    ReportFailures,
-    Request,
-    Reset,
-    Send,
-)
-from outbox_core.delivery.exactly_once import SelectPublishPurge
-from outbox_core.delivery.recovery import Entered, Opened
-from outbox_core.events import BatchMoved, LeaderRefreshed
+from outbox_core.lanes.database import Database
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.lanes.turn import Reply
-from outbox_core.leadership.protocol import LaneControl
+from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl
 
-log = logging.getLogger(__name__)
+NEVER = float("inf")
+LONGEST_WAIT = 60.0
+"""The longest wait of a loop that others wake."""
+REST_SECONDS = 20.0
+"""How long a connection without requests is kept; an empty outbox then has one less."""
 
-LIFE_SECONDS = 6 * 3600.0
-"""The age limit of a lane. Its restart writes a new checkpoint, since brokers delete old ones."""
+Taken = TypeVar("Taken")
 
 
-class AtLeastOnceLane:
-    """A lane that sends single records, and purges those that are acknowledged.
+class Condition(Protocol):
+    """Lets threads wait that hold a lock; a :class:`threading.Condition` does."""
+
+    def wait(self, timeout: float) -> object:
+        """Releases the lock until :meth:`notify`, or for so many seconds."""
+        ...
+
+    def notify(self) -> None:
+        """Wakes a thread that waits."""
+        ...
+
+
+class Thread(Protocol):
+    """A thread that runs."""
+
+    def join(self, timeout: float) -> object:
+        """Waits for its end, for at most so many seconds."""
+        ...
+
+
+class Threads(Protocol):
+    """What lanes need of the machine that they run on."""
+
+    def clock(self) -> float:
+        """Returns seconds on a clock that never goes back."""
+        ...
+
+    def lock(self) -> AbstractContextManager[object]:
+        """Returns a new lock."""
+        ...
+
+    def condition(self, lock: AbstractContextManager[object]) -> Condition:
+        """Returns a new condition on a lock."""
+        ...
+
+    def spawn(self, run: Callable[[], None], name: str) -> Thread:
+        """Starts a thread."""
+        ...
+
+
+class Loop:
+    """One of a lane's loops. All is called with the lane's lock held.
 
     Args:
-        machine: Decides what to mark, send and purge.
-        number: The lane's number.
-        telemetry: Its metrics, events and log.
-        entered: Its fence, and how much is parked.
+        condition: On the lane's lock.
+        due: Returns when there is something to do.
+        longest: The longest wait.
     """
 
-    def __init__(self, machine: MarkPurgeReset, number: int, telemetry: Telemetry, entered: Entered) -> None:
-        self.over = False
-        self.fence = entered.fence
-        self.machine = machine
-        self._number = number
-        self._telemetry = telemetry
-        self._policy = machine.scoreboard.policy
-        self._entering = False  # waits for a new epoch in the fence, and requests nothing else meanwhile
-        self._deferred: list[Command] = []
-        telemetry.counted(entered.parked, self._policy, 0)
+    def __init__(self, condition: Condition, due: Callable[[], float], longest: float) -> None:
+        self.due = due
+        self._condition = condition
+        self._longest = longest
+        self._until: float | None = None  # while it waits
 
-    def step(self, now: float, control: LaneControl) -> list[Request]:
-        """See :meth:`.Lane.step`; a drained lane leaves nothing in flight."""
-        machine = self.machine
-        if control.draining:
-            machine.drain()
-            self.over = machine.drained
-        if self.over or self._entering:
-            return []
-        commands = self._deferred + machine.decide(now, leading=now < control.lease_until)
-        self._deferred = []
-        requests = self._requests(now, commands)
-        metrics, board = self._telemetry.metrics, machine.scoreboard
-        metrics.in_flight, metrics.waiting = machine.in_flight, board.waiting
-        self._telemetry.gauge(now, self._policy, board.blocked, machine.topics)
-        return requests + self._telemetry.heartbeat(now, self._policy)
+    def wait(self, now: float, due: float) -> None:
+        """Waits until it is due, or is told that it may be."""
+        self._until = due
+        self._condition.wait(min(due - now, self._longest))
+        self._until = None
 
-    def wake_at(self) -> float:
-        """See :meth:`.Lane.wake_at`."""
-        return float("inf") if self._entering else self.machine.wake_at()
-
-    def receive(self, now: float, reply: Reply) -> None:
-        """See :meth:`.Lane.receive`; the lane continues after a retryable error of the database."""
-        if isinstance(reply, Deliveries):
-            self._telemetry.reported(now, reply)
-            self._handle_deliveries(now, reply)
-        elif isinstance(reply.request, Heartbeat):
-            self._telemetry.answered(now, reply, self._policy)
-        elif reply.error is not None:
-            self._telemetry.failed_to_answer(now, reply)
-            self._handle_error(now, reply.request, reply.error)
-        else:
-            self._handle_answer(now, reply)
-
-    def _requests(self, now: float, commands: Sequence[Command]) -> list[Request]:
-        requests: list[Request] = []
-        for number, command in enumerate(commands):
-            match command:
-                case ReportFailures(failures, topics):
-                    self._telemetry.failed(failures, topics)
-                case Refresh():
-                    self._entering, self._deferred = True, list(commands[number + 1 :])
-                    return [*requests, command]
-                case Send(records):
-                    self._telemetry.sending(now, records)
-                    requests.append(command)
-                case _:
-                    requests.append(command)
-        return requests
-
-    def _handle_deliveries(self, now: float, deliveries: Deliveries) -> None:
-        if deliveries.delivered:
-            self.machine.delivered(now, deliveries.delivered)
-        if deliveries.failed:
-            self.machine.failed(deliveries.failed)
-
-    def _handle_error(self, now: float, request: Request, error: Exception) -> None:
-        if isinstance(request, Send | Refresh) or not (isinstance(error, DriverError) and error.retryable):
-            raise error
-        log.warning(
-            "lane %d: %s failed, trying again: %s", self._number, type(request).__name__.lower(), error
-        )
-        if isinstance(request, Mark):
-            self.machine.mark_unknown(now)
-        else:
-            self.machine.finishing_unknown(now)
-
-    def _handle_answer(self, now: float, answer: Answer) -> None:
-        machine, telemetry = self.machine, self._telemetry
-        telemetry.measure(answer)
-        match answer.request:
-            case Mark(source=source):
-                telemetry.marked(now, source, len(answer.records))
-                machine.marked(now, answer.records)
-            case Purge(_, ids):
-                changed = answer.changed
-                telemetry.metrics.purged += len(ids) - len(changed.locked) - len(changed.kept)
-                machine.purged(now, changed)
-            case Reset():
-                machine.reset_done(now, answer.changed.locked)
-            case Park(_, poisons):
-                machine.park_done(now, answer.changed)
-                telemetry.parked(poisons, answer.changed.rows)
-            case Refresh(leader_id):
-                self._entering = False
-                self.fence = answer.fence or self.fence
-                telemetry.metrics.remarks += 1
-                telemetry.add_event(LeaderRefreshed(leader_id, self._number))
-                if answer.parked is not None:
-                    telemetry.counted(answer.parked, self._policy, self._policy.done)
-            case other:
-                raise TypeError(f"unexpected answer to {other}")
+    def tell(self, *, over: bool) -> None:
+        """Wakes it if it would come too late, or if all is over."""
+        if self._until is not None and (over or self.due() < self._until):
+            self._until = None
+            self._condition.notify()
 
 
-class ExactlyOnceLane:
-    """A lane that publishes batches in transactions, and purges those that are committed.
+class Work(ABC):
+    """Something to do at the database, by a loop.
 
-    An unknown outcome ends it. The next epoch of the lane fences this one, in the database and at the broker,
-    and purges what is in the log already before it selects anything (:mod:`outbox_core.delivery.recovery`).
+    Attributes:
+        name: What log lines and measurements call it.
+        rows: How many rows it was about, for measurements; ``None`` if it is not measured.
+    """
+
+    name = ""
+    rows: int | None = None
+
+    @abstractmethod
+    def run(self, database: Database) -> None:
+        """Does it, without the lock, and keeps what came of it.
+
+        Raises:
+            LeadershipLost: The fence is no longer the lane's.
+            DriverError: The database cannot be used; the outcome is unknown.
+        """
+
+    @abstractmethod
+    def done(self, now: float, /) -> None:
+        """Tells the lane what came of it; with the lock."""
+
+    def failed(self, _now: float, error: Exception, /) -> None:
+        """Tells the lane that the outcome is unknown; with the lock.
+
+        Raises:
+            Exception: It ends the lane.
+        """
+        raise error
+
+
+class Rest(Work):
+    """Disconnects, as there was nothing to do for a while."""
+
+    def run(self, database: Database) -> None:
+        """See :meth:`Work.run`."""
+        database.close()
+
+    def done(self, _now: float, /) -> None:
+        """See :meth:`Work.done`."""
+
+
+class DatabaseLoop(Loop):
+    """A loop whose work is done at the database."""
+
+    def __init__(
+        self, condition: Condition, due: Callable[[], float], longest: float, take: Callable[[float], Work]
+    ) -> None:
+        super().__init__(condition, self._work_due, longest)
+        self._of_lane, self._take = due, take
+        self._rest_at = NEVER
+
+    def take(self, now: float) -> Work:
+        """Returns what to do."""
+        if self._of_lane() <= now:
+            self._rest_at = now + REST_SECONDS
+            return self._take(now)
+        self._rest_at = NEVER
+        return Rest()
+
+    def _work_due(self) -> float:
+        return min(self._of_lane(), self._rest_at)
+
+
+class Lane(ABC):
+    """One lane, for one epoch.
 
     Args:
-        machine: Decides what to select, publish and purge.
-        number: The lane's number.
+        number: Its number.
+        fence: The fence of its statements.
+        control: Until when leadership is confirmed, and whether to end.
         telemetry: Its metrics, events and log.
-        opened: Its fence, and how much is parked.
-        expires: When it reaches its age limit, in the caller's time.
-        torn: Rows of which a part is in the log, as the checkpoint says. While there are any, its note stays.
+        threads: What it runs on.
+
+    Attributes:
+        over: Whether it has ended.
+        drained: Whether it has ended as it was told to drain, and has.
+        error: What it has ended with, if it has failed.
+        fence: As given, or that of a later epoch.
+        number: As given.
+        telemetry: As given.
     """
 
     def __init__(
-        self,
-        machine: SelectPublishPurge,
-        number: int,
-        telemetry: Telemetry,
-        opened: Opened,
-        expires: float,
-        *,
-        torn: Sized = (),
+        self, number: int, fence: Fence, control: LaneControl, telemetry: Telemetry, threads: Threads
     ) -> None:
-        self.over = False
-        self.fence = opened.fence
-        self.machine = machine
-        self._number = number
-        self._telemetry = telemetry
-        self._expires = expires
-        self._torn = torn
-        self._ending = False
-        telemetry.counted(opened.parked, machine.policy, 0)
+        self.over = self.drained = False
+        self.error: Exception | None = None
+        self.fence = fence
+        self.number = number
+        self.telemetry = telemetry
+        self._control = control
+        self._threads = threads
+        self._clock = threads.clock
+        self._lock = threads.lock()
+        self._loops: list[Loop] = []
 
-    def step(self, now: float, control: LaneControl) -> list[Request]:
-        """See :meth:`.Lane.step`; a drained lane has purged its batches, and removed its note if it may."""
-        machine = self.machine
-        if self.over or self._ending:
-            return []
-        if control.draining:
-            machine.drain()
-        drained = control.draining and machine.drained
-        if drained and not self._torn:
-            self._ending = True
-            return [EndTransactions()]
-        if drained or (machine.idle and now > self._expires):
-            self.over = True
-            return []
-        requests = self._requests(now, machine.decide(now, leading=now < control.lease_until))
-        self._report_moves()
-        metrics = self._telemetry.metrics
-        metrics.in_flight, metrics.waiting = machine.in_flight, machine.waiting
-        self._telemetry.gauge(now, machine.policy, machine.failed.blocked, machine.failed.topics)
-        return requests + self._telemetry.heartbeat(now, machine.policy, self._batches)
+    # --- for its loops ------------------------------------------------------------------------------
 
-    def wake_at(self) -> float:
-        """See :meth:`.Lane.wake_at`."""
-        return float("inf") if self._ending else self.machine.wake_at()
+    def ask(
+        self, loop: Loop, take: Callable[[float], Taken | None], settle: Callable[[float], None] | None
+    ) -> Taken | None:
+        """Takes what a loop has to do next, and waits for that; ``None`` if the lane has ended.
 
-    def receive(self, now: float, reply: Reply) -> None:
-        """See :meth:`.Lane.receive`."""
-        if isinstance(reply, Deliveries):
-            raise TypeError("a batch is answered as a whole")
-        machine, telemetry = self.machine, self._telemetry
-        if reply.error is not None and not isinstance(reply.request, Heartbeat):
-            telemetry.failed_to_answer(now, reply)
-            raise reply.error
-        telemetry.measure(reply)
-        match reply.request:
-            case Publish():
-                telemetry.published(now, reply.failures)
-                if reply.failures:
-                    machine.aborted(now, reply.failures)
-                else:
-                    machine.published(now)
-            case Advance(source=source):
-                telemetry.marked(now, source, len(reply.advanced.records))
-                telemetry.metrics.purged += reply.advanced.purged
-                machine.advanced(now, reply.advanced)
-            case Park(_, poisons):
-                machine.parked(now, reply.changed.rows)
-                telemetry.parked(poisons, reply.changed.rows)
-            case Heartbeat():
-                telemetry.answered(now, reply, machine.policy)
-            case EndTransactions():
-                self.over = True
-            case other:
-                raise TypeError(f"unexpected answer to {other}")
-        self._report_moves()
+        Args:
+            loop: The loop.
+            take: Returns it, once the loop is due; or ``None`` if there was less to do than it seemed.
+            settle: Tells what came of what was taken before.
 
-    def _requests(
-        self, now: float, commands: Sequence[Advance | Publish | Park | ReportFailures]
-    ) -> list[Request]:
-        requests: list[Request] = []
-        for command in commands:
-            match command:
-                case ReportFailures(failures, topics):
-                    self._telemetry.failed(failures, topics)
-                case Publish(records):
-                    self._telemetry.publishing(now, records)
-                    requests.append(command)
-                case Advance() | Park():
-                    requests.append(command)
-                case _:
-                    assert_never(command)
-        return requests
+        Raises:
+            Exception: What came of it ends the lane.
+        """
+        while True:
+            with self._lock:
+                if settle is not None and not self.over:
+                    settle(self._clock())
+                settle, taken = None, self._take_or_wait(loop, take)
+            if self.telemetry.has_lines:
+                self.telemetry.write_lines()
+            if taken is not None or self.over:
+                return taken
 
-    def _batches(self) -> dict[str, object]:
-        """Returns the present batches, for operators."""
-        batches = self.machine.batches()
-        return {"batches": [{**_span(batch), "stage": stage} for batch, stage in batches]}
+    def end(self, error: Exception | None = None) -> None:
+        """Ends the lane for all its loops; the first error counts."""
+        with self._lock:
+            if not self.over:
+                self.error = error
+            self._end()
+        self.telemetry.write_lines()
 
-    def _report_moves(self) -> None:
-        moves, self.machine.moves = self.machine.moves, []
-        for batch, stage in moves:
-            self._telemetry.add_event(BatchMoved(**_span(batch), stage=stage, lane=self._number))
+    def may_work(self) -> bool:
+        """Returns whether the lane may send at this moment; does not wait for the lock."""
+        return not self.over and self._clock() < self._control.lease_until
 
+    # --- with the lock ------------------------------------------------------------------------------
 
-def _span(batch: Batch) -> dict[str, int]:
-    return {"first": batch.runs[0][0], "last": batch.runs[-1][-1], "records": batch.rows}
+    def done(self, work: Work, seconds: float, now: float) -> None:
+        """Handles that something is done, after so many seconds."""
+        if work.rows is not None:
+            self.telemetry.measure(work.name, seconds, work.rows)
+        work.done(now)
+
+    def failed(self, work: Work, error: Exception, seconds: float, now: float) -> None:
+        """Handles that something has failed, after so many seconds.
+
+        Raises:
+            Exception: It ends the lane.
+        """
+        self.telemetry.failed_to_answer(now, error, seconds)
+        work.failed(now, error)
+
+    @abstractmethod
+    def _look(self, now: float) -> None:
+        """Takes note of the time and of orders, and updates the telemetry."""
+
+    @abstractmethod
+    def _settle(self, now: float, /) -> None:
+        """Follows up on what has changed."""
+
+    def _take_or_wait(self, loop: Loop, take: Callable[[float], Taken | None]) -> Taken | None:
+        now = self._clock()
+        if self._control.stopped:
+            self._end()
+        if not self.over:
+            self._look(now)
+            self._settle(now)
+        if self.over:
+            return None
+        taken = None
+        if (due := loop.due()) <= now:
+            taken = take(now)
+            self._settle(now)
+        for each in self._loops:
+            each.tell(over=False)
+        if due > now and not self.telemetry.has_lines:
+            loop.wait(now, due)
+        return taken
+
+    def _end(self) -> None:
+        self.over = True
+        for loop in self._loops:
+            loop.tell(over=True)
+
+    def _loop(self, due: Callable[[], float], longest: float = REPORT_SECONDS) -> Loop:
+        """Makes a loop. One at least looks every ``REPORT_SECONDS`` for orders of the leader."""
+        loop = Loop(self._threads.condition(self._lock), due, longest)
+        self._loops.append(loop)
+        return loop
+
+    def _database_loop(
+        self, due: Callable[[], float], take: Callable[[float], Work], longest: float = REPORT_SECONDS
+    ) -> DatabaseLoop:
+        loop = DatabaseLoop(self._threads.condition(self._lock), due, longest, take)
+        self._loops.append(loop)
+        return loop

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from time import time
 
@@ -21,11 +23,11 @@ from outbox_api import (
 from outbox_api.parking import LONGEST_KEY
 
 from outbox_core.config.logs import KeyNames
-from outbox_core.delivery.commands import Advance, Answer, Heartbeat, Mark, Park, Publish, Purge, Reset
 from outbox_core.delivery.held import FAILING_KEYS, HeldTopics
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LaneEvent
-from outbox_core.lanes.turn import TakeoverLog, Unacknowledged
+from outbox_core.lanes.takeovers import TakeoverLog
+from outbox_core.lanes.unacknowledged import Unacknowledged
 from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_core.measurements import LaneWork, Measurements, SendTimes, count_topics
 from outbox_core.metrics import LaneMetrics, as_numbers
@@ -48,7 +50,7 @@ _topic = attrgetter("topic")
 
 
 class Telemetry:
-    """One lane's metrics, events and log.
+    """One lane's metrics, events and log, whose lines wait for :meth:`write_lines`: a log may block.
 
     Args:
         lane: The lane's number.
@@ -88,6 +90,7 @@ class Telemetry:
         self.unacknowledged = unacknowledged or Unacknowledged()
         self.opened = False
         self._events: deque[LaneEvent] = deque()
+        self._lines: deque[Callable[[], None]] = deque()
         self._lane = lane
         self._key_names = key_names or KeyNames()
         self._interval = max(interval, MIN_HEARTBEAT_SECONDS)
@@ -110,6 +113,21 @@ class Telemetry:
         """Returns the events since the last call. One thread other than the lane's may call it."""
         return [self._events.popleft() for _ in range(len(self._events))]
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether lines wait to be written."""
+        return bool(self._lines)
+
+    def write_lines(self) -> None:
+        """Writes the lines that wait. Several threads may call it."""
+        while self._lines:
+            with suppress(IndexError):  # another thread writes them, too
+                self._lines.popleft()()
+
+    def warn(self, text: str, *arguments: object, extra: Mapping[str, object] | None = None) -> None:
+        """Adds a warning for :meth:`write_lines`."""
+        self._lines.append(partial(log.warning, text, *arguments, extra=extra))
+
     def marked(self, now: float, source: int, records: int) -> None:
         """Counts what a mark or selection of a source returned; tells when a takeover begins with it."""
         self.metrics.marked += records
@@ -121,39 +139,20 @@ class Telemetry:
             self.metrics.taken_over += records
             if event := self.takeovers.add(now, cluster, records):
                 self.add_event(event)
+                why = "as it was told to" if event.deliberate else "which has not published them in time"
+                self.warn("lane %d takes over records of cluster %d, %s", self._lane, cluster, why)
 
-    def failed_to_answer(self, now: float, answer: Answer) -> None:
-        """Handles an error of a request; what has waited in vain for an answer has been due since it began.
+    def failed_to_answer(self, now: float, error: Exception, seconds: float) -> None:
+        """Handles an error after so many seconds; what has waited in vain has been due since it began.
 
         So a leader whose database is silent hands over as one does whose broker is.
         """
-        error = answer.error
         if isinstance(error, DriverError) and error.retryable and not isinstance(error, RolledBack):
-            self.unacknowledged.due(now - answer.seconds)
+            self.unacknowledged.due(now - seconds)
 
-    def measure(self, answer: Answer) -> None:
+    def measure(self, step: str, seconds: float, records: int) -> None:
         """Measures a step that succeeded."""
-        request, measurements = answer.request, self.measurements
-        if answer.error is not None:
-            return
-        match request:
-            case Mark():
-                measurements.step("mark", answer.seconds, len(answer.records))
-            case Purge(_, ids):
-                measurements.step("purge", answer.seconds, len(ids))
-            case Reset(_, ids):
-                measurements.step("reset", answer.seconds, len(ids))
-            case Park(_, poisons):
-                measurements.step("park", answer.seconds, len(poisons))
-            case Advance():
-                measurements.step("advance", answer.seconds, len(answer.advanced.records))
-            case Publish(records):
-                measurements.step("publish", answer.seconds, len(records))
-                measurements.operations.add(answer.seconds)
-                if answer.failures:
-                    count_topics(measurements.failed, _by_topic(records))
-                else:
-                    self._published(records)
+        self.measurements.step(step, seconds, records)
 
     def sending(self, now: float, records: Sequence[MarkedRecord]) -> None:
         """Counts records that are handed to the publisher one by one."""
@@ -168,12 +167,18 @@ class Telemetry:
         self.metrics.sent += len(records)
         self.unacknowledged.due(now)
 
-    def published(self, now: float, failures: Sequence[Failure]) -> None:
-        """Handles what became of a transaction."""
+    def published(
+        self, now: float, records: Sequence[MarkedRecord], failures: Sequence[Failure], seconds: float
+    ) -> None:
+        """Handles what became of a transaction, after so many seconds."""
+        self.measurements.step("publish", seconds, len(records))
+        self.measurements.operations.add(seconds)
         if failures:
+            count_topics(self.measurements.failed, _by_topic(records))
             self.metrics.aborted += 1
             self.unacknowledged.failed(now, failures)
         else:
+            self._published(records)
             self.unacknowledged.answered()
 
     def reported(self, now: float, deliveries: Deliveries) -> None:
@@ -241,42 +246,42 @@ class Telemetry:
             metrics.held_topics = len(topics.held)
             metrics.parked = policy.parked
 
-    def heartbeat(
-        self, now: float, policy: RetryPolicy, more: Callable[[], Mapping[str, object]] = dict
-    ) -> list[Heartbeat]:
-        """Returns the heartbeat if one is due and the one before was answered.
+    def heartbeat_due(self) -> float:
+        """Returns when :meth:`next_heartbeat` is due."""
+        return float("inf") if self._heartbeat_outstanding else self._next_heartbeat
+
+    def next_heartbeat(
+        self, now: float, policy: RetryPolicy, more: Mapping[str, object]
+    ) -> Mapping[str, object]:
+        """Returns what to write beside the fence; answered by :meth:`beaten` or :meth:`not_beaten`.
 
         Args:
             now: The time.
-            policy: Takes the number of parked keys from the answer.
-            more: Returns what to write besides the metrics.
+            policy: Knows how much is parked.
+            more: What to write besides the metrics.
         """
-        if now < self._next_heartbeat or self._heartbeat_outstanding:
-            return []
         since, purged = self._last_heartbeat
         rate = (self.metrics.purged - purged) / (now - since)
-        self._last_heartbeat, self._next_heartbeat, self._heartbeat_outstanding = (
-            (now, self.metrics.purged),
-            now + self._interval,
-            True,
-        )
+        self._last_heartbeat = now, self.metrics.purged
+        self._next_heartbeat, self._heartbeat_outstanding = now + self._interval, True
         self._parked_before = policy.done
-        return [Heartbeat({**as_numbers(self.metrics, rate), **self.takeovers.as_data(now), **more()})]
+        return {**as_numbers(self.metrics, rate), **self.takeovers.as_data(now), **more}
 
-    def answered(self, now: float, answer: Answer, policy: RetryPolicy) -> None:
-        """Handles the answer to a heartbeat. An error of the database does not end the lane.
+    def beaten(self, parked: Parked, policy: RetryPolicy) -> None:
+        """Handles that the heartbeat is written, and how much was parked then."""
+        self._heartbeat_outstanding = False
+        self.counted(parked, policy, self._parked_before)
+
+    def not_beaten(self, error: Exception) -> None:
+        """Handles an error of the heartbeat. One of the database does not end the lane.
 
         Raises:
-            Exception: The heartbeat failed with another error than one of the database.
+            Exception: It is another error.
         """
         self._heartbeat_outstanding = False
-        self.failed_to_answer(now, answer)
-        if isinstance(answer.error, DriverError | LeadershipLost):  # the next purge reports it, too
-            log.debug("lane %d: metrics not written: %s", self._lane, answer.error)
-        elif answer.error is not None:
-            raise answer.error
-        elif answer.parked is not None:
-            self.counted(answer.parked, policy, self._parked_before)
+        if not isinstance(error, DriverError | LeadershipLost):  # the next purge reports it, too
+            raise error
+        self._lines.append(partial(log.debug, "lane %d: metrics not written: %s", self._lane, error))
 
     def counted(self, parked: Parked, policy: RetryPolicy, done_before: int) -> None:
         """Sets the number of parked keys, counted when this lane had parked ``done_before`` keys."""
@@ -287,7 +292,7 @@ class Telemetry:
         """Counts and logs records that were not delivered, and topics that are held since."""
         self.metrics.failed += len(failures)
         for topic in held_topics:
-            log.warning(
+            self.warn(
                 "lane %d: the topic %r is held as a whole: %d keys of it failed, and no record of it was"
                 " delivered meanwhile; its records wait and are tried now and then, all other topics go on",
                 *(self._lane, topic[:LONGEST_KEY], FAILING_KEYS),
@@ -295,7 +300,7 @@ class Telemetry:
             )
         for failure in failures[:MAX_REPORTED]:
             record = failure.record
-            log.warning(
+            self.warn(
                 "lane %d: record %d of topic %r was not delivered and its key %s is held: %s",
                 self._lane,
                 record.id,
@@ -305,15 +310,15 @@ class Telemetry:
                 extra={"error": failure.reason},
             )
         if (unreported := len(failures) - MAX_REPORTED) > 0:
-            log.warning("lane %d: and %d more records were not delivered", self._lane, unreported)
+            self.warn("lane %d: and %d more records were not delivered", self._lane, unreported)
 
     def parked(self, poisons: Sequence[Poison], keys: int) -> None:
         """Logs records whose keys were to be parked, and of which ``keys`` were."""
         if keys < len(poisons):
-            log.warning("lane %d: %d of %d keys could be parked", self._lane, keys, len(poisons))
+            self.warn("lane %d: %d of %d keys could be parked", self._lane, keys, len(poisons))
             return
         for poison in poisons[:MAX_REPORTED]:
-            log.warning(
+            self.warn(
                 "lane %d: record %d and its key are parked after %d attempts ('outbox parked list'): %s",
                 self._lane,
                 poison.id,
@@ -322,7 +327,7 @@ class Telemetry:
                 extra={"error": poison.reason, "always": True},  # happens once to a key
             )
         if (unreported := len(poisons) - MAX_REPORTED) > 0:
-            log.warning("lane %d: and %d more keys are parked", self._lane, unreported)
+            self.warn("lane %d: and %d more keys are parked", self._lane, unreported)
 
 
 def _by_topic(records: Iterable[MarkedRecord]) -> Counter[str]:

@@ -20,8 +20,9 @@ from outbox_core.lanes.group import (
     RunLane,
     StartLanes,
 )
-from outbox_core.lanes.loop import LaneLoop, Restarts
 from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.restarts import Restarts
+from outbox_core.lanes.running import LaneRun
 from outbox_core.leadership.protocol import ControlChannel
 from outbox_core.log_context import log_about
 from outbox_core.steps import Sleep, run_steps
@@ -115,7 +116,7 @@ class LaneThreads:
     def _execute_for_lane(self, request: RunLane | Sleep) -> None:
         match request:
             case RunLane(number, telemetry):
-                LaneLoop(self._plan, number, self._group.control, telemetry).run()
+                LaneRun(self._plan, number, self._group.control, telemetry).run()
             case Sleep(seconds):
                 sleep(seconds)
             case _:

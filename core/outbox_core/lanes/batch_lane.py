@@ -1,0 +1,227 @@
+"""A lane of exactly-once delivery: what its two loops do, and what they make of what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Sized
+
+from outbox_api import Advanced, Batch, Changed, Failure
+
+from outbox_core.delivery.commands import Advance, Park, Publish
+from outbox_core.delivery.exactly_once import SelectPublishPurge
+from outbox_core.delivery.recovery import Opened
+from outbox_core.events import BatchMoved
+from outbox_core.lanes.database import Database
+from outbox_core.lanes.lane import LONGEST_WAIT, Lane, Threads, Work
+from outbox_core.lanes.record_lane import Heartbeat
+from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.leadership.protocol import LaneControl
+
+LIFE_SECONDS = 6 * 3600.0
+"""The age limit of a lane. Its restart writes a new checkpoint, since brokers delete old ones."""
+
+
+class ExactlyOnceLane(Lane):
+    """A lane that publishes batches in transactions, and purges those that are committed.
+
+    One loop publishes, one does all at the database. An unknown outcome ends the lane. Its next epoch fences
+    this one, in the database and at the broker, and purges what is in the log already before it selects
+    anything (:mod:`outbox_core.delivery.recovery`).
+
+    Args:
+        machine: Decides what to select, publish and purge.
+        number: The lane's number.
+        telemetry: Its metrics, events and log.
+        opened: Its fence, and how much is parked.
+        expires: When it reaches its age limit, on the clock of ``threads``.
+        control: Until when leadership is confirmed, and whether to end.
+        threads: What it runs on.
+        torn: Rows of which a part is in the log, as the checkpoint says. While there are any, its note stays.
+
+    Attributes:
+        machine: As given.
+    """
+
+    def __init__(
+        self,
+        machine: SelectPublishPurge,
+        number: int,
+        telemetry: Telemetry,
+        opened: Opened,
+        expires: float,
+        *,
+        control: LaneControl,
+        threads: Threads,
+        torn: Sized = (),
+    ) -> None:
+        super().__init__(number, opened.fence, control, telemetry, threads)
+        self.machine = machine
+        self._expires = expires
+        self._torn = torn
+        self._ends = False  # as soon as it has said so at the fence
+        self._ending = False
+        self._publishing = self._loop(machine.publish_due, LONGEST_WAIT)
+        self._advancing = self._database_loop(self._advance_due, self._next_for_database)
+        telemetry.counted(opened.parked, machine.policy, 0)
+
+    # --- for its loops ------------------------------------------------------------------------------
+
+    def next_to_publish(self, settle: Callable[[float], None] | None) -> Publish | None:
+        """See :meth:`.Lane.ask`."""
+        return self.ask(self._publishing, self._next_to_publish, settle)
+
+    def next_for_database(self, settle: Callable[[float], None] | None) -> Work | None:
+        """See :meth:`.Lane.ask`."""
+        return self.ask(self._advancing, self._advancing.take, settle)
+
+    def published(self, publish: Publish, failures: Sequence[Failure], seconds: float, now: float) -> None:
+        """Handles the records because of which a batch was aborted; none if it was committed."""
+        self.telemetry.published(now, publish.records, failures, seconds)
+        if failures:
+            self.machine.aborted(now, failures)
+        else:
+            self.machine.published(now)
+
+    def unpublished(self, error: Exception, seconds: float, now: float) -> None:
+        """Handles that the outcome of a publication is unknown.
+
+        Raises:
+            Exception: In any case: it ends the lane.
+        """
+        self.telemetry.failed_to_answer(now, error, seconds)
+        raise error
+
+    # --- with the lock ------------------------------------------------------------------------------
+
+    def _look(self, now: float) -> None:
+        machine, control = self.machine, self._control
+        if control.draining:
+            machine.drain()
+        if not self._ending:
+            drained = control.draining and machine.drained
+            self._ends = drained and not self._torn
+            if not self._ends and (drained or (machine.idle and now > self._expires)):
+                self.drained = drained
+                self._end()
+                return
+        machine.look(leading=now < control.lease_until)
+        telemetry = self.telemetry
+        telemetry.metrics.in_flight, telemetry.metrics.waiting = machine.in_flight, machine.waiting
+        telemetry.gauge(now, machine.policy, machine.failed.blocked, machine.failed.topics)
+
+    def _settle(self, _now: float, /) -> None:
+        failures, topics = self.machine.take_failed()
+        if failures:
+            self.telemetry.failed(failures, topics)
+        if moves := self.machine.moves:
+            self.machine.moves = []
+            for batch, stage in moves:
+                self.telemetry.add_event(BatchMoved(**_span(batch), stage=stage, lane=self.number))
+
+    def _next_to_publish(self, now: float) -> Publish | None:
+        publish = self.machine.next_to_publish(now)
+        if publish is not None:
+            self.telemetry.publishing(now, publish.records)
+        return publish
+
+    def _advance_due(self) -> float:
+        if self._ends:
+            return 0.0
+        return min(self.machine.database_due(), self.telemetry.heartbeat_due())
+
+    def _next_for_database(self, now: float) -> Work:
+        machine = self.machine
+        if self._ends:
+            self._ends, self._ending = False, True
+            return _Ending(self)
+        if self.telemetry.heartbeat_due() <= now:
+            metrics = self.telemetry.next_heartbeat(now, machine.policy, self._batches())
+            return Heartbeat(self, machine.policy, metrics)
+        command = machine.next_for_database(now)
+        if command is None:
+            raise TypeError("nothing was due at the database")
+        return _Parking(self, command) if isinstance(command, Park) else _Advancing(self, command)
+
+    def _batches(self) -> Mapping[str, object]:
+        """Returns the present batches, for operators."""
+        batches = self.machine.batches()
+        return {"batches": [{**_span(batch), "stage": stage} for batch, stage in batches]}
+
+    def farewell(self) -> None:
+        """Handles that the lane has said at the fence that it uses transactions no more; with the lock."""
+        self.drained = True
+        self._end()
+
+
+class _Work(Work):
+    """What ends the lane if its outcome is unknown."""
+
+    def __init__(self, lane: ExactlyOnceLane) -> None:
+        self._lane = lane
+
+
+class _Advancing(_Work):
+    name = "advance"
+    _advanced = Advanced(0, [])
+
+    def __init__(self, lane: ExactlyOnceLane, advance: Advance) -> None:
+        super().__init__(lane)
+        self._advance = advance
+
+    def run(self, database: Database) -> None:
+        advance, table = self._advance, database.table()
+        keys, topics = advance.excluded_keys, advance.excluded_topics
+        found = table.advance(
+            self._lane.fence,
+            advance.finished,
+            advance.pending,
+            advance.limit,
+            advance.max_bytes,
+            advance.source,
+            keys,
+            topics,
+        )
+        found = database.kept.checked(table, advance.finished, found)
+        self._advanced = found._replace(records=database.topics.checked(found.records))
+        self.rows = len(found.records)
+
+    def done(self, now: float, /) -> None:
+        lane, advanced = self._lane, self._advanced
+        lane.telemetry.marked(now, self._advance.source, len(advanced.records))
+        lane.telemetry.metrics.purged += advanced.purged
+        lane.machine.advanced(now, advanced)
+
+
+class _Parking(_Work):
+    name = "park"
+    _changed = Changed(0)
+
+    def __init__(self, lane: ExactlyOnceLane, park: Park) -> None:
+        super().__init__(lane)
+        self._park = park
+        self.rows = len(park.poisons)
+
+    def run(self, database: Database) -> None:
+        poisons = self._park.poisons
+        self._changed = database.table().park(self._lane.fence, None, poisons, self._park.ids)
+        database.kept.parked([poison.id for poison in poisons], self._changed.rows)
+
+    def done(self, now: float, /) -> None:
+        lane, poisons, keys = self._lane, self._park.poisons, self._changed.rows
+        lane.machine.parked(now, keys)
+        lane.telemetry.parked(poisons, keys)
+
+
+class _Ending(_Work):
+    """Says at the fence that the lane uses transactions no more."""
+
+    name = "end"
+
+    def run(self, database: Database) -> None:
+        database.table().set_transactional(self._lane.fence, None)
+
+    def done(self, _now: float, /) -> None:
+        self._lane.farewell()
+
+
+def _span(batch: Batch) -> dict[str, int]:
+    return {"first": batch.runs[0][0], "last": batch.runs[-1][-1], "records": batch.rows}

@@ -1,0 +1,74 @@
+"""One connection of a lane to its outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+
+from outbox_api import Fence, OutboxTable, Parked, PermittedTopics
+
+from outbox_core.lanes.kept_rows import KeptRows, SkippedDeadLetters
+
+
+class Database:
+    """One loop's connection to the outbox; connects with the first request, and again after an error.
+
+    Args:
+        connect: Connects to the outbox.
+        topics: To which topics records may be published.
+        table: A connection, which is used until the first error.
+        about: Returns what heartbeats say besides the lane's metrics.
+        kept: Finds rows that were deleted in vain.
+        skipped: Deletes skipped dead letters; ``None`` to keep them.
+
+    Attributes:
+        topics: As given.
+        kept: As given.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], OutboxTable],
+        topics: PermittedTopics,
+        table: OutboxTable | None = None,
+        *,
+        about: Callable[[], Mapping[str, object]] = dict,
+        kept: KeptRows | None = None,
+        skipped: SkippedDeadLetters | None = None,
+    ) -> None:
+        self.topics = topics
+        self.kept = kept or KeptRows()
+        self._connect = connect
+        self._table = table
+        self._about = about
+        self._skipped = skipped
+
+    def table(self) -> OutboxTable:
+        """Returns the outbox.
+
+        Raises:
+            DriverError: The database cannot be reached.
+        """
+        if self._table is None:
+            self._table = self._connect()
+        return self._table
+
+    def heartbeat(self, fence: Fence, metrics: Mapping[str, object]) -> Parked:
+        """Writes a lane's metrics beside its fence for operators, and counts what is parked.
+
+        Raises:
+            LeadershipLost: The fence is no longer the lane's.
+            DriverError: The database cannot be used.
+        """
+        table = self.table()
+        table.heartbeat(fence, {**metrics, **self._about()})
+        parked = table.parked()
+        if self._skipped is not None:
+            self._skipped.forget(table, monotonic())
+        return parked
+
+    def close(self) -> None:
+        """Disconnects."""
+        table, self._table = self._table, None
+        if table is not None:
+            table.close()

@@ -1,0 +1,149 @@
+"""The loops of a lane, each on a thread: plain code that waits for the lane, the database, or the broker.
+
+They get what they need of the machine from outside, so the simulation runs the same loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from threading import Condition, Lock
+from time import monotonic
+from typing import cast
+
+from outbox_api import Deliveries, Sender, TransactionalSender
+from outbox_api.context_thread import ContextThread, as_exception
+
+from outbox_core.lanes.batch_lane import ExactlyOnceLane
+from outbox_core.lanes.database import Database
+from outbox_core.lanes.lane import Lane, Thread, Threads, Work
+from outbox_core.lanes.record_lane import AtLeastOnceLane, refused
+
+CLOSE_SECONDS = 1.0
+"""How long the end of a lane waits for a thread that hangs in the database; it is left behind then."""
+
+NextWork = Callable[[Callable[[float], None] | None], Work | None]
+
+
+class SystemThreads:
+    """Threads of this process; a :class:`.Threads`."""
+
+    def clock(self) -> float:
+        """See :meth:`.Threads.clock`."""
+        return monotonic()
+
+    def lock(self) -> AbstractContextManager[object]:
+        """See :meth:`.Threads.lock`."""
+        return Lock()
+
+    def condition(self, lock: AbstractContextManager[object]) -> Condition:
+        """See :meth:`.Threads.condition`."""
+        return Condition(cast("Lock", lock))
+
+    def spawn(self, run: Callable[[], None], name: str) -> Thread:
+        """See :meth:`.Threads.spawn`."""
+        thread = ContextThread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
+
+
+def run_records(
+    lane: AtLeastOnceLane, sender: Sender, marking: Database, purging: Database, threads: Threads
+) -> None:
+    """Runs a lane of at-least-once delivery to its end. The calling thread sends; it never waits for long.
+
+    Args:
+        lane: The lane.
+        sender: The broker; is closed.
+        marking: The connection that marks; is closed.
+        purging: The connection that purges; is closed.
+        threads: What the lane runs on.
+
+    Raises:
+        LeadershipLost: The fence carries another leader's token.
+        DriverError: The database or the broker cannot be used; a restart may succeed.
+    """
+    number, clock = lane.number, threads.clock
+    spawned = [
+        threads.spawn(partial(database_loop, lane, lane.next_for_marker, marking, clock), f"marker-{number}"),
+        threads.spawn(partial(database_loop, lane, lane.next_for_purger, purging, clock), f"purger-{number}"),
+    ]
+    send_loop(lane, sender)
+    _finish(lane, spawned)
+
+
+def run_batches(
+    lane: ExactlyOnceLane, sender: TransactionalSender, database: Database, threads: Threads
+) -> None:
+    """Runs a lane of exactly-once delivery, see :func:`run_records`; the calling thread publishes."""
+    clock = threads.clock
+    advancing = partial(database_loop, lane, lane.next_for_database, database, clock)
+    spawned = [threads.spawn(advancing, f"marker-{lane.number}")]
+    publish_loop(lane, sender, clock)
+    _finish(lane, spawned)
+
+
+def _finish(lane: Lane, spawned: list[Thread]) -> None:
+    for thread in spawned:
+        thread.join(CLOSE_SECONDS)
+    if lane.error is not None:
+        raise lane.error
+
+
+def database_loop(lane: Lane, next_work: NextWork, database: Database, clock: Callable[[], float]) -> None:
+    """Does a lane's work at the database."""
+    settle: Callable[[float], None] | None = None
+    try:
+        while (work := next_work(settle)) is not None:
+            since = clock()
+            try:
+                work.run(database)
+            except Exception as error:  # noqa: BLE001 - the lane decides what it means
+                database.close()
+                settle = partial(lane.failed, work, error, clock() - since)
+            else:
+                settle = partial(lane.done, work, clock() - since)
+    except BaseException as error:  # noqa: BLE001 - raised again by the thread that runs the lane
+        lane.end(as_exception(error))
+    finally:
+        database.close()
+
+
+def send_loop(lane: AtLeastOnceLane, sender: Sender) -> None:
+    """Sends a lane's records, and collects what becomes of them.
+
+    Records sent after the end of the lease could arrive behind those of a successor. So the lease is compared
+    once more, between the wait for the lane and the broker's client.
+    """
+    reports: Deliveries | None = None
+    try:
+        while (sending := lane.next_to_send(reports)) is not None:
+            if sending.records and not lane.may_work():
+                reports = refused(sending.records)
+                continue
+            if sending.records:
+                sender.send(sending.records)
+            reports = sender.poll(sending.seconds)
+    except BaseException as error:  # noqa: BLE001 - raised again by the thread that runs the lane
+        lane.end(as_exception(error))
+    finally:
+        sender.close(0.0)
+
+
+def publish_loop(lane: ExactlyOnceLane, sender: TransactionalSender, clock: Callable[[], float]) -> None:
+    """Publishes a lane's batches, one after the other."""
+    settle: Callable[[float], None] | None = None
+    try:
+        while (publish := lane.next_to_publish(settle)) is not None:
+            since = clock()
+            try:
+                failures = sender.publish(publish.records, publish.checkpoint)
+            except Exception as error:  # noqa: BLE001 - the lane decides what it means
+                settle = partial(lane.unpublished, error, clock() - since)
+            else:
+                settle = partial(lane.published, publish, failures, clock() - since)
+    except BaseException as error:  # noqa: BLE001 - raised again by the thread that runs the lane
+        lane.end(as_exception(error))
+    finally:
+        sender.close()

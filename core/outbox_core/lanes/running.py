@@ -1,0 +1,160 @@
+"""Opens one lane on its servers, and runs it for one epoch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from uuid import UUID, uuid4
+
+from outbox_api import Batch, ColumnIs, OutboxTable, Sender
+
+from outbox_core.config.settings import Delivery
+from outbox_core.delivery.at_least_once import MarkPurgeReset
+from outbox_core.delivery.exactly_once import SelectPublishPurge
+from outbox_core.delivery.sources import ages
+from outbox_core.lanes.batch_lane import LIFE_SECONDS, ExactlyOnceLane
+from outbox_core.lanes.database import Database
+from outbox_core.lanes.kept_rows import KeptRows, SkippedDeadLetters
+from outbox_core.lanes.lane import Threads
+from outbox_core.lanes.loops import SystemThreads, run_batches, run_records
+from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.record_lane import AtLeastOnceLane
+from outbox_core.lanes.recovery import enter_lane, open_lane, settled
+from outbox_core.lanes.takeovers import clusters_of
+from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.leadership.protocol import LaneControl
+from outbox_core.tracing.provider import LaneTracing
+from outbox_core.transforms.senders import TransformingSender
+
+
+class LaneRun:
+    """Runs one lane for one epoch, from connecting until it ends or fails.
+
+    Args:
+        plan: The plan of the leadership.
+        number: The lane's number, from 0.
+        control: Until when leadership is confirmed, and whether to end.
+        telemetry: The lane's metrics, events and log.
+        threads: What it runs on.
+        new_leader_id: Returns a UUID that was never used before.
+        chance: Returns a random number from 0 up to 1.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        control: LaneControl,
+        telemetry: Telemetry,
+        *,
+        threads: Threads | None = None,
+        new_leader_id: Callable[[], UUID] = uuid4,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._telemetry = telemetry
+        self._plan = plan
+        self._number = number
+        self._control = control
+        self._threads = threads or SystemThreads()
+        self._new_leader_id, self._chance = new_leader_id, chance
+        self._dialect = plan.dialect.create()
+
+    def run(self) -> None:
+        """Harvests until ``control`` ends the lane, or it has reached its age limit.
+
+        A drained lane leaves nothing in flight.
+
+        Raises:
+            LeadershipLost: The fence carries another leader's token.
+            DriverError: The database or the broker cannot be used; a restart may succeed.
+        """
+        exactly_once = self._plan.delivery is Delivery.EXACTLY_ONCE
+        try:
+            self._run_batches() if exactly_once else self._run_records()
+        finally:
+            self._telemetry.settle()
+
+    def _run_records(self) -> None:
+        plan, number = self._plan, self._number
+        eligible = self._eligible()
+        entered, chain, table = enter_lane(plan, number, eligible)
+        marking = self._database(eligible, table)
+        try:
+            machine = MarkPurgeReset(
+                plan.limits, plan.failures, self._new_leader_id, self._chance, ages(eligible)
+            )
+            lane = AtLeastOnceLane(
+                machine,
+                number,
+                self._telemetry,
+                entered,
+                control=self._control,
+                threads=self._threads,
+                lanes=plan.lanes,
+            )
+            opened: Sender = plan.publisher.create().open(f"{plan.outbox}.{number}")
+            if chain:
+                opened = TransformingSender(opened, chain, plan.topics.refusal, lane.may_work)
+            sender = self._tracing().sender(opened)
+        except BaseException:
+            marking.close()
+            raise
+        run_records(lane, sender, marking, self._database(), self._threads)
+
+    def _run_batches(self) -> None:
+        plan, number, metrics = self._plan, self._number, self._telemetry.metrics
+        eligible = self._eligible()
+        opened, untraced, table = open_lane(plan, number, eligible)
+        sender = self._tracing().transactional(untraced)
+        metrics.recovered += opened.recovered
+        metrics.purged += opened.recovered
+        if opened.doubt:
+            self._telemetry.add_event(settled(number, opened.doubt))
+        machine = SelectPublishPurge(plan.limits, plan.failures, self._chance, opened.locked, ages(eligible))
+        lane = ExactlyOnceLane(
+            machine,
+            number,
+            self._telemetry,
+            opened,
+            self._threads.clock() + LIFE_SECONDS,
+            control=self._control,
+            threads=self._threads,
+            torn=untraced.torn,
+        )
+        run_batches(lane, sender, self._database(eligible, table, opened.purged), self._threads)
+
+    def _eligible(self) -> Sequence[ColumnIs]:
+        """Returns the sources of rows, and has the telemetry know them."""
+        plan = self._plan
+        affinity = plan.affinity.create()
+        eligible = affinity.eligible(plan.taken_over)
+        clusters = clusters_of(eligible, affinity.origin())
+        self._telemetry.takeovers.configure(clusters, plan.taken_over)
+        return eligible
+
+    def _tracing(self) -> LaneTracing:
+        plan = self._plan
+        return LaneTracing(plan.outbox, self._number, plan.token, plan.publisher.driver)
+
+    def _about(self) -> Mapping[str, object]:
+        """Returns what heartbeats say besides metrics; the first lane's speak for the leader, too."""
+        return {**self._plan.about, **(self._control.about if self._number == 0 else {})}
+
+    def _database(
+        self,
+        eligible: Sequence[ColumnIs] = (),
+        table: OutboxTable | None = None,
+        purged: Sequence[Batch] = (),
+    ) -> Database:
+        """Returns another connection, or this one. ``eligible`` matters to marks only."""
+        plan = self._plan
+        skipped = SkippedDeadLetters(self._number, plan.failures.keep_skipped, self._threads.clock())
+        return Database(
+            partial(self._dialect.connect, eligible),
+            plan.topics,
+            table,
+            about=self._about,
+            kept=KeptRows(purged),
+            skipped=skipped,
+        )

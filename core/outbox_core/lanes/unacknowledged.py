@@ -1,0 +1,48 @@
+"""For how long the broker has not answered one lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outbox_api import Failure
+
+
+class Unacknowledged:
+    """Whether the broker answers one lane, through all its epochs.
+
+    Times are seconds on a monotonic clock. One thread writes; any may call :meth:`seconds`.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._failing = False
+
+    def due(self, now: float) -> None:
+        """Handles that something was sent, or that the lane has failed with an error that may pass."""
+        if self._since is None:
+            self._since = now
+
+    def answered(self) -> None:
+        """Handles an acknowledgement or a refusal."""
+        self._since, self._failing = None, False
+
+    def idle(self) -> None:
+        """Handles that nothing is due any more.
+
+        If all that was due has failed, this is no sign that the broker answers: the keys may be parked.
+        """
+        if not self._failing:
+            self._since = None
+
+    def failed(self, now: float, failures: Sequence[Failure]) -> None:
+        """Handles records that were not delivered: what sending again cannot cure is an answer, too."""
+        if all(failure.retryable for failure in failures):
+            self.due(now)
+            self._failing = True
+        else:
+            self.answered()
+
+    def seconds(self, now: float) -> float:
+        """Returns for how long something has been due without an answer; 0 if nothing is."""
+        since = self._since  # another thread may clear it
+        return 0.0 if since is None else now - since
