@@ -8,7 +8,7 @@ import time
 import pytest
 from outbox_api import AccessDenied, DriverError, Seam
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.lanes import loop
+from outbox_core.lanes import restarts
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.threads import LaneThreads
 from outbox_core.leadership.protocol import Orders
@@ -31,7 +31,7 @@ class Leader:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
-    monkeypatch.setattr(loop, "RESTART_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(restarts, "RESTART_SECONDS", (0.01, 0.02))
 
 
 def run(dialect, stop_after, patience=60.0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outbox_core.lanes.loop import PROVEN_SECONDS, Restarts
+from outbox_core.lanes.restarts import PROVEN_SECONDS, Restarts
 
 
 @pytest.fixture

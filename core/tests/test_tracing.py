@@ -185,7 +185,7 @@ def traced(prelude: str = "", **variables: str) -> list[str]:
 import logging, sys
 {prelude}
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-import outbox_core.harvest, outbox_core.lanes.loop
+import outbox_core.harvest, outbox_core.lanes.running
 from outbox_core.tracing.provider import tracer
 made = tracer()
 tracer()

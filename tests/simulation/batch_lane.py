@@ -1,23 +1,22 @@
-"""An attempt at a lane of exactly-once delivery, and the thread that publishes for it."""
+"""An attempt at a lane of exactly-once delivery, and what it publishes with."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from outbox_api import DriverError
+from outbox_api import Failure, MarkedRecord
 from outbox_core.delivery.checkpoint import decode, encode
-from outbox_core.delivery.commands import Answer, Publish, Request
-from outbox_core.delivery.recovery import Opened
 from outbox_core.delivery.size import size_of
 from outbox_core.delivery.stages import BatchStage
-from outbox_core.lanes.lane import ExactlyOnceLane
-from outbox_core.lanes.turn import batch_executors
+from outbox_core.lanes.batch_lane import ExactlyOnceLane
+from outbox_core.lanes.loops import run_batches
 
-from .lane_run import DatabaseExecutor, LaneRun
+from .greenlets import step
+from .lane_run import LaneRun
 from .recovery import Servers
-from .sender import UNKNOWN, TransactionalProducer
+from .sender import TransactionalProducer
 from .trail import Session, Violation, serial_of
 
 if TYPE_CHECKING:
@@ -28,30 +27,35 @@ class BatchLane(LaneRun):
     """An attempt at a lane of exactly-once delivery; what is under way at the broker outlives it."""
 
     lane: ExactlyOnceLane | None
-    sender: TransactionalProducer
 
     def __init__(self, group: Group, number: int) -> None:
         super().__init__(group, number)
         self.producer = Session(number, self.name)
         self.producer.token = group.token
-        self._database = DatabaseExecutor(self)
-        self.executors = batch_executors(self._database, PublisherExecutor(self))
-        self._servers = Servers(self.world, self.host, group.settings, self.producer)
-        self._servers.run(partial(group.recovery.open, lane=number), self.begun)
 
-    def begin(self, result: Opened) -> None:
-        world, limits = self.world, self.world.scenario.limits_of_a_lane(self.group.lanes)
-        self.sender = self._servers.senders[result.sender].producer
-        self._database.purged(result.purged)
+    def run(self) -> None:
+        group, world = self.group, self.world
+        servers = Servers(world, self.host, group.settings, self.producer)
+        opened = servers.recover(partial(group.recovery.open, lane=self.number))
+        if self.ended:
+            return
+        world.tell(self, None, "begins with %s", opened.fence)
+        limits = world.scenario.limits_of_a_lane(group.lanes)
         machine = world.parts.batch_machine(
-            limits, world.scenario.failures, world.chance.random, result.locked
+            limits, world.scenario.failures, world.chance.random, opened.locked
         )
-        expires = self.host.clock() + world.scenario.lane_seconds
-        torn = self.producer.torn
-        self.lane = world.parts.batch_lane(machine, self.number, self.telemetry, result, expires, torn=torn)
-
-    def close(self) -> None:
-        """Leaves what is under way to the broker."""
+        lane = self.lane = world.parts.batch_lane(
+            machine,
+            self.number,
+            self.telemetry,
+            opened,
+            self.host.clock() + world.scenario.lane_seconds,
+            control=group.control,
+            threads=self.threads,
+            torn=self.producer.torn,
+        )
+        sender = BatchSender(self, servers.senders[opened.sender].producer)
+        run_batches(lane, sender, self.database(opened.purged), self.threads)
 
     def check_bounds(self) -> None:
         assert self.lane is not None
@@ -69,47 +73,34 @@ class BatchLane(LaneRun):
             raise Violation("I10", f"at rest there are batches: {batches}", lane=self.number)
 
 
-class PublisherExecutor:
-    """The thread that publishes: one batch after the other."""
+class BatchSender:
+    """What a lane publishes with; as much of an :class:`outbox_api.TransactionalSender` as lanes call."""
 
-    def __init__(self, run: BatchLane) -> None:
+    def __init__(self, run: BatchLane, producer: TransactionalProducer) -> None:
         self._run = run
-        self._requests: deque[Publish] = deque()
+        self._producer = producer
 
-    def submit(self, request: Request) -> None:
-        """See :meth:`outbox_core.lanes.turn.Executor.submit`."""
-        if not isinstance(request, Publish):
-            raise TypeError(f"{request} is not for the broker")
-        self._requests.append(request)
-        if len(self._requests) == 1:
-            self._publish(request)
-
-    def _publish(self, request: Publish) -> None:
+    def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
         run = self._run
         world = run.world
-        self._check_bounds(request)
+        with world.scheduler.reporting():
+            self._check_bounds(records)
         if world.trace is not None:
-            checkpoint = decode(request.checkpoint)
-            for record in request.records:
+            for record in records:
                 number = f"{record.id} ({serial_of(record)})"
-                world.tell(run, record.key, "publishes %s, and the checkpoint %s", number, checkpoint)
-        run.sender.publish(request.records, request.checkpoint, self._published)
+                text = "publishes %s, and the checkpoint %s"
+                world.tell(run, record.key, text, number, decode(checkpoint))
 
-    def _check_bounds(self, request: Publish) -> None:
+        failures: list[Failure] = step(partial(self._producer.publish, records, checkpoint))
+        world.tell(run, None, "hears of the batch from %s on: %s", records[0].id, failures or "committed")
+        if not failures:
+            run.producer.trail.told.update(record.id for record in records)
+        return failures
+
+    def close(self) -> None:
+        """Leaves what is under way to the broker."""
+
+    def _check_bounds(self, records: Sequence[MarkedRecord]) -> None:
         number, limits = self._run.number, self._run.world.scenario.limits
-        if (size := sum(map(size_of, request.records))) > limits.max_lane_bytes // 2:
+        if (size := sum(map(size_of, records))) > limits.max_lane_bytes // 2:
             raise Violation("I10", f"a batch of {size} bytes", lane=number)
-
-    def _published(self, outcome: Any) -> None:
-        run = self._run
-        request = self._requests.popleft()
-        number = request.records[0].id
-        run.world.tell(run, None, "hears of the batch from %s on: %s", number, outcome or "committed")
-        if outcome is UNKNOWN:
-            run.reply(Answer(request, error=DriverError("an unknown outcome", retryable=True)))
-        else:
-            if outcome == []:
-                run.producer.trail.told.update(record.id for record in request.records)
-            run.reply(Answer(request, failures=outcome))
-        if self._requests:
-            self._publish(self._requests[0])

@@ -1,11 +1,10 @@
 """Deliberate bugs of exactly-once delivery: each breaks a rule of how batches are selected and published.
 
-They mutate ``outbox_core.delivery.exactly_once`` and ``outbox_core.lanes.lane``.
+They mutate ``outbox_core.delivery.exactly_once`` and ``outbox_core.lanes.batch_lane``.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,11 +13,10 @@ from unittest.mock import patch
 from outbox_api import Advanced, Batch, Failure
 from outbox_core.delivery import exactly_once
 from outbox_core.delivery.checkpoint import encode
-from outbox_core.delivery.commands import Advance, Answer, EndTransactions, Publish, Request
+from outbox_core.delivery.commands import Advance, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
-from outbox_core.lanes.lane import ExactlyOnceLane
-from outbox_core.lanes.turn import Reply
-from outbox_core.leadership.protocol import LaneControl
+from outbox_core.lanes.batch_lane import ExactlyOnceLane
+from outbox_core.lanes.lane import Work
 
 from .mutant import Mutant, breaks_batches, breaks_switching, under
 from .scenario import Mode
@@ -27,41 +25,35 @@ from .scenario import Mode
 
 
 class Trusting(ExactlyOnceLane):
-    def receive(self, now: float, reply: Reply) -> None:
-        if isinstance(reply, Answer) and isinstance(reply.request, Publish):
-            reply = replace(reply, error=None)
-        super().receive(now, reply)
+    def unpublished(self, error: Exception, seconds: float, now: float) -> None:
+        self.machine.published(now)
 
 
 class Pessimist(ExactlyOnceLane):
-    def receive(self, now: float, reply: Reply) -> None:
-        if isinstance(reply, Answer) and isinstance(reply.request, Publish) and reply.error:
-            self.machine.aborted(now, [])
-        else:
-            super().receive(now, reply)
+    def unpublished(self, error: Exception, seconds: float, now: float) -> None:
+        self.machine.aborted(now, [])
 
 
 class DeafToLostAdvances(ExactlyOnceLane):
-    def receive(self, now: float, reply: Reply) -> None:
-        if isinstance(reply, Answer) and isinstance(reply.request, Advance) and reply.error:
-            reply = replace(reply, error=None, advanced=Advanced(0, []))
-        super().receive(now, reply)
+    def failed(self, work: Work, error: Exception, seconds: float, now: float) -> None:
+        if work.name == "advance":
+            self.machine.advanced(now, Advanced(0, []))
+        else:
+            super().failed(work, error, seconds, now)
 
 
 class EarlyFarewell(ExactlyOnceLane):
-    def step(self, now: float, control: LaneControl) -> list[Request]:
-        if control.draining and not self._ending:
-            self._ending = True
-            return [EndTransactions()]
-        return super().step(now, control)
+    def _look(self, now: float) -> None:
+        super()._look(now)
+        self._ends |= self._control.draining and not (self.over or self._ending)
 
 
 # --- what the checkpoint names -------------------------------------------------------------------------
 
 
 class ShortCheckpoint(SelectPublishPurge):
-    def _next_to_publish(self, now: float) -> Publish | None:
-        publish = super()._next_to_publish(now)
+    def next_to_publish(self, now: float) -> Publish | None:
+        publish = super().next_to_publish(now)
         if publish is None or self._publishing is None:
             return publish
         return replace(publish, checkpoint=encode([], self._publishing.batch))
@@ -85,9 +77,9 @@ class RetriedUnnamed(SelectPublishPurge):
 class Overfull(SelectPublishPurge):
     """Publishes a batch though its checkpoint has too many characters."""
 
-    def _next_to_publish(self, now: float) -> Publish | None:
+    def next_to_publish(self, now: float) -> Publish | None:
         with patch.object(exactly_once, "MAX_CHECKPOINT", 10**9):
-            return super()._next_to_publish(now)
+            return super().next_to_publish(now)
 
 
 class RestPublished(SelectPublishPurge):
@@ -159,33 +151,6 @@ class LockedDrained(SelectPublishPurge):
 
 
 # --- aborted transactions ------------------------------------------------------------------------------
-
-
-class Hurried(SelectPublishPurge):
-    """Hands the next batch to the producer while the one before is not committed."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._ahead: deque[Any] = deque()
-
-    def _in_log(self) -> list[Batch]:
-        return [*super()._in_log(), *(each.batch for each in self._ahead)]
-
-    def _next_to_publish(self, now: float) -> Publish | None:
-        former, self._publishing = self._publishing, None
-        if former is not None:
-            self._ahead.append(former)
-        publish = super()._next_to_publish(now)
-        if publish is None and former is not None:
-            self._publishing = self._ahead.pop()
-        return publish
-
-    def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
-        advance = super()._advance(now, selects=selects, retries=retries)
-        return replace(advance, pending=[*advance.pending, *(each.batch for each in self._ahead)])
-
-    def _take_published(self) -> Any:
-        return self._ahead.popleft() if self._ahead else super()._take_published()
 
 
 class KeptBehind(SelectPublishPurge):
@@ -272,8 +237,6 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     under("lossy network", breaks_batches(
         "deaf-to-lost-advances", "A lost reply to an advance is taken for an empty one.", "I6 checkpoint",
         batch_lane=DeafToLostAdvances)),
-    breaks_batches("hurried", "The next batch is published before the former is known to be committed.",
-             "I1 I2 checkpoint", batch_machine=Hurried),
     breaks_batches("kept-behind", "What was selected behind an aborted batch is published.", "I2",
              batch_machine=KeptBehind),
     under("slow database", refused=0.1, each=breaks_batches(

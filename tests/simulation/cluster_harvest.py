@@ -7,7 +7,9 @@ from uuid import UUID
 
 from outbox_api import Advanced, Batch, Changed, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.delivery.commands import Advance, Mark, Publish, Purge, Refresh, Send
+from outbox_core.delivery.at_least_once import MarkPurgeReset
+from outbox_core.delivery.commands import Advance, Mark, Publish, Purge
+from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.sources import ages
 
 from .cluster_replica import Replica, Row
@@ -19,6 +21,8 @@ LIMITS = Limits(
     mark_query_records=50, max_batch_records=50, max_in_flight_records=50, send_buffer=50, queue_timeout=3600
 )
 FAILURES = Failures()
+LOOK_SECONDS = 1.0
+"""The longest time between two looks at the clock."""
 LEAST_PAUSE = 0.0005
 """Seconds; a loop of the product is no faster."""
 
@@ -59,38 +63,46 @@ class Harvester:
         if not self.alive:
             return
         now = self._world.now
-        for command in self._machine.decide(now):
-            self._execute(command)
-        wake = max(self._machine.wake_at(), now + LEAST_PAUSE)
+        if isinstance(self._machine, SelectPublishPurge):
+            wake = self._do_batches(self._machine, now)
+        else:
+            wake = self._do_records(self._machine, now)
+        wake = max(wake, now + LEAST_PAUSE)
         if wake != self._wake and wake < float("inf"):
             self._wake = wake
             self._world.at(wake, self._awake, wake)
+
+    def _do_records(self, machine: MarkPurgeReset, now: float) -> float:
+        """Does what is due, and returns when to look again."""
+        machine.look(now)
+        if machine.may_refresh:
+            machine.next_leader_id(now)
+            machine.entered()
+        if machine.may_send:
+            for each in machine.next_to_send():
+                self._sent = max(self._sent, self._world.now) + self._world.chance.uniform(0.0005, 0.003)
+                self._world.at(self._sent, self._publish, [each], None)
+        if machine.purge_due() <= now:
+            purge = machine.next_purge(now)
+            self._ask(self._purge, purge.leader_id, purge.ids)
+        if machine.mark_due() <= now:
+            self._ask(self._mark, machine.next_mark(now))
+        return min(machine.purge_due(), machine.mark_due(), now + LOOK_SECONDS)
+
+    def _do_batches(self, machine: SelectPublishPurge, now: float) -> float:
+        """Does what is due, and returns when to look again."""
+        machine.look(leading=True)
+        if publish := machine.next_to_publish(now):
+            done = self._world.now + self._world.chance.uniform(0.003, 0.02)
+            self._world.at(done, self._publish, publish.records, publish)
+        if machine.database_due() <= now:
+            self._ask(self._advance, machine.next_for_database(now))
+        return min(machine.publish_due(), machine.database_due())
 
     def _awake(self, wake: float) -> None:
         if wake == self._wake:
             self._wake = -1.0
             self._loop()
-
-    def _execute(self, command: Any) -> None:
-        match command:
-            case Mark():
-                self._ask(self._mark, command)
-            case Purge(leader_id, ids):
-                self._ask(self._purge, leader_id, ids)
-            case Advance():
-                self._ask(self._advance, command)
-            case Send(records):
-                for record in records:
-                    self._sent = max(self._sent, self._world.now) + self._world.chance.uniform(0.0005, 0.003)
-                    self._world.at(self._sent, self._publish, [record], None)
-            case Publish(records):
-                self._world.at(
-                    self._world.now + self._world.chance.uniform(0.003, 0.02), self._publish, records, command
-                )
-            case Refresh():
-                pass
-            case _:
-                raise TypeError(f"{command} in a world without errors")
 
     # --- the database -------------------------------------------------------------------------------
 

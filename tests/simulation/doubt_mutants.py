@@ -1,6 +1,6 @@
 """Deliberate bugs in what lanes do in doubt: after lost replies and failures.
 
-They mutate ``outbox_core.delivery`` and ``outbox_core.lanes.lane``.
+They mutate ``outbox_core.delivery`` and ``outbox_core.lanes.record_lane``.
 """
 
 from __future__ import annotations
@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from outbox_api import Failure
+from outbox_api import Deliveries, Failure
 from outbox_core.delivery.at_least_once import MarkPurgeReset
-from outbox_core.delivery.commands import Request, Send
 from outbox_core.delivery.scoreboard import Scoreboard
-from outbox_core.lanes.lane import AtLeastOnceLane
-from outbox_core.leadership.protocol import LaneControl
+from outbox_core.lanes.record_lane import AtLeastOnceLane, Sending
 
 from .flow_mutants import SMALL, records
 from .mutant import Mutant
@@ -22,10 +20,10 @@ from .mutant import Mutant
 class BarriersForgotten(MarkPurgeReset):
     """Forgets also the barriers of what is in flight, when it forgets what is not sent."""
 
-    def decide(self, now: float, leading: bool = True) -> list[Any]:
+    def look(self, now: float, leading: bool = True) -> None:
         if self._remark:
             self.scoreboard._busy.clear()
-        return super().decide(now, leading)
+        super().look(now, leading)
 
 
 class Unrepeated(MarkPurgeReset):
@@ -52,15 +50,15 @@ class TaillessHold(MarkPurgeReset):
 class SentIsDelivered(AtLeastOnceLane):
     """Takes a record for delivered once it is sent."""
 
-    def step(self, now: float, control: LaneControl) -> list[Request]:
-        requests = super().step(now, control)
-        for request in requests:
-            if isinstance(request, Send):
-                self.machine.delivered(now, request.records)
-        return requests
+    def _next_to_send(self, now: float) -> Sending:
+        sending = super()._next_to_send(now)
+        if sending.records:
+            self.machine.delivered(now, sending.records)
+        return sending
 
-    def _handle_deliveries(self, now: float, deliveries: Any) -> None:
+    def _reported(self, reports: Deliveries, now: float) -> None:
         """Has counted them before."""
+        self._sent -= len(reports.delivered) + len(reports.failed)
 
 
 class PurgesUnmarked(MarkPurgeReset):

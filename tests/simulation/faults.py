@@ -47,7 +47,7 @@ def restart_lane(world: World) -> None:
     runs = [run for process in world.processes for group in process.groups for run in group.running.values()]
     if runs:
         run = world.chance.choice(runs)
-        run.host.do(run.end, "fails", DriverError("fails", retryable=True))
+        run.host.do(run.fail, DriverError("fails", retryable=True))
 
 
 def give_up(world: World) -> None:

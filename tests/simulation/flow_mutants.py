@@ -10,22 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from outbox_api import Failure, MarkedRecord
+from outbox_api import Deliveries, Failure, MarkedRecord
 from outbox_core.config.settings import Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
-from outbox_core.delivery.commands import (
-    Advance,
-    BatchCommand,
-    Mark,
-    Park,
-    Publish,
-    Request,
-    Reset,
-)
+from outbox_core.delivery.commands import Advance, Mark, Park, Publish, Reset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.scoreboard import Scoreboard
-from outbox_core.lanes.lane import AtLeastOnceLane
-from outbox_core.lanes.turn import Executors, Lane, Reply, SendGate, take_turn
+from outbox_core.lanes.batch_lane import ExactlyOnceLane
+from outbox_core.lanes.lane import Loop
+from outbox_core.lanes.record_lane import AtLeastOnceLane
 from outbox_core.leadership.protocol import LaneControl
 
 from .mutant import BUSY, Mutant, breaks_batches, mutant, under
@@ -69,9 +62,8 @@ class AllTakenBack(MarkPurgeReset):
 class UnboundedMark(MarkPurgeReset):
     """Asks for any number of bytes."""
 
-    def _next_mark_command(self, now: float) -> Mark | None:
-        mark = super()._next_mark_command(now)
-        return mark and replace(mark, max_bytes=10**9)
+    def next_mark(self, now: float) -> Mark:
+        return replace(super().next_mark(now), max_bytes=10**9)
 
 
 class BytesIgnored(MarkPurgeReset):
@@ -115,8 +107,8 @@ class Leaking(MarkPurgeReset):
 class FaultySent(MarkPurgeReset):
     """Sends records that make no message."""
 
-    def _next_to_send(self) -> list[MarkedRecord]:
-        taken = super()._next_to_send()
+    def next_to_send(self) -> list[MarkedRecord]:
+        taken = super().next_to_send()
         sending = taken + [failure.record for failure in self._failed if failure.record.fault]
         self._failed = [failure for failure in self._failed if not failure.record.fault]
         return sending
@@ -125,43 +117,51 @@ class FaultySent(MarkPurgeReset):
 class FaultyPublished(SelectPublishPurge):
     """Publishes records that make no message."""
 
-    def _next_to_publish(self, now: float) -> Publish | None:
+    def next_to_publish(self, now: float) -> Publish | None:
         if self._selected is not None:
             self._selected.records = [record._replace(fault=None) for record in self._selected.records]
-        return super()._next_to_publish(now)
+        return super().next_to_publish(now)
 
 
 # --- leases, turns and handovers -------------------------------------------------------------------------
 
 
-class OpenGate(SendGate):
+class LateSender(AtLeastOnceLane):
     """Sends what has waited while the lease ended."""
 
-    def admit(self, records: list[MarkedRecord]) -> tuple[list[MarkedRecord], list[Failure]]:
-        return ([], []) if self.closed else (records, [])
+    def may_work(self) -> bool:
+        return not self.over
 
 
-class GateOfOld(SendGate):
+class SenderOfOld(AtLeastOnceLane):
     """Sends what has waited while the lane ended."""
 
-    def admit(self, records: list[MarkedRecord]) -> tuple[list[MarkedRecord], list[Failure]]:
-        closed, self.closed = self.closed, False
-        try:
-            return super().admit(records)
-        finally:
-            self.closed = closed
+    def may_work(self) -> bool:
+        return self._clock() < self._control.lease_until
 
 
 class Leaseless(AtLeastOnceLane):
-    def step(self, now: float, control: LaneControl) -> list[Request]:
-        return super().step(now, replace(control, lease_until=float("inf")))
+    def __init__(self, *arguments: Any, control: LaneControl, **named: Any) -> None:
+        super().__init__(*arguments, control=_Unleased(control), **named)
+
+
+class _Unleased(LaneControl):
+    """Orders without a lease."""
+
+    def __init__(self, control: LaneControl) -> None:
+        self._of = control
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "lease_until":
+            return float("inf")
+        return getattr(object.__getattribute__(self, "_of"), name)
 
 
 class PurgeWithLease(SelectPublishPurge):
     """Purges only while leadership is vouched for, which it is not while it is handed over."""
 
-    def decide(self, now: float, leading: bool = True) -> list[BatchCommand]:
-        return super().decide(now, leading) if leading else []
+    def database_due(self) -> float:
+        return super().database_due() if self._leading else float("inf")
 
 
 class HalfDrained(SelectPublishPurge):
@@ -176,19 +176,34 @@ class HalfDrained(SelectPublishPurge):
             self._finished = finished
 
 
-def sleepy_turn(
-    lane: Lane, control: LaneControl, clock: Any, executors: Executors, replies: Iterable[Reply]
-) -> float | None:
-    """Waits for replies only: an order of the leader is no reply."""
-    patience = take_turn(lane, control, clock, executors, replies)
-    return patience and 5.0
+class Sleepy(ExactlyOnceLane):
+    """Waits for work only: an order of the leader is none."""
+
+    def _database_loop(self, due: Any, take: Any, _: float = 0.0) -> Any:
+        return super()._database_loop(due, take, 5.0)
 
 
-def forgetful_turn(
-    lane: Lane, control: LaneControl, clock: Any, executors: Executors, replies: Iterable[Reply]
-) -> float | None:
-    """Lets the lane receive only the last of several replies."""
-    return take_turn(lane, control, clock, executors, list(replies)[-1:])
+class Forgetful(AtLeastOnceLane):
+    """Takes only the last of several reports."""
+
+    def _reported(self, reports: Deliveries, now: float) -> None:
+        super()._reported(Deliveries(reports.delivered[-1:], reports.failed[-1:]), now)
+
+
+class Untold(Loop):
+    """Is not told that it would come too late."""
+
+    def tell(self, *, over: bool) -> None:
+        if over:
+            super().tell(over=over)
+
+
+class Spinning(MarkPurgeReset):
+    """Says that it may send while it drains, and has nothing."""
+
+    @property
+    def may_send(self) -> bool:
+        return super().may_send or self._draining
 
 
 SMALL: dict[str, Any] = {
@@ -233,11 +248,11 @@ FLOW_MUTANTS: Sequence[Mutant] = (
         "faulty-published", "A record that makes no message is published.", "foreign",
         batch_machine=FaultyPublished)),
     records("late-sender", "What has waited to be sent while the lease ended is sent.", "I11",
-             SMALL, "clogged clients, elector cut off", gate=OpenGate),
+             SMALL, "clogged clients, elector cut off", lane=LateSender),
     records("sender-of-old", "What has waited to be sent while the lane ended is sent.", "I11",
-             SMALL, "clogged clients, lane restarts", gate=GateOfOld),
+             SMALL, "clogged clients, lane restarts", lane=SenderOfOld),
     records("leaseless", "Nobody looks at the lease.", "I11", SMALL, "elector cut off, pauses",
-            lane=Leaseless, gate=OpenGate),
+            lane=Leaseless),
     under("handovers", each=breaks_batches(
         "purge-with-lease", "A batch is purged only while leadership is vouched for.", "I12",
         batch_machine=PurgeWithLease)),
@@ -245,7 +260,11 @@ FLOW_MUTANTS: Sequence[Mutant] = (
         "half-drained", "A lane ends its note before the last batch is purged.", "I6",
         batch_machine=HalfDrained)),
     under("handovers", each=breaks_batches(
-        "sleepy-turn", "A lane that waits for replies looks for no orders.", "I12", turn=sleepy_turn)),
-    records("forgetful-turn", "Of several replies a lane receives only the last.", "I9 I10 error", SMALL,
-            "crashes", turn=forgetful_turn),
+        "sleepy-loop", "A lane that waits for work looks for no orders.", "I12", batch_lane=Sleepy)),
+    records("forgetful-loop", "Of several reports a lane takes only the last.", "I9 I10 error", SMALL,
+            "crashes", lane=Forgetful),
+    records("untold", "A loop is not told that another has work for it.", "I9 I12", SMALL, "crashes",
+            patches={"outbox_core.lanes.lane.Loop": Untold}),
+    records("spinning", "A loop is due though it has nothing to do.", "I14 error", SMALL, "handovers",
+            machine=Spinning),
 )  # fmt: skip

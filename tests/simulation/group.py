@@ -14,7 +14,7 @@ from outbox_core.lanes.group import (
     RunLane,
     StartLanes,
 )
-from outbox_core.lanes.loop import Restarts
+from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Report
@@ -144,8 +144,8 @@ class Group:
             case RunLane(number, telemetry):
                 self._ends[number] = reply
                 self.telemetry[number] = telemetry
-                self.running[number] = self._kind(self, number)
-                self.running[number].wake(0.0)
+                run = self.running[number] = self._kind(self, number)
+                run.start()
             case Sleep(seconds):
                 self.host.after(seconds, reply, None)
 

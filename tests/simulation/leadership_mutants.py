@@ -12,7 +12,7 @@ from typing import Any
 from outbox_api import DriverError
 from outbox_api.election import LeaseWatch
 from outbox_core.lanes.group import LaneGroup, LaneSteps
-from outbox_core.lanes.loop import Restarts
+from outbox_core.lanes.restarts import Restarts
 from outbox_core.leadership.candidacy import Candidacy
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.requests import BecomeLeader, CloseEngine, LeaveElection, Steps

@@ -1,19 +1,19 @@
-"""An attempt at a lane of at-least-once delivery, and the thread that sends for it."""
+"""An attempt at a lane of at-least-once delivery, and what it sends with."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from outbox_api import Deliveries, Failure, MarkedRecord, OutboxError
+from greenlet import getcurrent
+from outbox_api import Deliveries, Failure, MarkedRecord
 from outbox_core.config.settings import Limits
-from outbox_core.delivery.commands import Answer, Refresh, Request, Send
-from outbox_core.delivery.recovery import Entered
-from outbox_core.lanes.lane import AtLeastOnceLane
-from outbox_core.lanes.turn import record_executors
+from outbox_core.lanes.loops import run_records
+from outbox_core.lanes.record_lane import AtLeastOnceLane
 
 from .broker import Producer
-from .lane_run import DatabaseExecutor, LaneRun
+from .greenlets import Sleeper
+from .lane_run import LaneRun
 from .recovery import Servers
 from .trail import Violation
 
@@ -32,26 +32,61 @@ class RecordLane(LaneRun):
         world = self.world
         self.producer = world.parts.producer(world.broker, self.host, number, self.name, self)
         self.producer.token = group.token
-        self._sender = SenderExecutor(self)
+        self._sender = RecordSender(self)
         self._aside = (
             0  # most keys that waited for locked rows, of each of which a record may be ready at once
         )
-        self.executors = record_executors(MarkExecutor(self), DatabaseExecutor(self), self._sender)
-        self.enter(self.begun)
+        self._own: object = None
 
-    def enter(self, then: Any) -> None:
-        """Enters the lane, and calls ``then`` with the outcome."""
-        servers = Servers(self.world, self.host, self.group.settings, self.producer)
-        servers.run(partial(self.group.recovery.enter, lane=self.number), then)
+    def run(self) -> None:
+        self._own = getcurrent()
+        group, world = self.group, self.world
+        servers = Servers(world, self.host, group.settings, self.producer)
+        entered = servers.recover(partial(group.recovery.enter, lane=self.number))
+        if self.ended:
+            return
+        world.tell(self, None, "begins with %s", entered.fence)
+        machine = world.parts.machine(
+            world.scenario.limits_of_a_lane(group.lanes),
+            world.scenario.failures,
+            self._leader_id,
+            world.chance.random,
+        )
+        lane = self.lane = world.parts.lane(
+            machine,
+            self.number,
+            self.telemetry,
+            entered,
+            control=group.control,
+            threads=self.threads,
+            lanes=group.lanes,
+        )
+        run_records(lane, self._sender, self.database(), self.database(), self.threads)
 
-    def begin(self, result: Entered) -> None:
-        world, limits = self.world, self.world.scenario.limits_of_a_lane(self.group.lanes)
-        machine = world.parts.machine(limits, world.scenario.failures, world.mint, world.chance.random)
-        world.audit.leader_id_taken(machine.leader_id, self.number)
-        self.lane = world.parts.lane(machine, self.number, self.telemetry, result)
+    def _leader_id(self) -> object:
+        leader_id = self.world.mint()
+        self.world.tell(self, None, "takes leader id %s", leader_id)
+        if self.lane is not None:
+            self.world.audit.counts["remarks"] += 1
+        self.world.audit.leader_id_taken(leader_id, self.number)
+        return leader_id
 
-    def close(self) -> None:
-        self._sender.close()
+    def pause(self) -> float:
+        """Has records also wait for the client that sends them."""
+        broker = self.world.broker
+        if broker.clogged and getcurrent() is self._own:
+            return broker.clog()
+        return super().pause()
+
+    def leading(self) -> bool:
+        """Returns whether it may send at this moment."""
+        return self.lane is not None and self.lane.may_work()
+
+    def check_right(self) -> None:
+        """I11: nothing is sent by a lane that has ended, or whose lease has."""
+        ended = self.ended or self.lane is None or self.lane.over
+        if ended or self.host.clock() >= self.group.control.lease_until:
+            raise Violation("I11", f"{self.name} sends, and its lease has ended", lane=self.number)
 
     def check_bounds(self) -> None:
         assert self.lane is not None
@@ -84,12 +119,12 @@ class RecordLane(LaneRun):
 
     def delivered(self, record: MarkedRecord) -> None:
         self.world.tell(self, record.key, "hears that %d was delivered", record.id)
-        self.reply(Deliveries(delivered=[record]))
+        self._sender.report(Deliveries(delivered=[record]))
 
     def undelivered(self, failure: Failure) -> None:
         record = failure.record
         self.world.tell(self, record.key, "hears that %d was not delivered: %s", record.id, failure.reason)
-        self.reply(Deliveries(failed=[failure]))
+        self._sender.report(Deliveries(failed=[failure]))
 
 
 def known_of_a_key(limits: Limits) -> int:
@@ -97,72 +132,36 @@ def known_of_a_key(limits: Limits) -> int:
     return max(1, (limits.max_in_flight_records + limits.send_buffer) // 16) + 2 * limits.mark_query_records
 
 
-class MarkExecutor(DatabaseExecutor):
-    """The connection that marks, and that enters the lane anew."""
-
-    _run: RecordLane
-
-    def submit(self, request: Request) -> None:
-        """See :meth:`outbox_core.lanes.turn.Executor.submit`."""
-        if not isinstance(request, Refresh):
-            super().submit(request)
-            return
-        run, leader_id = self._run, request.leader_id
-        run.world.tell(run, None, "takes leader id %s", leader_id)
-        run.world.audit.counts["remarks"] += 1
-        run.world.audit.leader_id_taken(leader_id, run.number)
-        run.enter(partial(self._entered, request))
-
-    def _entered(self, request: Refresh, result: Entered | OutboxError) -> None:
-        if isinstance(result, OutboxError):
-            self._run.reply(Answer(request, error=result))
-        else:
-            self._run.world.tell(self._run, None, "entered with %s", result.fence)
-            self._run.reply(Answer(request, fence=result.fence, parked=result.parked))
-
-
-class SenderExecutor:
-    """The thread that sends: records may wait for it, and the gate of ``lanes/turn.py`` decides then."""
+class RecordSender:
+    """What a lane sends with; an :class:`outbox_api.Sender`."""
 
     def __init__(self, run: RecordLane) -> None:
         self._run = run
-        self._control = run.group.control
-        self._gate = run.world.parts.gate(self._leading)
-        self._free_at = 0.0
+        self._reports = Deliveries()
+        self._polling = Sleeper(run.host)
 
-    def submit(self, request: Request) -> None:
-        """See :meth:`outbox_core.lanes.turn.Executor.submit`."""
-        if not isinstance(request, Send):
-            raise TypeError(f"{request} is not for the broker")
-        world = self._run.world
-        if self._free_at <= world.scheduler.now and not world.broker.clogged:
-            self._send(request.records)
-        else:
-            self._free_at = max(self._free_at, world.scheduler.now + world.broker.clog())
-            world.scheduler.at(self._free_at, self._run.host.do, self._send, request.records)
+    def report(self, reports: Deliveries) -> None:
+        """Keeps a report for the next poll."""
+        self._reports.delivered += reports.delivered
+        self._reports.failed += reports.failed
+        self._polling.wake()
 
-    def close(self) -> None:
-        """Drops what waits, and what has not left the host."""
-        self._gate.closed = True
-        self._run.producer.close()
-
-    def _leading(self) -> bool:
-        return self._run.host.clock() < self._control.lease_until
-
-    def _send(self, records: list[MarkedRecord]) -> None:
+    def send(self, records: list[MarkedRecord]) -> None:
         run = self._run
-        sending, failed = self._gate.admit(records)
-        if sending:
-            self._check_right()
+        with run.host.scheduler.reporting():
+            run.check_right()
             if run.world.trace is not None:
-                for record in sending:
+                for record in records:
                     run.world.tell(run, record.key, "sends %d", record.id)
-            run.producer.send(sending)
-        if failed:
-            run.world.audit.counts["records not sent as the lease ended"] += len(failed)
-            run.reply(Deliveries(failed=failed))
+            run.producer.send(records)
 
-    def _check_right(self) -> None:
-        """I11: nothing is sent by a lane that has ended, or whose lease has."""
-        if self._run.ended or not self._leading():
-            raise Violation("I11", f"{self._run.name} sends, and its lease has ended", lane=self._run.number)
+    def poll(self, seconds: float) -> Deliveries:
+        if seconds and not (self._reports.delivered or self._reports.failed):
+            self._polling.sleep(seconds)
+        reports, self._reports = self._reports, Deliveries()
+        return reports
+
+    def close(self, _timeout: float) -> Deliveries:
+        """Drops what has not left the host."""
+        self._run.producer.close()
+        return Deliveries()

@@ -9,12 +9,9 @@ from typing import Any
 from outbox_api import Changed, DriverError, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
-from outbox_core.delivery.commands import Mark as MarkCommand
-from outbox_core.delivery.commands import Park as ParkCommand
-from outbox_core.delivery.commands import Purge as PurgeCommand
-from outbox_core.delivery.commands import Request
-from outbox_core.delivery.commands import Reset as ResetCommand
-from outbox_core.lanes.lane import AtLeastOnceLane
+from outbox_core.delivery.commands import Purge
+from outbox_core.lanes.lane import Work
+from outbox_core.lanes.record_lane import AtLeastOnceLane
 
 from .mutant import Mutant, mutant
 from .scenario import Mode
@@ -23,11 +20,11 @@ from .scenario import Mode
 
 
 class DeafToLostMarks(AtLeastOnceLane):
-    def _handle_error(self, now: float, request: Request, error: Exception) -> None:
-        if isinstance(request, MarkCommand) and isinstance(error, DriverError):
+    def failed(self, work: Work, error: Exception, seconds: float, now: float) -> None:
+        if work.name == "mark" and isinstance(error, DriverError):
             self.machine.marked(now, [])
         else:
-            super()._handle_error(now, request, error)
+            super().failed(work, error, seconds, now)
 
 
 # --- the state machine ---------------------------------------------------------------------------------
@@ -46,7 +43,7 @@ class EarlyRelease(MarkPurgeReset):
         self.scoreboard.release(now, records)
 
     def purged(self, now: float, changed: Changed) -> None:
-        self._answered(PurgeCommand)
+        self._answered(Purge)
         self.in_flight -= len(self._purging)
         self._purging = []
 
@@ -79,19 +76,19 @@ class Optimist(MarkPurgeReset):
 
 
 class Together(MarkPurgeReset):
-    def _next_to_finish(self, now: float) -> PurgeCommand | ResetCommand | ParkCommand | None:
+    def unhold_due(self) -> float:
         mark, self._mark = self._mark, None
         try:
-            return super()._next_to_finish(now)
+            return super().unhold_due()
         finally:
             self._mark = mark
 
-    def _next_mark_command(self, now: float) -> MarkCommand | None:
-        settling, self._finishing = self._finishing, None
+    def _may_mark(self) -> bool:
+        finishing, self._finishing = self._finishing, None
         try:
-            return super()._next_mark_command(now)
+            return super()._may_mark()
         finally:
-            self._finishing = settling
+            self._finishing = finishing
 
 
 class Greedy(MarkPurgeReset):

@@ -1,8 +1,4 @@
-"""Database and broker as ``outbox_core.delivery.recovery`` reaches them in the simulated world.
-
-A recovery is plain code, and waits for each answer. Here it runs on a greenlet, a stack of its own. Whatever
-it asks for switches to the scheduler, which switches back with the reply, or never: then the host has ended.
-"""
+"""Database and broker as ``outbox_core.delivery.recovery`` reaches them in the simulated world."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from greenlet import getcurrent, greenlet
 from outbox_api import (
     Advanced,
     Attempt,
@@ -19,7 +14,6 @@ from outbox_api import (
     Failure,
     Fence,
     Found,
-    LeadershipLost,
     MarkedRecord,
     OutboxError,
     Parked,
@@ -29,18 +23,16 @@ from outbox_core.delivery.checkpoint import decode
 from outbox_postgres.settled import FIRST
 
 from . import fencing
-from .database import FAILED, LOST, Transaction
+from .database import Transaction
+from .greenlets import Fiber, Then, step
 from .requests import TIMED_OUT
 from .scheduler import Host
-from .sender import UNKNOWN, TransactionalProducer
+from .sender import TransactionalProducer
 from .statements import ReadRows
 from .trail import Session
 
 if TYPE_CHECKING:
     from .world import World
-
-Then = Callable[[Any], None]
-"""Takes a reply; at the end what a recovery returned, or the :class:`OutboxError` that ended it."""
 
 
 class Settings(NamedTuple):
@@ -53,15 +45,6 @@ class Settings(NamedTuple):
 
     table: str
     location: str
-
-
-def step(action: Callable[[Then], object]) -> Any:
-    """Makes a step of a recovery: has the scheduler call ``action``, and returns the reply that this takes.
-
-    Raises:
-        OutboxError: The reply is this one, or stands for it.
-    """
-    return getcurrent().parent.switch(action)
 
 
 class Servers:
@@ -84,38 +67,31 @@ class Servers:
         self._host = host
         self._session = session
         self._boot = world.database.boot
+        self._split = False  # what it waits for may have been refused already
 
     def run(self, recovery: Callable[[Servers], Any], then: Then) -> None:
         """Runs a recovery; ``then`` is called once it has ended."""
-        self._go_on(greenlet(recovery), then, self)
+        Fiber(self._host, partial(self.recover, recovery), then)
 
-    def _go_on(self, thread: Any, then: Then, reply: Any) -> None:
-        """Goes on with a reply, or with the error that a server of production would raise."""
+    def recover(self, recovery: Callable[[Servers], Any]) -> Any:
+        """Runs a recovery on the present thread, and takes note if it is refused."""
         try:
-            if isinstance(reply, OutboxError):
-                action = thread.throw(reply)
-            elif reply in (FAILED, TIMED_OUT, UNKNOWN):
-                action = thread.throw(DriverError(str(reply), retryable=True))
-            elif reply is LOST:
-                action = thread.throw(LeadershipLost(reply))
-            else:
-                action = thread.switch(reply)
-        except OutboxError as error:
-            if error is not reply and isinstance(error, DriverError) and not error.retryable:
+            return recovery(self)
+        except DriverError as error:
+            if not error.retryable and not self._split:
                 self._refused(error)
-            then(error)
-            return
-        if thread.dead:
-            then(action)
-        else:
-            self.world.recovery_steps(self._host)
-            self._host.do(action, partial(self._go_on, thread, then))
+            raise
 
     def _refused(self, error: DriverError) -> None:
         world = self.world
         world.refused = True
         world.tell(None, None, "%s refuses to begin: %s", self.session.name, error)
         world.audit.counts["lanes refused"] += 1
+
+    def step(self, action: Callable[[Then], object]) -> Any:
+        """Makes a step; see :func:`step`."""
+        self.world.recovery_steps(self._host)
+        return step(action)
 
     @property
     def session(self) -> Session:
@@ -137,7 +113,8 @@ class Servers:
                 servers = Servers(self.world, self._host, self.settings)
                 servers.run(partial(_swapped, act, lane), partial(ended, then, lane))
 
-        replies: list[Any] = step(start)
+        self._split = True
+        replies: list[Any] = self.step(start)
         return replies
 
     def unawaited(self, act: Callable[[], object], seconds: float = 0.0) -> None:
@@ -147,16 +124,18 @@ class Servers:
             self._host.after(seconds, self.run, lambda _: act(), lambda _: None)
             then(None)
 
-        step(start)
+        self.step(start)
 
     # --- senders ------------------------------------------------------------------------------------
 
     def open_sender(self, name: str) -> Sender:
-        step(lambda then: self.sender(name).producer.open(lambda fine: then(None if fine else TIMED_OUT)))
+        self.step(
+            lambda then: self.sender(name).producer.open(lambda fine: then(None if fine else TIMED_OUT))
+        )
         return self.senders[name]
 
     def close_sender(self, name: str) -> None:
-        step(lambda then: then(None))
+        self.step(lambda then: then(None))
         del self.senders[name]
 
     def sender(self, name: str) -> Sender:
@@ -174,7 +153,7 @@ class Servers:
 
     @property
     def name(self) -> str:
-        return str(step(lambda then: then(self.settings.table)))
+        return str(self.step(lambda then: then(self.settings.table)))
 
     def bump(self, lanes: int, _holder: str) -> int:
         token: int = self._ask(lambda: self.world.parts.bump(self.world.database, lanes))
@@ -214,7 +193,7 @@ class Servers:
         self._ask(lambda: self.world.parts.write_note(common, noted))
 
     def _ask(self, statement: Callable[[], Transaction]) -> Any:
-        return step(lambda then: self.world.wire.call(self._host, statement(), then, self._boot))
+        return self.step(lambda then: self.world.wire.call(self._host, statement(), then, self._boot))
 
     def _make_session(self, lane: int, token: int) -> Session:
         self.world.sessions += 1
@@ -229,13 +208,14 @@ class Sender:
     def __init__(self, servers: Servers, host: Host, name: str) -> None:
         world, self._session = servers.world, servers.session
         self._world = world
+        self._step = servers.step
         self.location = servers.settings.location
         self.producer: TransactionalProducer = world.parts.batch_producer(
             world.broker, host, self._session, name, self.location
         )
 
     def attempt(self, location: str = "") -> Attempt | None:
-        attempt: Attempt | None = step(partial(self.producer.attempt, location or self.location))
+        attempt: Attempt | None = self._step(partial(self.producer.attempt, location or self.location))
         if attempt is not None:
             session, checkpoint = self._session, decode(attempt.checkpoint)
             self._world.tell(
@@ -245,7 +225,7 @@ class Sender:
         return attempt
 
     def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:
-        found: Found = step(lambda then: self.producer.find(records, trace, then))
+        found: Found = self._step(lambda then: self.producer.find(records, trace, then))
         session, counts = self._session, self._world.audit.counts
         ids = [record.id for record in records]
         self._world.tell(
@@ -259,7 +239,7 @@ class Sender:
         return found
 
     def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
-        failures: list[Failure] = step(partial(self.producer.publish, records, checkpoint))
+        failures: list[Failure] = self._step(partial(self.producer.publish, records, checkpoint))
         return failures
 
     def close(self) -> None:

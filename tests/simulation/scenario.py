@@ -15,10 +15,10 @@ from outbox_core.config.settings import Delivery, Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Recovery, TakenOver, take_over
+from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.group import LaneGroup
-from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
-from outbox_core.lanes.loop import Restarts
-from outbox_core.lanes.turn import SendGate, take_turn
+from outbox_core.lanes.record_lane import AtLeastOnceLane
+from outbox_core.lanes.restarts import Restarts
 from outbox_core.leadership.candidacy import Candidacy
 from outbox_postgres.settled import Settled
 
@@ -105,8 +105,6 @@ class Parts:
     batch_producer: type[TransactionalProducer] = TransactionalProducer
     transactional_id: type[TransactionalId] = TransactionalId
     advance: type[Advance] = Advance
-    turn: Callable[..., float | None] = take_turn
-    gate: type[SendGate] = SendGate
     write_note: type[fencing.WriteNote] = fencing.WriteNote
     recovery: type[Recovery] = Recovery
     take_over: Callable[..., TakenOver] = take_over

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any
+
+from greenlet import getcurrent
 
 Action = Callable[..., object]
 
@@ -15,13 +18,18 @@ class Scheduler:
     Attributes:
         now: The true time in seconds, which nobody in the simulated world can read.
         steps: How many events have run.
+        greenlet: The stack on which they run.
+        over: Whether the history has ended; threads that are left end without a word.
     """
 
-    __slots__ = ("_count", "_heap", "now", "steps")
+    __slots__ = ("_count", "_failed", "_heap", "greenlet", "now", "over", "steps")
 
     def __init__(self) -> None:
         self.now = 0.0
         self.steps = 0
+        self.greenlet = getcurrent()
+        self.over = False
+        self._failed: Exception | None = None
         self._heap: list[tuple[float, int, Action, tuple[Any, ...]]] = []
         self._count = 0
 
@@ -42,7 +50,19 @@ class Scheduler:
             self.now, _, action, arguments = heappop(heap)
             self.steps += 1
             action(*arguments)
+            if self._failed is not None:
+                raise self._failed
         self.now = until
+
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Has an error end the history also if the product's code handles it."""
+        try:
+            yield
+        except Exception as error:
+            self._failed = self._failed or error
+            raise
 
 
 class Host:
@@ -53,10 +73,11 @@ class Host:
         paused: Whether it stands still.
         paused_at: When it last began to.
         died_at: When it was killed.
+        scheduler: Runs its events.
         wall: How far its wall clock is ahead of the true time.
     """
 
-    __slots__ = ("_held", "_lag", "_scheduler", "alive", "died_at", "name", "paused", "paused_at", "wall")
+    __slots__ = ("_held", "_lag", "alive", "died_at", "name", "paused", "paused_at", "scheduler", "wall")
 
     def __init__(self, name: str, scheduler: Scheduler) -> None:
         self.name = name
@@ -65,12 +86,17 @@ class Host:
         self.paused_at = self.died_at = float("inf")
         self.wall = 0.0
         self._lag = 0.0
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._held: list[tuple[Action, tuple[Any, ...]]] = []
+
+    @property
+    def runs(self) -> bool:
+        """Whether its threads may go on."""
+        return self.alive and not self.scheduler.over
 
     def clock(self) -> float:
         """Returns the host's monotonic clock."""
-        return self._scheduler.now - self._lag
+        return self.scheduler.now - self._lag
 
     def do(self, action: Action, *arguments: Any) -> None:
         """Does something here, now or when the host goes on."""
@@ -81,12 +107,12 @@ class Host:
 
     def after(self, delay: float, action: Action, *arguments: Any) -> None:
         """Has something done here after ``delay`` seconds."""
-        self._scheduler.at(self._scheduler.now + delay, self.do, action, *arguments)
+        self.scheduler.at(self.scheduler.now + delay, self.do, action, *arguments)
 
     def pause(self) -> None:
         """Freezes the host; what it has handed to the network travels on."""
         self.paused = True
-        self.paused_at = self._scheduler.now
+        self.paused_at = self.scheduler.now
 
     def resume(self, *, counted: bool) -> None:
         """Lets the host go on where it stood.
@@ -98,7 +124,7 @@ class Host:
             return
         self.paused = False
         if not counted:
-            self._lag += self._scheduler.now - self.paused_at
+            self._lag += self.scheduler.now - self.paused_at
         held, self._held = self._held, []
         for action, arguments in held:
             self.after(0.0, action, *arguments)
@@ -107,5 +133,5 @@ class Host:
         """Ends the host; what it has handed to the network travels on."""
         if self.alive:
             self.alive = self.paused = False
-            self.died_at = self._scheduler.now
+            self.died_at = self.scheduler.now
             self._held.clear()

@@ -19,7 +19,8 @@ from pyspark_outbox.connection import Connection
 from pyspark_outbox.offsets import Offset
 from pyspark_outbox.replay import Part, Positioned
 
-from .recovery import Servers, Then, step
+from .greenlets import Then, step
+from .recovery import Servers
 from .scheduler import Host
 from .spark_table import SETTINGS, SparkTable
 from .trail import Session, Violation, serial_of

@@ -11,7 +11,7 @@ from outbox_api import Advanced, Backlog, Batch, Changed, Fence, LaneStatus, Mar
 from outbox_core.delivery.commands import Advance
 
 from .base_statements import record_of
-from .connection import Horizon
+from .lane_table import Horizon
 from .database import Database, Transaction
 from .recovery import Servers, Settings
 from .scheduler import Host

@@ -101,16 +101,16 @@ class EmptiedBefore(Recovery):
 
 
 class Unattempted(SelectPublishPurge):
-    def _next_to_publish(self, now: float) -> Publish | None:
-        publish = super()._next_to_publish(now)
+    def next_to_publish(self, now: float) -> Publish | None:
+        publish = super().next_to_publish(now)
         return publish and replace(publish, checkpoint=encode(self._in_log()))
 
 
 class AttemptedIsPublished(SelectPublishPurge):
     """Says of the batch that it is in the log, as versions before 3 did."""
 
-    def _next_to_publish(self, now: float) -> Publish | None:
-        publish = super()._next_to_publish(now)
+    def next_to_publish(self, now: float) -> Publish | None:
+        publish = super().next_to_publish(now)
         if publish is None or self._publishing is None:
             return publish
         return replace(publish, checkpoint=encode([*self._in_log(), self._publishing.batch]))

@@ -12,13 +12,13 @@ from typing import Any
 
 from greenlet import greenlet
 from outbox_api import Attempt, Deliveries, DriverError, Failure, Found, MarkedRecord, Outgoing
-from outbox_core.lanes.lane import ExactlyOnceLane
+from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.transforms.chain import Chain
 from outbox_core.transforms.senders import _MARK, TransformingSender, TransformingTransactionalSender
 
 from .broker import Broker, Packet, Producer
 from .mutant import Mutant, under
-from .recovery import step
+from .greenlets import step
 from .requests import TIMED_OUT, Reply
 from .scenario import PLACES, Mode, Parts
 from .scheduler import Host
@@ -77,7 +77,7 @@ class SplitProducer(Producer):
 
     def __init__(self, broker: Broker, host: Host, lane: int, name: str, receiver: Any) -> None:
         super().__init__(broker, host, lane, name, receiver)
-        self.leading: Callable[[], bool] = lambda: receiver._sender._leading()  # noqa: PLW0108 - it comes later
+        self.leading: Callable[[], bool] = receiver.leading
         self.reports = Deliveries()
         self._rows = self.sender(_Client(self), CHAIN, _permitted, self.leading)
 
@@ -259,8 +259,8 @@ class Untransformed(TransformingTransactionalSender):
 
 
 class Farewell(ExactlyOnceLane):
-    def __init__(self, *arguments: Any, **_: object) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, torn: object, **named: Any) -> None:
+        super().__init__(*arguments, **named)
 
 
 class Forgetful(TransformingTransactionalSender):

@@ -32,6 +32,8 @@ from .wire import Wire
 
 LEASES_SHARE = 0.3
 """In which part of the histories without wall clocks a lease in the database says who leads."""
+CLOSE_SECONDS = 0.1
+"""How long the end of a lane waits for a thread; shorter than the real one."""
 CALM_SECONDS = 90.0
 """How long a world without faults may take to empty its outbox."""
 
@@ -109,7 +111,10 @@ class World:
         with ExitStack() as stack:
             for name, value in self.patches().items():
                 stack.enter_context(patch(name, value))
-            self._run()
+            try:
+                self._run()
+            finally:
+                self.scheduler.over = True
 
     def _run(self) -> None:
         self._next_fault()
@@ -271,12 +276,13 @@ class World:
                     lane.check_rest()
 
 
-def _bounds(characters: int) -> Mapping[str, int]:
+def _bounds(characters: int) -> Mapping[str, float]:
     """Returns the bounds of production's modules where a checkpoint may have so many characters."""
     return {
         "outbox_core.delivery.checkpoint.MAX_BATCH": characters // 2,
         "outbox_core.delivery.exactly_once.MAX_CHECKPOINT": characters,
         "outbox_core.delivery.exactly_once.MAX_LOCKED": characters // 4,
         "outbox_core.delivery.recovery.MAX_CHECKPOINT": characters,
+        "outbox_core.lanes.loops.CLOSE_SECONDS": CLOSE_SECONDS,
         "outbox_core.transforms.torn.MAX_CHECKPOINT": characters,
     }

@@ -4,7 +4,7 @@ Each loop of :mod:`outbox_core.lanes.loops` is a thread. It asks the lane for it
 hands over what came of it with the next question. A loop for which nothing is due waits on a condition of its own.
 Two rules keep that right:
 
-* :meth:`Loop.due` alone says whether a loop has something to do. Whoever changes what it rests on leaves the
+* A loop's ``due`` alone says whether it has something to do. Whoever changes what that rests on leaves the
   lock through :meth:`Lane.ask`, which wakes the loops that would come too late.
 * Nothing is sent, asked, or logged while the lock is held.
 """
