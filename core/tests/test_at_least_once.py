@@ -12,7 +12,9 @@ from outbox_api import Changed, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
 from outbox_core.delivery.batch_size import BatchSize
-from outbox_core.delivery.commands import Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
+from outbox_core.delivery.commands import Mark, Park, Purge, Reset
+
+from .deciding import Refresh, ReportFailures, Send, decide, wake_at
 
 LIMITS = Limits(max_in_flight_records=4, send_buffer=4, mark_query_records=5)
 FAILURES = Failures(first_backoff=0.1, longest_backoff=0.5, park_after=3)
@@ -46,13 +48,13 @@ def sent(commands):
 
 def test_a_record_is_marked_sent_purged_and_the_next_mark_follows():
     mpr = machine()
-    mark = only(mpr.decide(0), Mark)
+    mark = only(decide(mpr, 0), Mark)
     assert mark == Mark(mpr.leader_id, 5, LIMITS.max_lane_bytes // 2)
     mpr.marked(0, [record(1)])
-    assert sent(mpr.decide(0)) == [1]
+    assert sent(decide(mpr, 0)) == [1]
     assert mpr.in_flight == 1
     mpr.delivered(0, [record(1)])
-    commands = mpr.decide(PURGE_SECONDS)
+    commands = decide(mpr, PURGE_SECONDS)
     assert only(commands, Purge) == Purge(mpr.leader_id, [1])
     only(commands, Mark)
     mpr.purged(0, Changed(1))
@@ -63,21 +65,21 @@ def test_a_record_is_marked_sent_purged_and_the_next_mark_follows():
 
 def test_the_next_record_of_a_key_waits_for_the_purge_and_holds_up_nobody_else():
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1, "a"), record(2, "a"), record(3, "b")])
-    assert sent(mpr.decide(0)) == [1, 3]
+    assert sent(decide(mpr, 0)) == [1, 3]
     mpr.delivered(0, [record(1, "a")])
-    purge = mpr.decide(0)
+    purge = decide(mpr, 0)
     assert sent(purge) == [], "acknowledged is not enough: the purge must be durable"
     mpr.purged(0, Changed(1))
-    assert sent(mpr.decide(0)) == [2]
+    assert sent(decide(mpr, 0)) == [2]
 
 
 def test_the_throttle_bounds_what_is_in_flight_and_what_is_marked():
     mpr = machine()
     marked = 0
     for _ in range(10):
-        for command in mpr.decide(0):
+        for command in decide(mpr, 0):
             if isinstance(command, Mark):
                 records = [record(marked + n, f"k{marked + n}") for n in range(command.limit)]
                 marked += len(records)
@@ -88,62 +90,62 @@ def test_the_throttle_bounds_what_is_in_flight_and_what_is_marked():
 
 def test_a_failed_record_is_held_with_its_successors_and_then_taken_back():
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1, "a"), record(2, "a"), record(3, "b")])
-    mpr.decide(0)
+    decide(mpr, 0)
     failure = Failure(record(1, "a"), "timed out", retryable=True)
     mpr.failed([failure])
-    commands = mpr.decide(1)
+    commands = decide(mpr, 1)
     assert only(commands, ReportFailures).failures == [failure]
     assert mpr.in_flight == 1, "the key holds up nobody"
     assert mpr.scoreboard.waiting == 0
     only(commands, Mark)
     mpr.marked(1, [record(4, "a"), record(5, "c")])
-    assert sent(mpr.decide(1)) == [5], "what comes later for the key is held with it"
+    assert sent(decide(mpr, 1)) == [5], "what comes later for the key is held with it"
     over = mpr.scoreboard.holds["a"].until
-    assert only(mpr.decide(over), Reset).ids == [1, 2, 4]
-    assert not any(isinstance(command, Mark) for command in mpr.decide(over + 1)), "no mark meets a reset"
+    assert only(decide(mpr, over), Reset).ids == [1, 2, 4]
+    assert not any(isinstance(command, Mark) for command in decide(mpr, over + 1)), "no mark meets a reset"
     mpr.reset_done(over + 1)
-    only(mpr.decide(over + 1), Mark)
+    only(decide(mpr, over + 1), Mark)
     mpr.marked(over + 1, [record(1, "a"), record(2, "a"), record(4, "a")])
-    assert sent(mpr.decide(over + 1)) == [1]
+    assert sent(decide(mpr, over + 1)) == [1]
 
 
 def test_holds_grow_with_every_failure_and_end_with_a_delivery():
     mpr = machine()
     now, pauses = 0.0, []
     for _ in range(4):
-        only(mpr.decide(now), Mark)
+        only(decide(mpr, now), Mark)
         mpr.marked(now, [record(1)])
-        mpr.decide(now)
+        decide(mpr, now)
         mpr.failed([Failure(record(1), "timed out", retryable=True)])
-        only(mpr.decide(now), ReportFailures)
+        only(decide(mpr, now), ReportFailures)
         hold = mpr.scoreboard.holds["k"]
         assert mpr.scoreboard.blocked(now) == (1, now)
         pauses.append(hold.until - now)
         now = hold.until
-        for command in mpr.decide(now):
+        for command in decide(mpr, now):
             if isinstance(command, Mark):
                 mpr.marked(now, [])
-        only(mpr.decide(now), Reset) if mpr._finishing is None else None
+        only(decide(mpr, now), Reset) if mpr._finishing is None else None
         mpr.reset_done(now)
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.5])
-    only(mpr.decide(now), Mark)
+    only(decide(mpr, now), Mark)
     mpr.marked(now, [record(1)])
-    assert sent(mpr.decide(now)) == [1]
+    assert sent(decide(mpr, now)) == [1]
     mpr.delivered(now, [record(1)])
-    only(mpr.decide(now + PURGE_SECONDS), Purge)
+    only(decide(mpr, now + PURGE_SECONDS), Purge)
     mpr.purged(now, Changed(1))
     assert mpr.scoreboard.holds == {}
 
 
 def refuse(mpr, now, *records, retryable=False):
     """Has the first of some marked records sent and refused, and the hold of its key end; returns when."""
-    only(mpr.decide(now), Mark)
+    only(decide(mpr, now), Mark)
     mpr.marked(now, list(records))
-    assert sent(mpr.decide(now)) == [records[0].id]
+    assert sent(decide(mpr, now)) == [records[0].id]
     mpr.failed([Failure(records[0], "too large", retryable=retryable)])
-    only(mpr.decide(now), ReportFailures)
+    only(decide(mpr, now), ReportFailures)
     return max(now, mpr.scoreboard.holds[records[0].key].until)
 
 
@@ -151,7 +153,7 @@ def take_back(mpr, now):
     """Answers the mark that may be out, and the reset that follows it."""
     if mpr._mark is not None:
         mpr.marked(now, [])
-    only(mpr.decide(now), Reset)
+    only(decide(mpr, now), Reset)
     mpr.reset_done(now)
 
 
@@ -163,15 +165,15 @@ def test_a_key_is_parked_when_its_record_was_refused_as_often_as_the_policy_perm
         take_back(mpr, now)
         now += 0.01  # so many keys are taken back in a second
     assert refuse(mpr, now, record(1), record(2)) == now, "it is not held once more"
-    park = only(mpr.decide(now), Park)
+    park = only(decide(mpr, now), Park)
     assert park.leader_id == mpr.leader_id
     assert [(poison.id, poison.reason, poison.attempts) for poison in park.poisons] == [(1, "too large", 3)]
     assert park.ids == [1, 2]
-    assert not any(isinstance(command, Mark) for command in mpr.decide(now)), "no mark meets a park"
+    assert not any(isinstance(command, Mark) for command in decide(mpr, now)), "no mark meets a park"
     mpr.park_done(now, Changed(1))
     assert mpr.scoreboard.holds == {}
     assert mpr.scoreboard.policy.parked == 1
-    only(mpr.decide(now), Mark)
+    only(decide(mpr, now), Mark)
 
 
 def test_a_failure_that_may_pass_parks_no_key_unless_the_policy_says_so():
@@ -182,7 +184,7 @@ def test_a_failure_that_may_pass_parks_no_key_unless_the_policy_says_so():
         take_back(mpr, now)
     mpr = machine(failures=Failures(park_retryable_after=1))
     now = refuse(mpr, 0.0, record(1), retryable=True)
-    only(mpr.decide(now), Park)
+    only(decide(mpr, now), Park)
 
 
 def test_no_more_keys_are_parked_than_the_policy_permits():
@@ -195,12 +197,12 @@ def test_no_more_keys_are_parked_than_the_policy_permits():
 
 def test_keys_that_are_about_to_be_parked_count_among_the_most():
     mpr = machine(failures=Failures(park_after=1, most_parked_keys=3))
-    only(mpr.decide(0), Mark)
+    only(decide(mpr, 0), Mark)
     rows = [record(number, f"k{number}") for number in range(1, 5)]
     mpr.marked(0, rows)
-    assert len(sent(mpr.decide(0))) == 4
+    assert len(sent(decide(mpr, 0))) == 4
     mpr.failed([Failure(row, "no such topic", retryable=False) for row in rows])
-    mpr.decide(0)
+    decide(mpr, 0)
     assert sum(hold.parking for hold in mpr.scoreboard.holds.values()) == 3
 
 
@@ -209,7 +211,7 @@ def test_a_count_of_the_parked_that_was_asked_for_before_a_park_does_not_undo_it
     policy = mpr.scoreboard.policy
     asked_at = policy.done
     now = refuse(mpr, 0.0, record(1))
-    only(mpr.decide(now), Park)
+    only(decide(mpr, now), Park)
     mpr.park_done(now, Changed(1))
     policy.counted(0, asked_at)
     assert policy.parked == 1
@@ -217,49 +219,49 @@ def test_a_count_of_the_parked_that_was_asked_for_before_a_park_does_not_undo_it
 
 def test_a_key_that_waits_to_be_parked_keeps_nobody_awake_while_a_mark_is_out():
     mpr = machine(failures=Failures(park_after=1))
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1)])
-    mpr.decide(0)
-    only(mpr.decide(0.1), Mark)
+    decide(mpr, 0)
+    only(decide(mpr, 0.1), Mark)
     mpr.failed([Failure(record(1), "too large", retryable=False)])
-    mpr.decide(0.1)
-    assert mpr.decide(0.1) == []
-    assert mpr.wake_at() > 0.1
+    decide(mpr, 0.1)
+    assert decide(mpr, 0.1) == []
+    assert wake_at(mpr) > 0.1
 
 
 def test_a_park_of_unknown_outcome_is_repeated_and_all_is_marked_anew():
     mpr = machine(failures=Failures(park_after=1))
     now = refuse(mpr, 0.0, record(1), record(2))
-    park = only(mpr.decide(now), Park)
+    park = only(decide(mpr, now), Park)
     mpr.finishing_unknown(now)
-    assert only(mpr.decide(now + 1), Park) == park
+    assert only(decide(mpr, now + 1), Park) == park
     mpr.park_done(now + 1, Changed(0))
-    assert only(mpr.decide(now + 1), Refresh).leader_id == UUID(int=2)
+    assert only(decide(mpr, now + 1), Refresh).leader_id == UUID(int=2)
 
 
 def test_a_park_that_finds_its_record_changed_has_all_marked_anew():
     mpr = machine(failures=Failures(park_after=1))
     now = refuse(mpr, 0.0, record(1))
-    only(mpr.decide(now), Park)
+    only(decide(mpr, now), Park)
     mpr.park_done(now, Changed(0))
     assert mpr.scoreboard.policy.parked == 0
-    only(mpr.decide(now), Refresh)
+    only(decide(mpr, now), Refresh)
 
 
 def test_what_a_remark_made_us_forget_is_marked_again_before_it_is_parked():
     mpr = machine(failures=Failures(park_after=1))
     now = refuse(mpr, 0.0, record(1), record(2))
-    assert only(mpr.decide(now, leading=False), Reset).ids == []
+    assert only(decide(mpr, now, leading=False), Reset).ids == []
     mpr.reset_done(now)
     now = refuse(mpr, now + 0.01, record(1), record(2))
-    assert only(mpr.decide(now), Park).ids == [1, 2]
+    assert only(decide(mpr, now), Park).ids == [1, 2]
 
 
 def test_a_faulty_row_is_never_sent_and_holds_its_key_only():
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1, "a", fault="header arrays differ in length"), record(2, "a"), record(3, "b")])
-    commands = mpr.decide(0)
+    commands = decide(mpr, 0)
     assert sent(commands) == [3]
     assert [failure.reason for failure in only(commands, ReportFailures).failures] == [
         "header arrays differ in length"
@@ -278,7 +280,7 @@ def test_many_failing_keys_stop_nobody(fault):
     now = 0.0
     while 50_000 not in got and now < 100:
         now += 0.01
-        for command in mpr.decide(now):
+        for command in decide(mpr, now):
             if isinstance(command, Mark):
                 rows = [row for row in waiting if row.topic not in command.excluded_topics][: command.limit]
                 ids = {row.id for row in rows}
@@ -299,21 +301,21 @@ def test_many_failing_keys_stop_nobody(fault):
 
 def test_a_held_topic_is_tried_again_and_flows_once_a_record_of_it_is_delivered():
     mpr = machine(Limits(), Failures(first_backoff=1))
-    only(mpr.decide(0), Mark)
+    only(decide(mpr, 0), Mark)
     rows = [record(number, f"k{number}") for number in range(100)]
     mpr.marked(0, rows)
-    only(mpr.decide(0), Send)
+    only(decide(mpr, 0), Send)
     mpr.failed([Failure(row, "no such topic", retryable=False) for row in rows])
-    assert only(mpr.decide(0), ReportFailures).held_topics == ["topic"]
+    assert only(decide(mpr, 0), ReportFailures).held_topics == ["topic"]
     mpr.marked(0, [])  # it was out before
-    assert only(mpr.decide(0.5), Mark).excluded_topics == ("topic",)
+    assert only(decide(mpr, 0.5), Mark).excluded_topics == ("topic",)
     mpr.marked(0.5, [])
     take_back(mpr, 2)
-    assert only(mpr.decide(2), Mark).excluded_topics == ()
+    assert only(decide(mpr, 2), Mark).excluded_topics == ()
     mpr.marked(2, [record(200, "other")])
-    only(mpr.decide(2), Send)
+    only(decide(mpr, 2), Send)
     mpr.delivered(2, [record(200, "other")])
-    only(mpr.decide(3), Purge)
+    only(decide(mpr, 3), Purge)
     assert mpr.topics.held
     mpr.purged(3, Changed(1))
     assert not mpr.topics.held
@@ -325,7 +327,7 @@ def test_a_held_topic_is_forgotten_once_its_rows_are_gone_and_not_before(deleted
     rows = [record(number, f"k{number}") for number in range(101)]
     told: list[str] = []
     for now in range(300):
-        for command in mpr.decide(now):
+        for command in decide(mpr, now):
             if isinstance(command, Mark):
                 leaves_out = command.excluded_topics or (deleted and now > 0)
                 rows, marked = (rows, []) if leaves_out else ([], rows)
@@ -344,16 +346,16 @@ def test_a_held_topic_is_forgotten_once_its_rows_are_gone_and_not_before(deleted
 def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id_once_all_has_settled():
     mpr = machine()
     first = mpr.leader_id
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1, "a"), record(2, "a")])
-    mpr.decide(0)
-    only(mpr.decide(1), Mark)
+    decide(mpr, 0)
+    only(decide(mpr, 1), Mark)
     mpr.mark_unknown(1)
-    assert mpr.decide(1) == [], "one record is still in flight"
+    assert decide(mpr, 1) == [], "one record is still in flight"
     mpr.delivered(0, [record(1, "a")])
-    assert only(mpr.decide(10), Purge) == Purge(first, [1])
+    assert only(decide(mpr, 10), Purge) == Purge(first, [1])
     mpr.purged(10, Changed(1))
-    commands = mpr.decide(10)
+    commands = decide(mpr, 10)
     assert only(commands, Refresh).leader_id == mpr.leader_id != first
     assert only(commands, Mark).leader_id == mpr.leader_id
     assert sent(commands) == [], "record 2 was forgotten: it is marked anew"
@@ -361,18 +363,18 @@ def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id_once_all_has_settled
 
 def test_a_purge_of_unknown_outcome_is_repeated_after_a_growing_pause():
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1)])
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.delivered(0, [record(1)])
     mpr.drain()
-    command = only(mpr.decide(0), Purge)
+    command = only(decide(mpr, 0), Purge)
     now = 0.0
     for pause in (0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
         mpr.finishing_unknown(now)
-        assert mpr.decide(now + pause * 0.99) == []
+        assert decide(mpr, now + pause * 0.99) == []
         now += pause
-        assert only(mpr.decide(now), Purge) == command
+        assert only(decide(mpr, now), Purge) == command
     mpr.purged(now, Changed(1))
     assert mpr.drained
 
@@ -380,99 +382,99 @@ def test_a_purge_of_unknown_outcome_is_repeated_after_a_growing_pause():
 def test_a_repeated_purge_that_finds_fewer_rows_lets_no_successor_pass():
     """Its first try may have deleted the row; or a crash of the database has taken away its mark."""
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1), record(2)])
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.delivered(0, [record(1)])
-    only(mpr.decide(0), Purge)
+    only(decide(mpr, 0), Purge)
     mpr.finishing_unknown(0)
-    only(mpr.decide(1), Purge)
+    only(decide(mpr, 1), Purge)
     mpr.purged(1, Changed(0))
     mpr.marked(1, [record(3)])  # of the mark that was out meanwhile
-    commands = mpr.decide(1)
+    commands = decide(mpr, 1)
     assert sent(commands) == []
     only(commands, Refresh)
     mpr.marked(1, [record(1), record(2)])
-    assert sent(mpr.decide(1)) == [1]
+    assert sent(decide(mpr, 1)) == [1]
 
 
 def test_a_purge_that_finds_fewer_rows_than_it_should_has_all_marked_anew():
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1)])
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.delivered(0, [record(1)])
-    commands = mpr.decide(PURGE_SECONDS)
+    commands = decide(mpr, PURGE_SECONDS)
     mpr.marked(PURGE_SECONDS, [])
     only(commands, Purge)
     mpr.purged(1, Changed(0))
-    only(mpr.decide(1), Refresh)
+    only(decide(mpr, 1), Refresh)
 
 
 def test_a_reset_of_unknown_outcome_is_repeated_and_all_is_marked_anew():
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1)])
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.failed([Failure(record(1), "timed out", retryable=True)])
-    mpr.decide(0)
-    reset = only(mpr.decide(1), Reset)
+    decide(mpr, 0)
+    reset = only(decide(mpr, 1), Reset)
     mpr.finishing_unknown(1)
-    assert only(mpr.decide(2), Reset) == reset
+    assert only(decide(mpr, 2), Reset) == reset
     mpr.reset_done(2)
-    assert only(mpr.decide(2), Refresh).leader_id == UUID(int=2)
+    assert only(decide(mpr, 2), Refresh).leader_id == UUID(int=2)
 
 
 def test_without_leadership_nothing_is_marked_or_sent_and_all_is_marked_anew_afterwards():
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1), record(2, "b")])
-    assert mpr.decide(0, leading=False) == []
-    commands = mpr.decide(1)
+    assert decide(mpr, 0, leading=False) == []
+    commands = decide(mpr, 1)
     assert only(commands, Refresh).leader_id == UUID(int=2)
     assert only(commands, Mark).leader_id == UUID(int=2)
 
 
 def test_a_queue_that_stands_still_for_too_long_is_marked_anew():
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1), record(2)])
-    mpr.decide(0)
+    decide(mpr, 0)
     late = LIMITS.queue_timeout + 1
-    mpr.decide(late)
+    decide(mpr, late)
     mpr.delivered(0, [record(1)])
-    mpr.decide(late)
+    decide(mpr, late)
     mpr.purged(late, Changed(1))
-    assert only(mpr.decide(late), Refresh)
+    assert only(decide(mpr, late), Refresh)
 
 
 def test_a_draining_machine_waits_for_no_hold():
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1, "a"), record(2, "b")])
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.failed([Failure(record(1, "a"), "away", retryable=True)])
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.drain()
     later = mpr.scoreboard.next_hold_end() + 1
-    mpr.decide(later)
+    decide(mpr, later)
     assert not mpr.drained
-    assert mpr.wake_at() > later, "or its lane spins until the broker answers"
+    assert wake_at(mpr) > later, "or its lane spins until the broker answers"
 
 
 def test_a_drained_machine_settles_what_is_in_flight_and_starts_nothing():
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1), record(2)])
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.drain()
-    assert mpr.decide(0) == []
+    assert decide(mpr, 0) == []
     assert not mpr.drained
     mpr.delivered(0, [record(1)])
-    only(mpr.decide(0), Purge)
+    only(decide(mpr, 0), Purge)
     mpr.purged(0, Changed(1))
     assert mpr.drained
-    assert mpr.decide(100) == []
+    assert decide(mpr, 100) == []
 
 
 def test_an_empty_outbox_is_asked_less_and_less_often():
@@ -493,7 +495,7 @@ def test_large_records_bound_what_is_marked():
     mpr = machine(Limits(max_in_flight_records=1000, send_buffer=1000, max_lane_bytes=40_000))
     marked = 0
     for now in range(100):
-        for command in mpr.decide(now):
+        for command in decide(mpr, now):
             if isinstance(command, Mark):
                 assert command.max_bytes == 20_000
                 ids = range(marked, marked + min(command.limit, 19))
@@ -516,28 +518,28 @@ def test_an_id_that_is_given_out_anew_while_its_record_is_in_flight_confuses_no_
 
 def test_a_mark_that_was_cut_short_by_its_bytes_is_followed_by_another_at_once():
     mpr = machine(Limits(max_lane_bytes=20_000))
-    only(mpr.decide(0), Mark)
+    only(decide(mpr, 0), Mark)
     mpr.marked(0, [MarkedRecord(1, "t", "k", "x" * 6000)])
-    only(mpr.decide(0), Mark)
+    only(decide(mpr, 0), Mark)
 
 
 def test_a_key_with_many_records_waiting_is_left_out_of_marks_until_half_of_them_are_gone():
     mpr = machine(Limits(max_in_flight_records=80, send_buffer=80, mark_query_records=40))
-    assert only(mpr.decide(0), Mark).excluded_keys == ()
+    assert only(decide(mpr, 0), Mark).excluded_keys == ()
     mpr.marked(0, [record(number, "hot") for number in range(1, 41)])
-    commands = mpr.decide(0)
+    commands = decide(mpr, 0)
     assert sent(commands) == [1]
     assert only(commands, Mark) == Mark(mpr.leader_id, 40, LIMITS.max_lane_bytes // 2, ("hot",))
     mpr.marked(0, [record(50, "cold")])
-    assert sent(mpr.decide(1)) == [50], "the others flow"
+    assert sent(decide(mpr, 1)) == [50], "the others flow"
     now = 1.0
     for number in range(1, 40):
         mpr.delivered(now, [record(number, "hot")])
         now += 2
-        mpr.decide(now)
+        decide(mpr, now)
         mpr.purged(now, Changed(1))
         mpr.marked(now, [])
-        commands = mpr.decide(now + 1)
+        commands = decide(mpr, now + 1)
         assert sent(commands) == [number + 1]
         waiting = 40 - number - 1
         assert only(commands, Mark).excluded_keys == (("hot",) if waiting > 5 else ())
@@ -550,7 +552,7 @@ def test_runs_of_many_hot_keys_leave_room_for_others():
     outbox.rows[9999] = "cold"
     mpr, got = machine(limits), []
     for now in (tick / 10 for tick in range(200)):
-        for command in mpr.decide(now):
+        for command in decide(mpr, now):
             if isinstance(command, Mark):
                 mpr.marked(now, outbox.mark(command.leader_id, command.limit, command.excluded_keys))
             elif isinstance(command, Send):
@@ -562,28 +564,28 @@ def test_runs_of_many_hot_keys_leave_room_for_others():
 def test_a_held_key_is_left_out_of_marks_until_it_is_taken_back():
     mpr = machine()
     over = refuse(mpr, 0.0, record(1, "bad"), record(2, "bad"))
-    assert only(mpr.decide(0.05), Mark).excluded_keys == ("bad",)
+    assert only(decide(mpr, 0.05), Mark).excluded_keys == ("bad",)
     mpr.marked(0.05, [])
-    assert only(mpr.decide(over), Reset).ids == [1, 2]
+    assert only(decide(mpr, over), Reset).ids == [1, 2]
     mpr.reset_done(over)
-    assert only(mpr.decide(over + 1), Mark).excluded_keys == ()
+    assert only(decide(mpr, over + 1), Mark).excluded_keys == ()
 
 
 def test_a_held_key_is_left_out_of_marks_only_once_it_has_several_rows():
     mpr = machine()
     over = refuse(mpr, 0.0, record(1, "bad"))
-    assert only(mpr.decide(0.05), Mark).excluded_keys == ()
+    assert only(decide(mpr, 0.05), Mark).excluded_keys == ()
     mpr.marked(0.05, [record(2, "bad")])
-    assert only(mpr.decide(0.06), Mark).excluded_keys == ("bad",)
+    assert only(decide(mpr, 0.06), Mark).excluded_keys == ("bad",)
     mpr.marked(0.06, [])
-    assert only(mpr.decide(over), Reset).ids == [1, 2]
+    assert only(decide(mpr, over), Reset).ids == [1, 2]
 
 
 def harvest(mpr, outbox, cured_at, seconds):
     """Answers all commands at once; until ``cured_at`` deliveries fail. Returns when how many were reset."""
     now, resets = 0.0, []
     while now < seconds:
-        for command in mpr.decide(now):
+        for command in decide(mpr, now):
             if isinstance(command, Mark):
                 mpr.marked(now, outbox.mark(command.leader_id, command.limit, command.excluded_keys))
             elif isinstance(command, Reset):
@@ -615,12 +617,12 @@ def test_of_very_many_keys_that_fail_few_are_taken_back_at_a_time_and_more_once_
 
 def test_a_mark_that_passed_many_rows_is_not_repeated_at_once():
     mpr = machine(Limits(max_in_flight_records=8, send_buffer=8, mark_query_records=10))
-    only(mpr.decide(0), Mark)
+    only(decide(mpr, 0), Mark)
     mpr.marked(0, [record(number) for number in range(1, 11)])
-    only(mpr.decide(0), Mark)
+    only(decide(mpr, 0), Mark)
     mpr.marked(0.05, [])
-    assert not any(isinstance(command, Mark) for command in mpr.decide(0.5))
-    only(mpr.decide(0.56), Mark)
+    assert not any(isinstance(command, Mark) for command in decide(mpr, 0.5))
+    only(decide(mpr, 0.56), Mark)
 
 
 @dataclass
@@ -703,7 +705,7 @@ def test_nothing_is_lost_or_reordered_whatever_fails(seed, sources):
         if world.parked and chance.random() < 0.1:
             world.parked.popitem()  # an operator frees the key
         world.lock(calm)
-        for command in mpr.decide(now, leading=calm or chance.random() > 0.05):
+        for command in decide(mpr, now, leading=calm or chance.random() > 0.05):
             execute(world, command)
         answer(world, mpr, now, calm)
         settle_deliveries(world, mpr, now, calm)
@@ -726,7 +728,7 @@ EXCLUDED: list[str] = []
 
 def step(mpr, now, *rows):
     """Returns what a machine wants at a time, but marks, which it answers with these rows."""
-    commands = mpr.decide(now)
+    commands = decide(mpr, now)
     for mark in [command for command in commands if isinstance(command, Mark)]:
         mpr.marked(now, list(rows))
         EXCLUDED[:] = mark.excluded_keys
@@ -756,7 +758,7 @@ def test_a_locked_row_holds_up_its_own_key_only():
     for at in (1.1, 2.2):
         assert step(mpr, at) == [Purge(first, [1])]
         mpr.purged(at, Changed(0, locked=[1]))
-    assert mpr.wake_at() > 2.2
+    assert wake_at(mpr) > 2.2
     assert step(mpr, 3.3) == [Purge(first, [1])]
     mpr.purged(3.3, Changed(1))
     assert sent(step(mpr, 3.4)) == [3], "its key goes on in order"
@@ -767,7 +769,7 @@ def test_a_remark_does_not_wait_for_a_locked_row_which_is_purged_by_its_own_lead
     first = mpr.leader_id
     deliver(mpr, 0.0, record(1, "a"))
     mpr.purged(0.0, Changed(0, locked=[1]))
-    assert [type(command) for command in mpr.decide(0.5)] == [Mark]
+    assert [type(command) for command in decide(mpr, 0.5)] == [Mark]
     mpr.mark_unknown(0.5)
     assert only(step(mpr, 0.8), Refresh) == Refresh(mpr.leader_id) != Refresh(first)
     assert mpr.scoreboard.excluded() == ("a",), "so that its record is not sent again"
@@ -847,7 +849,7 @@ def test_a_kept_row_that_has_an_earlier_leader_id_is_marked_again_and_then_parke
     deliver(mpr, 0.0, record(1, "a"))
     mpr.purged(0.0, Changed(0, locked=[1]))
     step(mpr, 0.5)
-    mpr.decide(0.6)
+    decide(mpr, 0.6)
     mpr.mark_unknown(0.6)
     assert only(step(mpr, 0.9), Refresh)
     assert only(step(mpr, 1.1), Purge)
@@ -862,15 +864,15 @@ def test_a_kept_row_that_has_an_earlier_leader_id_is_marked_again_and_then_parke
 
 def test_a_mark_and_a_reset_are_never_out_together():
     mpr = machine()
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(1)])
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.failed([Failure(record(1), "timed out", retryable=True)])
-    only(mpr.decide(0.01), Mark)
-    assert not any(isinstance(command, Reset) for command in mpr.decide(1)), "it waits for the mark"
+    only(decide(mpr, 0.01), Mark)
+    assert not any(isinstance(command, Reset) for command in decide(mpr, 1)), "it waits for the mark"
     mpr.marked(1, [record(2)])
-    assert only(mpr.decide(1), Reset).ids == [1, 2], "what the mark brought is taken back too"
-    assert mpr.decide(1) == [], "the next mark waits for the reset"
+    assert only(decide(mpr, 1), Reset).ids == [1, 2], "what the mark brought is taken back too"
+    assert decide(mpr, 1) == [], "the next mark waits for the reset"
 
 
 def execute(world, command):
@@ -931,10 +933,10 @@ def test_of_clusters_a_row_that_is_marked_again_is_sent_once():
     step(mpr, 0.0, record(1, "a"), record(2, "a"))
     assert sent(step(mpr, 0.0, record(1, "a"), record(2, "a"))) == [1]
     mpr.delivered(0.1, [record(1, "a")])
-    only(mpr.decide(0.2), Purge)
+    only(decide(mpr, 0.2), Purge)
     mpr.purged(0.2, Changed(1))
-    assert sent(mpr.decide(0.2)) == [2]
+    assert sent(decide(mpr, 0.2)) == [2]
     mpr.delivered(0.2, [record(2, "a")])
-    only(mpr.decide(0.3), Purge)
+    only(decide(mpr, 0.3), Purge)
     mpr.purged(0.3, Changed(1))
     assert mpr.scoreboard.waiting == 0

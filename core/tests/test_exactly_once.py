@@ -10,9 +10,11 @@ import pytest
 from outbox_api import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.checkpoint import decode, encode
-from outbox_core.delivery.commands import Advance, Park, Publish, ReportFailures
+from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.exactly_once import LOCKED_SECONDS, LONG_SECONDS, SelectPublishPurge
 from outbox_core.delivery.stages import BatchStage
+
+from .deciding import ReportFailures, decide, wake_at
 
 LIMITS = Limits(max_batch_records=4)
 FOREVER = float("inf")
@@ -56,85 +58,85 @@ def none(commands, kind):
 
 def test_a_batch_is_selected_published_and_purged_behind_the_next_selection():
     line = machine()
-    advance = only(line.decide(0), Advance)
+    advance = only(decide(line, 0), Advance)
     assert advance == Advance([], [], 4, BYTES)
     advanced(line, 0, [record(1), record(2)])
-    publish = only(line.decide(0), Publish)
+    publish = only(decide(line, 0), Publish)
     assert [r.id for r in publish.records] == [1, 2]
     assert named(publish) == [batch(1, 2)]
-    none(line.decide(1), Advance)
+    none(decide(line, 1), Advance)
     line.published(1)
-    assert only(line.decide(1), Advance) == Advance([], [batch(1, 2)], 4, BYTES)
+    assert only(decide(line, 1), Advance) == Advance([], [batch(1, 2)], 4, BYTES)
     advanced(line, 1, [record(3)])
-    commands = line.decide(1)
+    commands = decide(line, 1)
     assert named(only(commands, Publish)) == [batch(1, 2), batch(3)]
     assert only(commands, Advance) == Advance([batch(1, 2)], [batch(3)], 0, BYTES)
     advanced(line, 1, [])
     line.published(2)
-    assert only(line.decide(2), Advance) == Advance([], [batch(3)], 4, BYTES)
+    assert only(decide(line, 2), Advance) == Advance([], [batch(3)], 4, BYTES)
     assert not line.drained
     advanced(line, 2, [])
-    assert line.wake_at() == 0
-    assert only(line.decide(2), Advance) == Advance([batch(3)], [], 0, BYTES)
+    assert wake_at(line) == 0
+    assert only(decide(line, 2), Advance) == Advance([batch(3)], [], 0, BYTES)
     advanced(line, 2, [])
     assert line.drained
 
 
 def test_out_of_a_backlog_the_next_batch_is_selected_while_one_is_published():
     line = machine()
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, [record(n) for n in (1, 2, 3, 4)])
-    commands = line.decide(0)
+    commands = decide(line, 0)
     only(commands, Publish)
     ahead = only(commands, Advance)
     assert ahead.pending == [batch(1, 2, 3, 4)], "what is being published is not selected again"
     advanced(line, 0, [record(n) for n in (5, 6, 7, 8)])
-    none(line.decide(0), Publish)
+    none(decide(line, 0), Publish)
     line.published(0)
-    commands = line.decide(0)
+    commands = decide(line, 0)
     first, second = batch(1, 2, 3, 4), batch(5, 6, 7, 8)
     assert named(only(commands, Publish)) == [first, second], "the first is not purged yet"
     assert only(commands, Advance) == Advance([first], [second], 4, BYTES)
     line.published(0)
     advanced(line, 0, [record(9)])
-    assert named(only(line.decide(0), Publish)) == [second, batch(9)]
+    assert named(only(decide(line, 0), Publish)) == [second, batch(9)]
 
 
 def test_a_purge_that_is_out_keeps_its_batch_in_the_checkpoint():
     line = machine()
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, [record(1)])
-    line.decide(0)
+    decide(line, 0)
     line.published(0)
-    only(line.decide(0), Advance)
+    only(decide(line, 0), Advance)
     advanced(line, 0, [record(2), record(3), record(4), record(5)])
-    line.decide(0)
+    decide(line, 0)
     assert line.in_flight == 4
 
 
 def test_after_an_abort_all_is_selected_anew():
     line = machine()
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, [record(n) for n in (1, 2, 3, 4)])
-    only(line.decide(0), Advance)
+    only(decide(line, 0), Advance)
     failure = Failure(record(2), "timed out", retryable=True)
     line.aborted(0, [failure])
-    assert only(line.decide(0), ReportFailures).failures == [failure]
+    assert only(decide(line, 0), ReportFailures).failures == [failure]
     advanced(line, 0, [record(5)])
     assert line.waiting == 0, "what was selected behind the aborted batch must not pass it"
-    assert line.decide(0.05) == [], "a pause comes first"
-    again = only(line.decide(0.1), Advance)
+    assert decide(line, 0.05) == [], "a pause comes first"
+    again = only(decide(line, 0.1), Advance)
     assert again.pending == []
 
 
 def abort(line, now, culprit, *rest, retryable=False):
     """Marks and publishes some records, of which the first fails; returns what follows and when."""
-    only(line.decide(now), Advance)
+    only(decide(line, now), Advance)
     advanced(line, now, [culprit, *rest])
-    only(line.decide(now), Publish)
+    only(decide(line, now), Publish)
     line.aborted(now, [Failure(culprit, "too large", retryable=retryable)])
-    now = max(now, line.wake_at())
-    line.decide(now) if line._resume > now else None
+    now = max(now, wake_at(line))
+    decide(line, now) if line._resume > now else None
     return max(now, line._resume)
 
 
@@ -143,23 +145,23 @@ def test_a_record_that_is_refused_too_often_has_its_key_parked():
     now = 0.0
     for _ in range(2):
         now = abort(line, now, record(1, "bad"), record(2, "good"), record(3, "bad"))
-    only(line.decide(now), Advance)
+    only(decide(line, now), Advance)
     advanced(line, now, [record(1, "bad"), record(2, "good"), record(3, "bad")])
-    only(line.decide(now), Publish)
+    only(decide(line, now), Publish)
     line.aborted(now, [Failure(record(1, "bad"), "too large", retryable=False)])
-    park = only(line.decide(now), Park)
+    park = only(decide(line, now), Park)
     assert (park.leader_id, park.ids) == (None, [])
     assert [(poison.id, poison.attempts) for poison in park.poisons] == [(1, 3)]
     line.parked(now, 1)
     assert line.policy.parked == 1
-    only(line.decide(now), Advance)
+    only(decide(line, now), Advance)
 
 
 def test_a_faulty_row_is_never_published():
     line = machine()
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, [record(1), record(2, "bad", fault="header arrays differ in length")])
-    commands = line.decide(0)
+    commands = decide(line, 0)
     none(commands, Publish)
     assert only(commands, ReportFailures).failures[0].reason == "header arrays differ in length"
 
@@ -168,77 +170,77 @@ def test_what_time_does_not_cure_is_tried_again_at_once_and_in_a_small_batch():
     line = machine(Limits(max_batch_records=1000))
     now = 0.0
     for _ in range(3):
-        size = only(line.decide(now), Advance).limit
+        size = only(decide(line, now), Advance).limit
         advanced(line, now, [record(n) for n in range(size)])
-        only(line.decide(now), Publish)
+        only(decide(line, now), Publish)
         line._database = None
         line.published(now)
-    only(line.decide(now), Advance)
+    only(decide(line, now), Advance)
     advanced(line, now, [record(1, "bad"), record(2)])
-    only(line.decide(now), Publish)
+    only(decide(line, now), Publish)
     line.aborted(now, [Failure(record(1, "bad"), "too large", retryable=False)])
-    assert only(line.decide(now), Advance).limit == 100
+    assert only(decide(line, now), Advance).limit == 100
 
 
 def test_what_lies_before_the_culprit_is_published_and_not_parked_with_it():
     line = machine(Limits(max_batch_records=1000), Failures(park_after=2))
-    line.decide(0)
+    decide(line, 0)
     good, bad, rest = record(1), record(2), record(3)
     advanced(line, 0, [good, bad, rest])
-    only(line.decide(0), Publish)
+    only(decide(line, 0), Publish)
     line.aborted(0, [Failure(bad, "too large", retryable=False)])
-    commands = line.decide(0)
+    commands = decide(line, 0)
     none(commands, Park)
     assert only(commands, Advance).limit == 1
     advanced(line, 0, [good])
-    only(line.decide(0), Publish)
+    only(decide(line, 0), Publish)
     line._database = None
     line.published(0)
-    only(line.decide(0), Advance)
+    only(decide(line, 0), Advance)
     advanced(line, 0, [bad, rest])
-    only(line.decide(0), Publish)
+    only(decide(line, 0), Publish)
     line._database = None
     line.aborted(0, [Failure(bad, "too large", retryable=False)])
-    park = only(line.decide(0), Park)
+    park = only(decide(line, 0), Park)
     assert [(poison.id, poison.attempts) for poison in park.poisons] == [(2, 2)]
 
 
 def test_what_cannot_be_parked_any_more_is_not_tried_without_end():
     line = machine(failures=Failures(first_backoff=0.1, park_after=1, most_parked_keys=0))
     abort(line, 0.0, record(1, "bad"))
-    assert only(line.decide(0.05), Advance).excluded_keys == ("bad",), "others go on meanwhile"
+    assert only(decide(line, 0.05), Advance).excluded_keys == ("bad",), "others go on meanwhile"
     advanced(line, 0.05, [])
-    assert only(line.decide(5), Advance).excluded_keys == ()
+    assert only(decide(line, 5), Advance).excluded_keys == ()
 
 
 def test_a_held_key_that_is_parked_once_there_is_room_is_left_out_no_longer():
     line = machine(failures=Failures(first_backoff=0.1, park_after=1, most_parked_keys=1))
     line.policy.counted(1, done_before=0)
     abort(line, 0.0, record(1, "bad"))
-    assert only(line.decide(0.05), Advance).excluded_keys == ("bad",)
+    assert only(decide(line, 0.05), Advance).excluded_keys == ("bad",)
     advanced(line, 0.05, [])
     line.policy.counted(0, done_before=0)
-    assert only(line.decide(5), Advance).excluded_keys == (), "its pause is over"
+    assert only(decide(line, 5), Advance).excluded_keys == (), "its pause is over"
     advanced(line, 5, [record(1, "bad")])
-    only(line.decide(5), Publish)
+    only(decide(line, 5), Publish)
     line.aborted(5, [Failure(record(1, "bad"), "too large", retryable=False)])
-    only(line.decide(5), Park)
+    only(decide(line, 5), Park)
     line.parked(5, 1)
-    assert only(line.decide(5), Advance).excluded_keys == (), "the letters leave it out, until it is retried"
+    assert only(decide(line, 5), Advance).excluded_keys == (), "the letters leave it out, until it is retried"
 
 
 def test_the_life_of_each_batch_is_told():
     line = machine()
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, [record(1), record(2)])
     assert line.batches() == [(batch(1, 2), BatchStage.SELECTED)]
-    line.decide(0)
+    decide(line, 0)
     assert line.batches() == [(batch(1, 2), BatchStage.PUBLISHING)]
     line.published(0)
-    line.decide(0)
+    decide(line, 0)
     assert line.batches() == [(batch(1, 2), BatchStage.PUBLISHED)], "its purge is not durable yet"
     advanced(line, 0, [record(3)])
-    line.decide(0)
+    decide(line, 0)
     line.aborted(0, [Failure(record(3), "timed out", retryable=True)])
     advanced(line, 0, [])
     assert line.batches() == []
@@ -252,93 +254,93 @@ def test_attempts_end_with_a_delivery():
     line = machine()
     now = abort(line, 0.0, record(1), retryable=True)
     assert set(line.failed.attempts) == {(0, "k")}
-    only(line.decide(now), Advance)
+    only(decide(line, now), Advance)
     advanced(line, now, [record(1)])
-    only(line.decide(now), Publish)
+    only(decide(line, now), Publish)
     line.published(now)
     assert line.failed.attempts == {}
 
 
 def test_nothing_is_begun_without_leadership():
     line = machine()
-    assert line.decide(0, leading=False) == []
-    assert line.wake_at() == FOREVER
-    line.decide(0)
+    assert decide(line, 0, leading=False) == []
+    assert wake_at(line) == FOREVER
+    decide(line, 0)
     advanced(line, 0, [record(1)])
-    assert line.decide(0, leading=False) == []
-    assert line.wake_at() == FOREVER, "there is nothing to do before leadership is back"
-    only(line.decide(0), Publish)
+    assert decide(line, 0, leading=False) == []
+    assert wake_at(line) == FOREVER, "there is nothing to do before leadership is back"
+    only(decide(line, 0), Publish)
 
 
 def test_what_is_in_the_log_is_purged_also_without_leadership():
     line = machine()
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, [record(1)])
-    line.decide(0)
+    decide(line, 0)
     line.published(0)
-    assert line.wake_at() <= 1
-    (advance,) = line.decide(1, leading=False)
+    assert wake_at(line) <= 1
+    (advance,) = decide(line, 1, leading=False)
     assert (advance.finished, advance.limit) == ([batch(1)], 0)
-    assert line.wake_at() == FOREVER
+    assert wake_at(line) == FOREVER
     advanced(line, 1, [])
     assert line.drained
-    assert line.decide(1, leading=False) == []
-    assert line.wake_at() == FOREVER
+    assert decide(line, 1, leading=False) == []
+    assert wake_at(line) == FOREVER
 
 
 def test_what_is_to_be_parked_waits_for_leadership_and_nobody_spins_meanwhile():
     line = machine(failures=Failures(park_after=1))
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, [record(1, "bad")])
-    line.decide(0)
+    decide(line, 0)
     line.aborted(0, [Failure(record(1, "bad"), "too large", retryable=False)])
-    only(line.decide(0, leading=False), ReportFailures)
-    assert line.wake_at() == FOREVER
-    only(line.decide(0), Park)
+    only(decide(line, 0, leading=False), ReportFailures)
+    assert wake_at(line) == FOREVER
+    only(decide(line, 0), Park)
 
 
 def test_a_pause_after_an_abort_holds_up_no_purge():
     line = machine()
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, [record(n) for n in (1, 2, 3, 4)])
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, [record(5)])
     line.published(0)
-    commands = line.decide(0)
+    commands = decide(line, 0)
     only(commands, Publish)
     advanced(line, 0, [])
     line.published(0)
     line._finished, line._full = [batch(9)], False
     line._resume = 10.0
-    assert only(line.decide(1), Advance).limit == 0
+    assert only(decide(line, 1), Advance).limit == 0
 
 
 def finish(line, *numbers):
     """Has records selected and published, and returns the advance that purges them."""
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, [record(number) for number in numbers])
-    line.decide(0)
+    decide(line, 0)
     line.published(0)
     line._select_first = False  # as out of a backlog
-    return only(line.decide(1), Advance)
+    return only(decide(line, 1), Advance)
 
 
 def test_locked_rows_stay_in_the_checkpoint_and_are_purged_again_later():
     line = machine()
     finish(line, 1, 2, 3)
     advanced(line, 1, [record(4)], batch(2))
-    assert named(only(line.decide(1), Publish)) == [batch(2), batch(4)]
+    assert named(only(decide(line, 1), Publish)) == [batch(2), batch(4)]
     line.published(1)
-    again = only(line.decide(1.5), Advance)
+    again = only(decide(line, 1.5), Advance)
     assert (again.finished, again.pending) == ([], [batch(2), batch(4)]), "not tried yet, and not selected"
     advanced(line, 1.5, [])
-    assert only(line.decide(1.5), Advance).finished == [batch(4)]
+    assert only(decide(line, 1.5), Advance).finished == [batch(4)]
     advanced(line, 1.5, [])
-    assert line.wake_at() <= 1 + LOCKED_SECONDS
-    last = only(line.decide(1 + LOCKED_SECONDS), Advance)
+    assert wake_at(line) <= 1 + LOCKED_SECONDS
+    last = only(decide(line, 1 + LOCKED_SECONDS), Advance)
     assert (last.finished, last.pending) == ([batch(2)], [])
     advanced(line, 2, [record(5)])
-    assert named(only(line.decide(2), Publish)) == [batch(5)]
+    assert named(only(decide(line, 2), Publish)) == [batch(5)]
 
 
 def test_a_lane_is_not_drained_while_rows_are_locked():
@@ -348,17 +350,17 @@ def test_a_lane_is_not_drained_while_rows_are_locked():
     advanced(line, 1, [], batch(2))
     assert line.idle
     assert not line.drained
-    assert only(line.decide(1 + LOCKED_SECONDS, leading=False), Advance).finished == [batch(2)]
+    assert only(decide(line, 1 + LOCKED_SECONDS, leading=False), Advance).finished == [batch(2)]
     advanced(line, 2, [])
     assert line.drained
 
 
 def test_locked_rows_that_a_recovery_has_left_are_purged_first():
     line = machine(locked=[batch(7)])
-    first = only(line.decide(0), Advance)
+    first = only(decide(line, 0), Advance)
     assert first.finished == [batch(7)]
     advanced(line, 0, [record(8)], batch(7))
-    assert named(only(line.decide(0), Publish)) == [batch(7), batch(8)]
+    assert named(only(decide(line, 0), Publish)) == [batch(7), batch(8)]
 
 
 def test_of_locked_rows_and_their_batches_the_shorter_are_kept():
@@ -369,7 +371,7 @@ def test_of_locked_rows_and_their_batches_the_shorter_are_kept():
     whole = Batch(((1, 10_000),), "now")
     odd = Batch.of(range(1, 10_000, 2), "now")
     advanced(line, 1, [record(10_001)], odd)
-    assert named(only(line.decide(1), Publish)) == [whole, batch(10_001)]
+    assert named(only(decide(line, 1), Publish)) == [whole, batch(10_001)]
 
 
 def scattered(number, start=0):
@@ -384,11 +386,11 @@ def test_a_batch_that_does_not_fit_into_the_checkpoint_is_cut_and_the_next_is_no
 ):
     monkeypatch.setattr("outbox_core.delivery.checkpoint.MAX_BATCH", 2000)
     line = machine(Limits(max_batch_records=100_000))
-    line.decide(0)
+    decide(line, 0)
     line._database = Advance([], [], 8000, BYTES)
     rows = scattered(8000)
     advanced(line, 0, rows)
-    commands = line.decide(0)
+    commands = decide(line, 0)
     publish = only(commands, Publish)
     assert publish.records == rows[: len(publish.records)]
     assert 100 < len(publish.records) < 8000
@@ -403,76 +405,76 @@ def test_a_batch_waits_until_the_checkpoint_has_room(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("outbox_core.delivery.exactly_once.MAX_CHECKPOINT", len(two) + 100)
     line = machine(Limits(max_batch_records=1000))
     line._sources.cut(0, 1000)
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, first)
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, second)
     line.published(0)
-    commands = line.decide(0)
+    commands = decide(line, 0)
     only(commands, Publish)
     assert only(commands, Advance).finished == [batch(*[each.id for each in first])]
     advanced(line, 0, third, *only(commands, Advance).finished)
     line.published(0)
-    commands = line.decide(0)
+    commands = decide(line, 0)
     none(commands, Publish)
     assert only(commands, Advance).finished == [batch(*[each.id for each in second])]
-    assert line.wake_at() == FOREVER, "nobody spins meanwhile"
+    assert wake_at(line) == FOREVER, "nobody spins meanwhile"
     advanced(line, 0, [])
-    only(line.decide(0), Publish)
+    only(decide(line, 0), Publish)
 
 
 def test_too_many_locked_rows_stop_selections(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("outbox_core.delivery.exactly_once.MAX_LOCKED", 1000)
     line = machine(locked=[batch(*[each.id for each in scattered(2000)])])
-    advance = only(line.decide(0), Advance)
+    advance = only(decide(line, 0), Advance)
     advanced(line, 0, [], *advance.finished)
-    assert line.decide(0.5) == []
-    assert only(line.decide(LOCKED_SECONDS), Advance).finished == advance.finished
+    assert decide(line, 0.5) == []
+    assert only(decide(line, LOCKED_SECONDS), Advance).finished == advance.finished
 
 
 def test_a_batch_of_large_records_is_full_and_the_next_is_selected_meanwhile():
     line = machine(Limits(max_batch_records=1000, max_lane_bytes=4000))
-    assert only(line.decide(0), Advance).max_bytes == 2000
+    assert only(decide(line, 0), Advance).max_bytes == 2000
     advanced(line, 0, [record(n)._replace(value="x" * 320) for n in range(3)])
-    none(line.decide(0), Advance)
+    none(decide(line, 0), Advance)
     line.published(0)
-    only(line.decide(0.1), Advance)
+    only(decide(line, 0.1), Advance)
     advanced(line, 0.1, [record(n)._replace(value="ж" * 333) for n in range(3)])
-    assert len(line.decide(0.1)) == 2, "one to publish, and the next to select"
+    assert len(decide(line, 0.1)) == 2, "one to publish, and the next to select"
 
 
 def test_a_drained_line_purges_what_it_published_and_begins_nothing():
     line = machine()
-    line.decide(0)
+    decide(line, 0)
     advanced(line, 0, [record(n) for n in (1, 2, 3, 4)])
-    line.decide(0)
+    decide(line, 0)
     line.drain()
     advanced(line, 0, [record(5)])
-    assert line.decide(0) == []
+    assert decide(line, 0) == []
     line.published(0)
-    assert only(line.decide(0), Advance).limit == 0
+    assert only(decide(line, 0), Advance).limit == 0
     advanced(line, 0, [])
     assert line.drained
-    assert line.decide(9) == []
+    assert decide(line, 9) == []
 
 
 def test_batches_grow_with_the_backlog_and_shrink_when_they_take_long():
     line = machine(Limits(max_batch_records=1000))
     now, limits = 0.0, []
     for _ in range(6):
-        advance = only(line.decide(now), Advance)
+        advance = only(decide(line, now), Advance)
         limits.append(advance.limit)
         advanced(line, now, [record(n) for n in range(advance.limit)])
-        only(line.decide(now), Publish)
+        only(decide(line, now), Publish)
         line._database = None  # the selection ahead is of no interest here
         line.published(now)
     assert limits == [100, 200, 400, 800, 1000, 1000]
-    only(line.decide(now), Advance)
+    only(decide(line, now), Advance)
     advanced(line, now, [record(n) for n in range(1000)])
-    line.decide(now)
+    decide(line, now)
     line._database = None
     line.published(now + 2 * LONG_SECONDS)
-    assert only(line.decide(now + 1), Advance).limit == 500
+    assert only(decide(line, now + 1), Advance).limit == 500
 
 
 def test_a_transaction_has_as_many_bytes_as_the_broker_takes_in_time():
@@ -480,9 +482,9 @@ def test_a_transaction_has_as_many_bytes_as_the_broker_takes_in_time():
     rows = [record(n)._replace(value="x" * 100_000) for n in range(100)]
 
     def publish(now):
-        advance = only(line.decide(now), Advance)
+        advance = only(decide(line, now), Advance)
         advanced(line, now, rows[: advance.limit])
-        return advance.limit, only(line.decide(now), Publish)
+        return advance.limit, only(decide(line, now), Publish)
 
     limit, first = publish(0)
     assert (limit, len(first.records)) == (100, 2), "the limit of a first transaction"
@@ -493,7 +495,7 @@ def test_a_transaction_has_as_many_bytes_as_the_broker_takes_in_time():
     assert [each.id for each in second.records] == [0], "half as many bytes"
     line._database = None
     line.published(11)
-    assert only(line.decide(11), Advance).limit == 1, "no more are read than can be sent"
+    assert only(decide(line, 11), Advance).limit == 1, "no more are read than can be sent"
 
 
 @dataclass
@@ -600,7 +602,7 @@ def test_every_record_is_in_the_log_once_and_in_order_whatever_fails(seed, sourc
             world.locked = set() if calm else set(chance.sample(sorted(world.rows), len(world.rows) // 3))
         process = processes[-1] if calm else chance.choice(processes)
         process.out += [
-            [c, None, False] for c in process.line.decide(now) if not isinstance(c, ReportFailures)
+            [c, None, False] for c in decide(process.line, now) if not isinstance(c, ReportFailures)
         ]
         answer(world, process, now, calm)
         if process.line is None:

@@ -8,11 +8,13 @@ from outbox_api import Advanced, Changed, ColumnIs, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.batch_size import IDLE_SECONDS, TRICKLE_SECONDS, BatchSize
-from outbox_core.delivery.commands import Advance, Mark, Publish, Refresh, Reset, Send
+from outbox_core.delivery.commands import Advance, Mark, Publish, Reset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.delivery.sources import AGE_SHARE, EMPTY_SECONDS, LOOK_SHARE, Sources, ages
+
+from .deciding import Refresh, Send, decide, wake_at
 
 OLD = 600.0
 FULL = {"full": True, "empty": False}
@@ -193,57 +195,57 @@ def marking(*least_ages, limits=LIMITS):
 
 def test_marks_take_turns_and_the_lane_sleeps_until_any_source_is_due():
     mpr = marking(0.0, OLD)
-    assert only(mpr.decide(0), Mark).source == 0
+    assert only(decide(mpr, 0), Mark).source == 0
     mpr.marked(0, [])
-    assert mpr.wake_at() == 0.0
-    assert only(mpr.decide(0), Mark).source == 1
+    assert wake_at(mpr) == 0.0
+    assert only(decide(mpr, 0), Mark).source == 1
     mpr.marked(0, [])
-    assert mpr.wake_at() == LIMITS.mark_backoff
-    assert mpr.decide(0) == []
+    assert wake_at(mpr) == LIMITS.mark_backoff
+    assert decide(mpr, 0) == []
 
 
 def test_records_of_one_key_wait_for_each_other_whatever_their_source():
     mpr = marking(0.0, OLD)
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(5)])
-    assert only(mpr.decide(0), Send).records == [record(5)]
+    assert only(decide(mpr, 0), Send).records == [record(5)]
     mpr.marked(0, [record(OTHERS + 1)])
-    commands = mpr.decide(0)
+    commands = decide(mpr, 0)
     assert not [command for command in commands if isinstance(command, Send)]
     mpr.delivered(0, [record(5)])
-    mpr.decide(1)
+    decide(mpr, 1)
     mpr.purged(1, Changed(1))
-    assert only(mpr.decide(1), Send).records == [record(OTHERS + 1)]
+    assert only(decide(mpr, 1), Send).records == [record(OTHERS + 1)]
 
 
 def test_after_a_reset_the_rows_of_all_sources_are_looked_for():
     mpr = marking(0.0, OLD)
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(5)])
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.marked(0, [record(OTHERS + 1)])
-    mpr.decide(0)
+    decide(mpr, 0)
     mpr.failed([Failure(record(5), "timed out", retryable=True)])
     for _ in range(2):
-        mpr.decide(0.05)
+        decide(mpr, 0.05)
         mpr.marked(0.05, [])
-    assert only(mpr.decide(0.2), Reset).ids == [5, OTHERS + 1]
+    assert only(decide(mpr, 0.2), Reset).ids == [5, OTHERS + 1]
     mpr.reset_done(0.2)
-    marks = [only(mpr.decide(0.2), Mark)]
+    marks = [only(decide(mpr, 0.2), Mark)]
     mpr.marked(0.2, [record(5)])
-    marks.append(only(mpr.decide(0.2), Mark))
+    marks.append(only(decide(mpr, 0.2), Mark))
     assert [mark.source for mark in marks] == [0, 1], "the record that failed comes before the others again"
 
 
 def test_a_remark_looks_at_all_sources():
     mpr = marking(0.0, OLD)
     for _ in range(2):
-        mpr.decide(0)
+        decide(mpr, 0)
         mpr.marked(0, [])
-    only(mpr.decide(0.1, leading=False) + mpr.decide(0.1), Refresh)
-    assert only(mpr.decide(0.1), Mark) if mpr._mark is None else mpr._mark.source == 0
+    only(decide(mpr, 0.1, leading=False) + decide(mpr, 0.1), Refresh)
+    assert only(decide(mpr, 0.1), Mark) if mpr._mark is None else mpr._mark.source == 0
     mpr.marked(0.1, [])
-    assert only(mpr.decide(0.1), Mark).source == 1
+    assert only(decide(mpr, 0.1), Mark).source == 1
 
 
 def test_own_records_of_a_key_do_not_make_the_failures_of_another_clusters_record_forgotten():
@@ -272,38 +274,38 @@ def found(line, now, *ids):
 
 def test_a_batch_is_of_one_source_and_an_empty_one_does_not_end_the_backlog():
     line = batches(0.0, OLD)
-    assert only(line.decide(0), Advance).source == 0
+    assert only(decide(line, 0), Advance).source == 0
     found(line, 0, 1, 2, 3, 4)
-    commands = line.decide(0)
+    commands = decide(line, 0)
     assert [each.id for each in only(commands, Publish).records] == [1, 2, 3, 4]
     assert only(commands, Advance).source == 1, "selected while the first is published"
     found(line, 0)
-    advance = only(line.decide(0), Advance)
+    advance = only(decide(line, 0), Advance)
     assert (advance.source, advance.pending) == (0, [batch for batch, _ in line.batches()])
 
 
 def test_the_rows_of_an_aborted_batch_are_selected_again_before_those_of_others():
     line = batches(0.0, OLD)
-    line.decide(0)
+    decide(line, 0)
     found(line, 0, 1, 2, 3, 4)
-    line.decide(0)
+    decide(line, 0)
     found(line, 0, OTHERS + 1, OTHERS + 2, OTHERS + 3, OTHERS + 4)
     line.published(0)
-    assert only(line.decide(0), Publish).records[0].id == OTHERS + 1
+    assert only(decide(line, 0), Publish).records[0].id == OTHERS + 1
     found(line, 0, 5, 6, 7, 8)
     line.aborted(0, [Failure(record(OTHERS + 3), "timed out", retryable=True)])
-    again = only(line.decide(1), Advance)
+    again = only(decide(line, 1), Advance)
     assert (again.source, again.limit) == (1, 2), "up to the record that failed"
     found(line, 1, OTHERS + 1, OTHERS + 2)
-    line.decide(1)
+    decide(line, 1)
     assert line._database.source == 0, "what was selected behind it is selected again"
 
 
 def test_failures_of_one_key_are_counted_for_each_source():
     line = SelectPublishPurge(LIMITS, Failures(park_after=2), lambda: 0.5, (), (0.0, OLD))
-    line.decide(0)
+    decide(line, 0)
     found(line, 0, OTHERS)
-    line.decide(0)
+    decide(line, 0)
     line.aborted(0, [Failure(record(OTHERS), "too large", retryable=False)])
     assert len(line.failed.attempts) == 1
     line.failed.delivered([record(OTHERS + 5)], 1)

@@ -40,7 +40,20 @@ def step(action: Callable[[Then], object]) -> Any:
     Raises:
         OutboxError: The reply is this one, or stands for it.
     """
-    return getcurrent().parent.switch(action)
+    current = getcurrent()
+    if isinstance(current, Stack):
+        current.waits += 1
+    return current.parent.switch(action)
+
+
+class Stack(greenlet):
+    """A stack of its own.
+
+    Attributes:
+        waits: How often the code has waited for anything.
+    """
+
+    waits = 0
 
 
 class Fiber:
@@ -59,7 +72,7 @@ class Fiber:
         self.ended = False
         self._host = host
         self._then = then
-        self._greenlet = greenlet(body, parent=host.scheduler.greenlet)
+        self._greenlet = Stack(body, parent=host.scheduler.greenlet)
         self._go_on(None)
 
     def _go_on(self, reply: Any) -> None:
@@ -158,8 +171,7 @@ class Lock:
         self._host = host
         self._released = released
         self._pause = pause
-        self._moment = (-1.0, None)
-        self._taken = 0
+        self._taken: dict[Stack, tuple[int, int]] = {}
 
     def __enter__(self) -> None:
         assert not self.held
@@ -172,14 +184,20 @@ class Lock:
             return
         with self._host.scheduler.reporting():
             self._released()
-        if getcurrent() is not self._host.scheduler.greenlet and (seconds := self._pause()):
+        current = getcurrent()
+        if isinstance(current, Stack) and (seconds := self._pause()):
+            waits = current.waits
             Sleeper(self._host).sleep(seconds)
+            current.waits = waits
 
     def _look_for_spins(self) -> None:
-        moment: Any = (self._host.scheduler.now, getcurrent())
-        self._taken = self._taken + 1 if moment == self._moment else 0
-        self._moment = moment
-        if self._taken > MOST_AT_ONCE:
+        current = getcurrent()
+        if not isinstance(current, Stack):
+            return
+        waits, taken = self._taken.get(current, (0, 0))
+        taken = taken + 1 if waits == current.waits else 0
+        self._taken[current] = current.waits, taken
+        if taken > MOST_AT_ONCE:
             with self._host.scheduler.reporting():
                 raise Violation("I14", "a loop spins")
 

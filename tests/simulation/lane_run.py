@@ -6,7 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from outbox_api import Advanced, Batch, DriverError, Fence, LeadershipLost, PermittedTopics
+from greenlet import GreenletExit
+from outbox_api import (
+    Advanced,
+    Batch,
+    DriverError,
+    Fence,
+    LeadershipLost,
+    OutboxError,
+    PermittedTopics,
+)
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.database import Database
 from outbox_core.lanes.kept_rows import KeptRows, Rows
@@ -52,12 +61,20 @@ class LaneRun(ABC):
 
     def start(self) -> None:
         """Starts it."""
-        Fiber(self.host, self.run, self._over)
+        Fiber(self.host, self._run, self._over)
 
     @property
     def fence(self) -> Fence | None:
         """Its right to work; ``None`` while it has none."""
         return self.lane.fence if self.lane is not None else None
+
+    def _run(self) -> None:
+        try:
+            self.run()
+        except OutboxError:
+            if not self.host.runs:  # nobody waits for it any more
+                raise GreenletExit from None
+            raise
 
     # --- what the modes do differently --------------------------------------------------------------
 

@@ -81,6 +81,15 @@ class LaneTable(Servers):
     def step(self, action: Callable[[Then], object]) -> Any:
         return step(action)
 
+    def enter(self, lane: int, lanes: int, token: int) -> Fence:
+        run = self._lane
+        leader_id = run.lane.machine.leader_id
+        run.world.tell(run, None, "takes leader id %s", leader_id)
+        run.world.audit.counts["remarks"] += 1
+        with run.host.scheduler.reporting():
+            run.world.audit.leader_id_taken(leader_id, run.number)
+        return super().enter(lane, lanes, token)
+
     def mark(
         self,
         fence: Fence,

@@ -49,9 +49,10 @@ class RecordLane(LaneRun):
         machine = world.parts.machine(
             world.scenario.limits_of_a_lane(group.lanes),
             world.scenario.failures,
-            self._leader_id,
+            world.mint,
             world.chance.random,
         )
+        world.audit.leader_id_taken(machine.leader_id, self.number)
         lane = self.lane = world.parts.lane(
             machine,
             self.number,
@@ -62,14 +63,6 @@ class RecordLane(LaneRun):
             lanes=group.lanes,
         )
         run_records(lane, self._sender, self.database(), self.database(), self.threads)
-
-    def _leader_id(self) -> object:
-        leader_id = self.world.mint()
-        self.world.tell(self, None, "takes leader id %s", leader_id)
-        if self.lane is not None:
-            self.world.audit.counts["remarks"] += 1
-        self.world.audit.leader_id_taken(leader_id, self.number)
-        return leader_id
 
     def pause(self) -> float:
         """Has records also wait for the client that sends them."""

@@ -75,22 +75,6 @@ class Optimist(MarkPurgeReset):
         self._delivered.extend(failure.record for failure in failures if failure.retryable)
 
 
-class Together(MarkPurgeReset):
-    def unhold_due(self) -> float:
-        mark, self._mark = self._mark, None
-        try:
-            return super().unhold_due()
-        finally:
-            self._mark = mark
-
-    def _may_mark(self) -> bool:
-        finishing, self._finishing = self._finishing, None
-        try:
-            return super()._may_mark()
-        finally:
-            self._finishing = finishing
-
-
 class Greedy(MarkPurgeReset):
     def _room(self) -> int:
         return 0 if self._remark or self._draining else self._limits.mark_query_records
@@ -120,6 +104,5 @@ RECORD_MUTANTS: Sequence[Mutant] = (
     TRUSTED_REPEAT,
     _mutant("unheld", "A failed record does not hold its key.", "I2", 20, machine=Unheld),
     _mutant("optimist", "A delivery whose outcome is unknown is purged.", "I8", 20, machine=Optimist),
-    _mutant("together", "A mark and a reset are out together.", "I2 I9", 40, machine=Together),
     _mutant("greedy", "Marks take no account of what is marked already.", "I10", 20, machine=Greedy),
 )  # fmt: skip

@@ -159,7 +159,9 @@ class MarkPurgeReset:
         """Holds the keys of what failed; returns the failures, and topics that are held as a whole since."""
         if not self._failed:
             return [], []
-        return self._hold_failed(now), self.topics.take_news()
+        failed = self._hold_failed(now)
+        self._look_at_clock(now)  # some holds are over at once, as their keys are to be parked
+        return failed, self.topics.take_news()
 
     @property
     def may_refresh(self) -> bool:
