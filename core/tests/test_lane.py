@@ -1,8 +1,9 @@
-"""What lanes ask between two waits, and what they make of the answers; the threads that carry it out."""
+"""What the loops of a lane get to do, and what the lane makes of what comes of it; and the loops themselves."""
 
 from __future__ import annotations
 
-from threading import Event, Timer
+from threading import Event, Thread
+from time import monotonic
 from uuid import uuid4
 
 import pytest
@@ -15,39 +16,100 @@ from outbox_api import (
     DriverError,
     Failure,
     Fence,
+    LeadershipLost,
     MarkedRecord,
     Origin,
     Parked,
+    PermittedTopics,
 )
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
-from outbox_core.delivery.commands import (
-    Advance,
-    Answer,
-    EndTransactions,
-    Heartbeat,
-    Mark,
-    Publish,
-    Purge,
-    Refresh,
-    Send,
-)
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.events import LeaderRefreshed, TakeoverBegan
-from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
+from outbox_core.lanes.batch_lane import ExactlyOnceLane
+from outbox_core.lanes.database import Database
+from outbox_core.lanes.lane import REST_SECONDS
+from outbox_core.lanes.loops import SystemThreads, run_batches, run_records
+from outbox_core.lanes.record_lane import AtLeastOnceLane
+from outbox_core.lanes.takeovers import QUIET_SECONDS, TakeoverLog, clusters_of
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS, Telemetry
-from outbox_core.lanes.turn import QUIET_SECONDS, TakeoverLog, clusters_of
-from outbox_core.lanes.workers import CLOSE_SECONDS, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import LaneControl
 
 FOREVER = float("inf")
 LATER = MIN_HEARTBEAT_SECONDS
 FENCE = Fence(3, 4, 1, 1)
-LED = LaneControl(FOREVER)
 AWAY = DriverError("no route to host", retryable=True)
 RECORD = MarkedRecord(1, "topic", "k", "value")
-LATER_RECORD = MarkedRecord(2, "topic", "k", "value")
+NONE_PARKED = Parked(0, None)
+
+
+class Threads(SystemThreads):
+    """Those of this process, with a clock that stands still; and a wait is an error."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def clock(self):
+        return self.now
+
+    def condition(self, lock):
+        return self
+
+    def wait(self, timeout):
+        raise Waits
+
+    def notify(self):
+        """Nobody waits."""
+
+
+class Waits(Exception):
+    """Nothing is due."""
+
+
+class Table:
+    """An outbox that answers with what it was given, in order; an error is raised."""
+
+    def __init__(self, *answers):
+        self.answers = [*answers]
+        self.asked = []
+        self.written = []
+        self.closed = 0
+
+    def _answer(self, *asked):
+        self.asked.append(asked)
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def mark(self, fence, leader_id, *_):
+        return self._answer("mark", leader_id) or []
+
+    def purge(self, fence, leader_id, ids):
+        return self._answer("purge", ids) or Changed(len(ids))
+
+    def reset(self, fence, leader_id, ids):
+        return self._answer("reset", ids) or Changed(len(ids))
+
+    def advance(self, fence, finished, pending, limit, *_):
+        return self._answer("advance", limit) or Advanced(0, [])
+
+    def enter(self, lane, lanes, token):
+        return self._answer("enter", lanes) or FENCE._replace(epoch=2)
+
+    def parked(self):
+        return Parked(4, 1.0)
+
+    def heartbeat(self, fence, metrics):
+        self.written.append(metrics)
+        self._answer("heartbeat")
+
+    def set_transactional(self, fence, noted):
+        self._answer("end")
+
+    def close(self):
+        self.closed += 1
 
 
 def machinery(kind, *sources):
@@ -60,32 +122,69 @@ def telemetry():
 
 
 @pytest.fixture
-def records(telemetry):
-    return AtLeastOnceLane(machinery(MarkPurgeReset, uuid4), 3, telemetry, Entered(FENCE, Parked(2, 9.0)))
+def threads():
+    return Threads()
 
 
 @pytest.fixture
-def batches(telemetry):
-    opened = Opened(FENCE, "sender", Parked(2, 9.0), 0)
-    return ExactlyOnceLane(machinery(SelectPublishPurge), 3, telemetry, opened, expires=100.0)
+def control():
+    return LaneControl(FOREVER)
 
 
-def only(requests, kind):
-    (found,) = [request for request in requests if isinstance(request, kind)]
-    return found
+@pytest.fixture
+def records(telemetry, control, threads):
+    machine = machinery(MarkPurgeReset, uuid4)
+    entered = Entered(FENCE, Parked(2, 9.0))
+    return AtLeastOnceLane(machine, 3, telemetry, entered, control=control, threads=threads, lanes=4)
 
 
-def kinds(requests):
-    return [type(request) for request in requests]
+def batch_lane(telemetry, control, threads, expires=100.0, torn=()):
+    opened, machine = Opened(FENCE, "sender", Parked(2, 9.0), 0), machinery(SelectPublishPurge)
+    return ExactlyOnceLane(
+        machine, 3, telemetry, opened, expires, control=control, threads=threads, torn=torn
+    )
 
 
-def test_a_record_passes_through_a_lane_and_is_counted(records, telemetry):
-    mark = only(records.step(0.0, LED), Mark)
-    records.receive(0.0, Answer(mark, records=[RECORD]))
-    assert only(records.step(0.0, LED), Send).records == [RECORD]
-    records.receive(0.0, Deliveries(delivered=[RECORD]))
-    purge = only(records.step(PURGE_SECONDS, LED), Purge)
-    records.receive(PURGE_SECONDS, Answer(purge, changed=Changed(1)))
+@pytest.fixture
+def batches(telemetry, control, threads):
+    return batch_lane(telemetry, control, threads)
+
+
+def database(*answers):
+    table = Table(*answers)
+    return Database(lambda: table, PermittedTopics()), table
+
+
+def do(lane, take, *answers, seconds=0.0):
+    """Does what is due; returns what was asked, and what settles it."""
+    work = take(None)
+    if work is None:
+        return None, None
+    connection, table = database(*answers)
+    try:
+        work.run(connection)
+    except DriverError as error:
+        return table, lambda now: lane.failed(work, error, seconds, now)
+    return table, lambda now: lane.done(work, seconds, now)
+
+
+def idle(take, settle=None):
+    with pytest.raises(Waits):
+        take(settle)
+
+
+def test_a_record_passes_through_a_lane_and_is_counted(records, telemetry, threads):
+    _, marked = do(records, records.next_for_marker, [RECORD])
+    idle(records.next_for_marker, marked)
+    assert records.next_to_send(None).records == [RECORD]
+    threads.now = PURGE_SECONDS
+    records.next_to_send(None)
+    idle(records.next_for_purger)
+    records._reported(Deliveries(delivered=[RECORD]), threads.now)
+    threads.now *= 2
+    table, purged = do(records, records.next_for_purger)
+    assert table.asked == [("purge", [1])]
+    idle(records.next_for_purger, purged)
     metrics = telemetry.metrics
     assert (metrics.marked, metrics.sent, metrics.purged, metrics.parked) == (1, 1, 1, 2)
 
@@ -101,7 +200,7 @@ def test_which_cluster_the_rows_of_a_source_are_of():
     assert clusters_of([], OWN) == ()
 
 
-def test_records_of_other_clusters_are_counted_and_the_first_are_told_of(records, telemetry, caplog):
+def test_records_of_other_clusters_are_counted_and_the_first_are_told_of(records, telemetry, threads, caplog):
     telemetry.takeovers.configure(clusters_of(CLUSTERS, OWN), {1})
     for source, count in enumerate((1, 1, 2)):
         telemetry.marked(5.0, source, count)
@@ -111,11 +210,15 @@ def test_records_of_other_clusters_are_counted_and_the_first_are_told_of(records
         TakeoverBegan(3, lane=3, deliberate=False),
         TakeoverBegan(1, lane=3, deliberate=True),
     ]
+    assert not caplog.records, "the lane's lock may be held"
+    telemetry.write_lines()
     assert [line.levelname for line in caplog.records] == ["WARNING", "WARNING"]
     assert (telemetry.metrics.marked, telemetry.metrics.taken_over) == (8, 7)
-    heartbeat = only(records.step(10.0, LED), Heartbeat)
-    assert heartbeat.metrics["taken_over"] == 7
-    assert heartbeat.metrics["taken_over_from"] == {
+    threads.now = 10.0
+    table, _ = do(records, records.next_for_marker)
+    [written] = table.written
+    assert written["taken_over"] == 7
+    assert written["taken_over_from"] == {
         "1": {"records": 2, "seconds_ago": 5.0},
         "3": {"records": 5, "seconds_ago": 4.0},
     }
@@ -129,30 +232,33 @@ def test_a_takeover_begins_anew_after_a_while_without_records():
     assert log.add(2 * QUIET_SECONDS + 1.0, 3, 1) is not None
 
 
-def test_nothing_is_said_of_takeovers_where_there_are_none(records):
-    assert "taken_over_from" not in only(records.step(LATER, LED), Heartbeat).metrics
+def test_nothing_is_said_of_takeovers_where_there_are_none(records, threads):
+    threads.now = LATER
+    table, _ = do(records, records.next_for_marker)
+    assert "taken_over_from" not in table.written[0]
 
 
-@pytest.mark.parametrize("delivery", ["records", "batches"])
-def test_a_lane_counts_what_it_takes_over(delivery, request, telemetry):
-    lane = request.getfixturevalue(delivery)
-    telemetry.takeovers.configure([None, 3], ())
-    lane.step(0.0, LED)
-    found = Mark(uuid4(), 10, 100, (), 1) if delivery == "records" else Advance([], [], 10, 100, 1)
-    lane.receive(0.0, Answer(found, records=[RECORD], advanced=Advanced(0, [RECORD])))
-    assert telemetry.metrics.taken_over == 1
-
-
-def test_a_lane_that_takes_a_new_leader_id_asks_for_nothing_else_until_it_has_entered(records, telemetry):
-    mark = only(records.step(0.0, LED), Mark)
-    records.receive(0.0, Answer(mark, error=AWAY))
-    refresh = only(records.step(0.0, LED), Refresh)
-    assert refresh.leader_id != mark.leader_id
-    assert records.step(5.0, LED) == []
-    assert records.wake_at() == FOREVER
-    records.receive(5.0, Answer(refresh, parked=Parked(4, 1.0)))
-    assert only(records.step(10.0, LED), Mark).leader_id == refresh.leader_id
-    assert telemetry.take_events() == [LeaderRefreshed(refresh.leader_id, 3)]
+def test_a_lane_that_takes_a_new_leader_id_does_nothing_else_until_it_has_entered(
+    records, telemetry, threads, caplog
+):
+    first = records.machine.leader_id
+    _, unknown = do(records, records.next_for_marker, AWAY)
+    work = records.next_for_marker(unknown)
+    assert "mark failed, trying again: no route to host" in caplog.text
+    leader_id = records.machine.leader_id
+    assert leader_id != first
+    idle(records.next_for_purger)
+    threads.now = 5.0
+    connection, table = database()
+    work.run(connection)
+    assert table.asked == [("enter", 4)]
+    work = records.next_for_marker(lambda now: records.done(work, 0.0, now))
+    assert records.fence.epoch == 2
+    work.run(connection)
+    work = records.next_for_marker(lambda now: records.done(work, 0.0, now))
+    work.run(connection)
+    assert table.asked[1:] == [("heartbeat",), ("mark", leader_id)]
+    assert telemetry.take_events() == [LeaderRefreshed(leader_id, 3)]
     assert telemetry.metrics.parked == 4
 
 
@@ -160,57 +266,84 @@ def test_a_lane_that_takes_a_new_leader_id_asks_for_nothing_else_until_it_has_en
     "error", [AccessDenied("the password has expired"), DriverError("x", retryable=False)]
 )
 def test_what_no_repetition_cures_ends_a_lane(records, error):
-    mark = only(records.step(0.0, LED), Mark)
+    _, failed = do(records, records.next_for_marker, error)
     with pytest.raises(type(error)):
-        records.receive(0.0, Answer(mark, error=error))
+        records.next_for_marker(failed)
 
 
-def test_a_broker_or_a_fence_that_fails_ends_a_lane(records):
-    with pytest.raises(DriverError):
-        records.receive(0.0, Answer(Send([RECORD]), error=AWAY))
-    with pytest.raises(DriverError):
-        records.receive(0.0, Answer(Refresh(uuid4()), error=AWAY))
-
-
-def test_nothing_is_asked_without_a_lease_and_a_drained_lane_is_over(records):
-    mark = only(records.step(0.0, LED), Mark)
-    assert records.step(0.0, LaneControl(FOREVER, draining=True)) == []
+def test_nothing_is_marked_without_a_lease_and_a_drained_lane_is_over(records, control):
+    control.lease_until = 0.0
+    idle(records.next_for_marker)
+    control.lease_until = FOREVER
+    _, entered = do(records, records.next_for_marker)
+    work = records.next_for_marker(entered)
+    control.draining = True
+    idle(records.next_for_purger)
     assert not records.over
-    records.receive(0.0, Answer(mark, records=[RECORD]))
-    assert records.step(0.0, LaneControl(FOREVER, draining=True)) == []
+    assert records.next_for_marker(lambda now: records.done(work, 0.0, now)) is None
     assert records.over
+    assert records.drained
+    assert records.next_to_send(None) is None
 
 
 @pytest.mark.parametrize("lane", ["records", "batches"])
-def test_one_heartbeat_is_out_at_a_time_and_counts_what_is_parked(lane, request, telemetry):
+def test_one_heartbeat_is_out_at_a_time_and_counts_what_is_parked(lane, request, telemetry, threads):
     lane = request.getfixturevalue(lane)
-    lane.step(0.0, LED)
-    heartbeat = only(lane.step(LATER, LED), Heartbeat)
-    assert heartbeat.metrics["parked"] == 2
-    assert Heartbeat not in kinds(lane.step(3 * LATER, LED))
-    lane.receive(3 * LATER, Answer(heartbeat, error=AWAY))
-    heartbeat = only(lane.step(3 * LATER, LED), Heartbeat)
-    lane.receive(3 * LATER, Answer(heartbeat, parked=Parked(4, 1.0)))
-    lane.step(4 * LATER, LED)
+    take = lane.next_for_marker if isinstance(lane, AtLeastOnceLane) else lane.next_for_database
+    do(lane, take)
+    threads.now = LATER
+    table, failed = do(lane, take, AWAY, seconds=0.5)
+    assert table.written[0]["parked"] == 2
+    threads.now = 3 * LATER
+    idle(take)
+    table, beaten = do(lane, lambda _: take(failed))
+    assert telemetry.unacknowledged.seconds(3 * LATER) == 0.5, "the database is silent"
+    assert table.written
+    idle(take, beaten)
+    threads.now = 3.5 * LATER
+    idle(take)
     assert telemetry.metrics.parked == 4
     with pytest.raises(TypeError):
-        lane.receive(0.0, Answer(heartbeat, error=TypeError("a defect of ours")))
+        telemetry.not_beaten(TypeError("a defect of ours"))
 
 
-def test_a_batch_passes_through_a_lane_which_says_at_the_fence_when_it_has_ended(batches, telemetry):
-    advance = only(batches.step(0.0, LED), Advance)
-    batches.receive(0.0, Answer(advance, advanced=Advanced(0, [RECORD])))
-    publish = only(batches.step(0.0, LED), Publish)
-    draining = LaneControl(FOREVER, draining=True)
-    assert batches.step(0.0, draining) == []
-    batches.receive(0.0, Answer(publish))
-    advance = only(batches.step(0.0, draining), Advance)
-    batches.receive(0.0, Answer(advance, advanced=Advanced(1, [])))
-    assert batches.step(0.0, draining) == [EndTransactions()]
-    assert batches.step(0.0, draining) == []
+def test_a_connection_without_work_is_given_back(records, threads, control):
+    control.lease_until = 0.0
+    records.machine.delivered(0.0, [])
+    threads.now = 0.1
+    records._purging._rest_at = REST_SECONDS
+    idle(records.next_for_purger)
+    threads.now = REST_SECONDS
+    connection, table = database()
+    connection.table()
+    work = records.next_for_purger(None)
+    work.run(connection)
+    assert table.closed == 1
+    idle(records.next_for_purger, lambda now: records.done(work, 0.0, now))
+
+
+def publish(lane, threads, failures=()):
+    found = lane.next_to_publish(None)
+    return found, lambda now: lane.published(found, failures, 0.0, now)
+
+
+def test_a_batch_passes_through_a_lane_which_says_at_the_fence_when_it_has_ended(
+    batches, telemetry, threads, control
+):
+    _, advanced = do(batches, batches.next_for_database, Advanced(0, [RECORD]))
+    idle(batches.next_for_database, advanced)
+    _, published = publish(batches, threads)
+    control.draining = True
+    idle(batches.next_for_database)
+    idle(batches.next_to_publish, published)
+    table, advanced = do(batches, batches.next_for_database, Advanced(1, []))
+    assert table.asked == [("advance", 0)]
+    table, ended = do(batches, lambda _: batches.next_for_database(advanced))
+    assert table.asked == [("end",)]
+    idle(batches.next_to_publish)
     assert not batches.over
-    batches.receive(0.0, Answer(EndTransactions()))
-    assert batches.over
+    assert batches.next_for_database(ended) is None
+    assert batches.drained
     metrics = telemetry.metrics
     assert (metrics.marked, metrics.sent, metrics.purged) == (1, 1, 1)
     assert [event.stage for event in telemetry.take_events()] == [
@@ -221,30 +354,34 @@ def test_a_batch_passes_through_a_lane_which_says_at_the_fence_when_it_has_ended
     ]
 
 
-def test_a_lane_that_ends_with_torn_rows_keeps_its_note(telemetry):
-    opened = Opened(FENCE, "sender", Parked(2, 9.0), 0)
-    lane = ExactlyOnceLane(machinery(SelectPublishPurge), 3, telemetry, opened, FOREVER, torn=[RECORD.id])
-    advance = only(lane.step(0.0, LED), Advance)
-    lane.receive(0.0, Answer(advance, advanced=Advanced(0, [])))
-    assert lane.step(0.0, LaneControl(FOREVER, draining=True)) == []
-    assert lane.over
+def test_a_lane_that_ends_with_torn_rows_keeps_its_note(telemetry, control, threads):
+    lane = batch_lane(telemetry, control, threads, FOREVER, torn=[RECORD.id])
+    _, advanced = do(lane, lane.next_for_database, Advanced(0, []))
+    idle(lane.next_for_database, advanced)
+    control.draining = True
+    assert lane.next_for_database(None) is None
+    assert lane.drained
 
 
-def test_an_aborted_batch_is_counted_and_its_key_held(batches, telemetry):
-    batches.receive(0.0, Answer(only(batches.step(0.0, LED), Advance), advanced=Advanced(0, [RECORD])))
-    publish = only(batches.step(0.0, LED), Publish)
-    batches.receive(0.0, Answer(publish, failures=[Failure(RECORD, "too large", retryable=False)]))
-    batches.step(0.0, LED)
+def test_an_aborted_batch_is_counted_and_its_key_held(batches, telemetry, threads):
+    _, advanced = do(batches, batches.next_for_database, Advanced(0, [RECORD]))
+    idle(batches.next_for_database, advanced)
+    _, aborted = publish(batches, threads, [Failure(RECORD, "too large", retryable=False)])
+    idle(batches.next_to_publish, aborted)
     assert (telemetry.metrics.aborted, telemetry.metrics.failed) == (1, 1)
 
 
-def test_every_doubt_ends_a_lane_of_batches_and_so_does_its_age(batches):
-    advance = only(batches.step(0.0, LED), Advance)
+def test_every_doubt_ends_a_lane_of_batches_and_so_does_its_age(batches, threads):
+    _, failed = do(batches, batches.next_for_database, AWAY)
     with pytest.raises(DriverError):
-        batches.receive(0.0, Answer(advance, error=AWAY))
-    batches.receive(0.0, Answer(advance))
-    assert batches.step(101.0, LED) == []
+        batches.next_for_database(failed)
+    with pytest.raises(DriverError):
+        batches.next_to_publish(lambda now: batches.unpublished(AWAY, 1.0, now))
+    batches.machine._database = None
+    threads.now = 101.0
+    assert batches.next_for_database(None) is None
     assert batches.over
+    assert not batches.drained
 
 
 class Broker:
@@ -255,6 +392,7 @@ class Broker:
         self.taken = []
         self.broken = broken
         self.closed = False
+        self.polled = Event()
 
     def send(self, records):
         if self.broken:
@@ -263,70 +401,145 @@ class Broker:
         self.taken += records
 
     def poll(self, timeout):
+        self.polled.set()
         sent, self.sent = self.sent, []
         return Deliveries(delivered=sent)
 
-    def close(self, timeout):
+    def close(self, *_):
         self.closed = True
 
 
-def test_a_thread_sends_and_tells_what_became_of_it():
-    replies, broker = Replies(), Broker()
-    thread = SenderThread("sender", broker, replies, lambda: True)
-    thread.submit(Send([RECORD]))
-    assert replies.get(timeout=30) == Deliveries(delivered=[RECORD])
-    thread.close()
-    assert broker.closed
+class Running:
+    """A lane of at-least-once delivery on threads of this process."""
+
+    def __init__(self, control, broker, marking, purging=None):
+        telemetry = Telemetry(3, 1.0, monotonic())
+        self.lane = AtLeastOnceLane(
+            machinery(MarkPurgeReset, uuid4),
+            3,
+            telemetry,
+            Entered(FENCE, NONE_PARKED),
+            control=control,
+            threads=SystemThreads(),
+            lanes=4,
+        )
+        self.error = None
+        tables = marking, purging or Table()
+        connections = [Database(lambda table=table: table, PermittedTopics()) for table in tables]
+        self._arguments = self.lane, broker, *connections, SystemThreads()
+        self._thread = Thread(target=self._run)
+
+    def _run(self):
+        try:
+            run_records(*self._arguments)
+        except Exception as error:
+            self.error = error
+
+    def start(self):
+        self._thread.start()
+        return self
+
+    def join(self):
+        self._thread.join(30)
+        assert not self._thread.is_alive()
 
 
-def test_a_sender_that_breaks_is_closed_and_tells():
-    replies, broker = Replies(), Broker(broken=True)
-    thread = SenderThread("sender", broker, replies, lambda: True)
-    thread.submit(Send([RECORD]))
-    assert replies.get(timeout=30) == Answer(Send([RECORD]), error=AWAY)
-    thread.close()
-    assert broker.closed
+class Purging(Table):
+    """Tells when a purge is done."""
+
+    def __init__(self):
+        super().__init__()
+        self.purged = Event()
+
+    def purge(self, *arguments):
+        try:
+            return super().purge(*arguments)
+        finally:
+            self.purged.set()
 
 
-def test_nothing_is_sent_without_a_lease():
-    replies, broker = Replies(), Broker()
-    thread = SenderThread("sender", broker, replies, lambda: False)
-    thread.submit(Send([RECORD]))
-    reply = replies.get(timeout=30)
-    assert isinstance(reply, Deliveries)
-    (failure,) = reply.failed
-    assert (failure.record, failure.retryable) == (RECORD, True)
-    thread.close()
+def test_the_loops_send_purge_and_drain(control):
+    broker, purging, marking = Broker(), Purging(), Table([RECORD])
+    running = Running(control, broker, marking, purging).start()
+    assert purging.purged.wait(30)
+    control.draining = True
+    running.join()
+    assert (running.error, running.lane.drained) == (None, True)
+    assert purging.asked == [("purge", [1])]
+    assert broker.taken == [RECORD]
+    assert (broker.closed, marking.closed, purging.closed) == (True, 1, 1)
+
+
+def test_a_sender_that_breaks_is_closed_and_ends_the_lane(control):
+    broker = Broker(broken=True)
+    running = Running(control, broker, Table([RECORD])).start()
+    running.join()
+    assert (running.error, broker.closed) == (AWAY, True)
+
+
+@pytest.mark.parametrize("error", [LeadershipLost("another leads"), TypeError("a defect of ours")])
+def test_what_is_raised_in_a_loop_ends_the_lane(control, error):
+    running = Running(control, Broker(), Table(error)).start()
+    running.join()
+    assert running.error is error
+
+
+def test_nothing_is_sent_once_the_lease_has_ended_or_the_lane(control):
+    broker = Broker()
+    running = Running(control, broker, Table([RECORD]))
+    running.lane.may_work = lambda: False  # between the lane and the client
+    running.start()
+    assert broker.polled.wait(30)
+    while not running.lane.machine.scoreboard.holds:
+        assert running.error is None
+    control.stopped = True
+    running.join()
+    [hold] = running.lane.machine.scoreboard.holds.values()
+    assert (hold.reason, hold.incurable) == ("the lease ended before it was sent", 0)
     assert broker.taken == []
 
 
-def test_what_waits_to_be_sent_when_a_lane_ends_is_dropped_and_the_sender_is_closed_before_the_next_opens():
-    replies, broker = Replies(), Broker()
-    sending, go_on = Event(), Event()
+def test_a_lane_may_work_while_it_has_a_lease_and_is_not_over(records, control, threads):
+    assert records.may_work()
+    control.lease_until = 1.0
+    threads.now = 1.0
+    assert not records.may_work()
+    control.lease_until = 2.0
+    records.end()
+    assert not records.may_work()
 
-    def leading():
-        sending.set()
-        return go_on.wait(30)
 
-    thread = SenderThread("sender", broker, replies, leading)
-    thread.submit(Send([RECORD]))
-    thread.submit(Send([LATER_RECORD]))
-    assert sending.wait(30)
-    Timer(CLOSE_SECONDS + 0.2, go_on.set).start()
-    thread.close()
+def test_a_connection_that_hangs_is_left_behind(control):
+    hangs = Event()
+
+    class Hanging(Table):
+        def mark(self, *_):
+            hangs.wait(30)
+            return []
+
+    broker = Broker()
+    running = Running(control, broker, Hanging()).start()
+    assert broker.polled.wait(30)
+    control.stopped = True
+    running.join()
     assert broker.closed
-    assert broker.taken == [RECORD]
+    hangs.set()
 
 
-def test_what_is_raised_in_a_thread_is_the_answer():
-    replies = Replies()
-    ended: list[bool] = []
+def test_a_batch_is_published_by_the_calling_thread(telemetry, control):
+    published = []
 
-    def execute(request):
-        raise AWAY
+    class Transactions:
+        def publish(self, records, checkpoint):
+            published.extend(records)
+            raise AWAY
 
-    worker = Worker("worker", execute, lambda: ended.append(True), replies)
-    worker.submit(EndTransactions())
-    assert replies.get(timeout=30) == Answer(EndTransactions(), error=AWAY)
-    worker.close()
-    assert ended == [True]
+        def close(self):
+            published.append("closed")
+
+    lane = batch_lane(telemetry, control, SystemThreads(), FOREVER)
+    connection, table = database(Advanced(0, [RECORD]))
+    with pytest.raises(DriverError):
+        run_batches(lane, Transactions(), connection, SystemThreads())
+    assert published == [RECORD, "closed"]
+    assert table.closed

@@ -1,10 +1,8 @@
 """What lanes measure, how it adds up, and that a process's totals never go back."""
 
 import random
-from uuid import uuid4
 
-from outbox_api import Deliveries, DriverError, Failure, MarkedRecord
-from outbox_core.delivery.commands import Answer, Publish, Purge
+from outbox_api import Deliveries, Failure, MarkedRecord
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.leader import Leadership, Totals
 from outbox_core.leadership.protocol import Report, decode, encode
@@ -90,12 +88,9 @@ def test_measurements_travel_in_reports():
 def test_a_lane_measures_what_is_answered_without_an_error():
     telemetry = Telemetry(0, 5.0, 0.0, wall_clock=lambda: 1000.0)
     records = [MarkedRecord(1, "a", "k", "v", created=990.0), MarkedRecord(2, "b", "k", "v")]
-    telemetry.measure(Answer(Publish(records, "checkpoint"), seconds=0.5))
-    telemetry.measure(
-        Answer(Publish(records, "checkpoint"), failures=[Failure(records[0], "no", retryable=True)])
-    )
-    telemetry.measure(Answer(Publish(records, "checkpoint"), error=DriverError("away", retryable=True)))
-    telemetry.measure(Answer(Purge(uuid4(), [1, 2, 3]), seconds=0.01))
+    telemetry.published(0.5, records, [], 0.5)
+    telemetry.published(0.5, records, [Failure(records[0], "no", retryable=True)], 0.0)
+    telemetry.measure("purge", 0.01, 3)
     measured = telemetry.measurements
     assert (measured.published, measured.failed) == ({"a": 1, "b": 1}, {"a": 1, "b": 1})
     assert (sum(measured.operations.counts), measured.operations.total) == (2, 0.5)

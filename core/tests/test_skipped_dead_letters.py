@@ -5,14 +5,13 @@ from typing import cast
 import pytest
 from outbox_api import Dialect, DriverError, Fence, OutboxTable, Parked, PermittedTopics
 from outbox_core.config import parse
-from outbox_core.delivery.commands import Heartbeat
+from outbox_core.lanes.database import Database
 from outbox_core.lanes.kept_rows import (
     AT_ONCE,
     FIRST_SECONDS,
     INTERVAL_SECONDS,
     SkippedDeadLetters,
 )
-from outbox_core.lanes.workers import Database
 
 KEPT = 720 * 3600.0
 
@@ -84,22 +83,14 @@ def test_a_refusal_is_told_and_is_not_repeated_with_every_heartbeat(caplog: pyte
 
 def test_it_comes_with_a_heartbeat(monkeypatch: pytest.MonkeyPatch):
     now = 100.0
-    monkeypatch.setattr("outbox_core.lanes.workers.monotonic", lambda: now)
-    letters = Letters(3)
-    database = Database(
-        cast("Dialect", letters),
-        (),
-        lambda: Fence(0, 1, 7, 1),
-        lanes=1,
-        token=7,
-        about=dict,
-        topics=PermittedTopics(),
-        keep_skipped=0.0,
-    )
-    database.execute(Heartbeat({}))
+    monkeypatch.setattr("outbox_core.lanes.database.monotonic", lambda: now)
+    letters, fence = Letters(3), Fence(0, 1, 7, 1)
+    table, skipped = cast("OutboxTable", letters), SkippedDeadLetters(0, 0.0, now)
+    database = Database(lambda: table, PermittedTopics(), skipped=skipped)
+    database.heartbeat(fence, {})
     assert letters.asked == []
     now += FIRST_SECONDS
-    assert database.execute(Heartbeat({})).parked == Parked(0, None)
+    assert database.heartbeat(fence, {}) == Parked(0, None)
     assert letters.asked == [(0.0, AT_ONCE)]
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from uuid import uuid4
 
 import pytest
 from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, RolledBack
-from outbox_core.delivery.commands import Answer, Heartbeat, Mark
 from outbox_core.lanes.group import Exchange, LaneGroup, RunLane
-from outbox_core.lanes.loop import Restarts
+from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import Orders
 from outbox_core.steps import Sleep
@@ -54,10 +52,10 @@ def test_a_failure_that_may_pass_is_none(telemetry):
 
 def test_a_transaction_counts_from_its_beginning_until_it_is_committed(telemetry):
     telemetry.publishing(10, [RECORD])
-    telemetry.published(15, [PASSING])
+    telemetry.published(15, [RECORD], [PASSING], 5.0)
     telemetry.publishing(16, [RECORD])
     assert seconds(telemetry, 20) == 10
-    telemetry.published(20, [])
+    telemetry.published(20, [RECORD], [], 4.0)
     assert seconds(telemetry, 21) == 0
 
 
@@ -117,13 +115,8 @@ SILENT = DriverError("the server has not answered for 35 s", retryable=True)
     [(SILENT, 35), (RolledBack("statement timeout", retryable=True), 0), (AccessDenied("expired"), 0)],
 )
 def test_a_database_without_an_answer_counts_from_its_first_statement(telemetry, error, due):
-    telemetry.failed_to_answer(100, Answer(Mark(uuid4(), 1, 1), error=error, seconds=35))
-    telemetry.failed_to_answer(105, Answer(Mark(uuid4(), 1, 1), error=error, seconds=5))
+    telemetry.failed_to_answer(100, error, 35)
+    telemetry.failed_to_answer(105, error, 5)
     assert seconds(telemetry, 100) == due
     telemetry.marked(106, 0, 0)
     assert seconds(telemetry, 106) == 0, "it answers"
-
-
-def test_so_does_a_heartbeat(telemetry):
-    telemetry.answered(100, Answer(Heartbeat({}), error=SILENT, seconds=35), None)
-    assert seconds(telemetry, 100) == 35

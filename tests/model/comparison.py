@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from outbox_api import Advanced, Batch, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.checkpoint import decode
-from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish
+from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 
 from .actions import action
@@ -88,10 +88,15 @@ class Comparison:
 
     def _decide(self) -> None:
         self._now += self._random.choice(_PAUSES)
-        for command in self.machine.decide(self._now):
+        machine = self.machine
+        machine.look(leading=True)
+        if publish := machine.next_to_publish(self._now):
+            self._compare(publish)
+        machine.take_failed()
+        if machine.database_due() <= self._now and (command := machine.next_for_database(self._now)):
             self._compare(command)
 
-    def _compare(self, command: BatchCommand) -> None:
+    def _compare(self, command: Publish | Advance | Park) -> None:
         if isinstance(command, Publish):
             self._publish = command
             self._cut(len(command.records))

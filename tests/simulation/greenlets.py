@@ -175,8 +175,8 @@ class Lock:
 
     def __enter__(self) -> None:
         assert not self.held
-        self.held = True
         self._look_for_spins()
+        self.held = True
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.held = False
