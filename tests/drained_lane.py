@@ -1,8 +1,8 @@
 """One lane on real servers, which drains its outbox in the calling thread.
 
-The lane and its drivers are those of a harvester. Only the threads are absent: each request is answered
-before the next is made, and records are answered when the broker has acknowledged all of them. So the lane
-makes the same requests on every machine.
+The lane and its drivers are those of a harvester. Only the threads are absent: its loops take turns, and
+records are answered when the broker has acknowledged all of them. So the lane makes the same requests on
+every machine.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -22,14 +22,15 @@ from outbox_api import Deliveries, PermittedTopics
 from outbox_core.config.reader import configure
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
-from outbox_core.delivery.commands import Answer, Publish, Purge, Request, Send
+from outbox_core.delivery.commands import Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
-from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
+from outbox_core.lanes.batch_lane import ExactlyOnceLane
+from outbox_core.lanes.database import Database
+from outbox_core.lanes.lane import Thread, Work
 from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.record_lane import AtLeastOnceLane, Sending
 from outbox_core.lanes.recovery import begin_leadership, enter_lane, open_lane
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.lanes.turn import Reply, batch_executors, record_executors, take_turn
-from outbox_core.lanes.workers import Database
 from outbox_core.leadership.protocol import LaneControl
 from outbox_kafka import producer_pool, transactional_producer
 from outbox_kafka import settings as kafka_settings
@@ -51,16 +52,67 @@ class Memory(NamedTuple):
     blocks: int
 
 
+class Waits(Exception):  # noqa: N818 - it is no error
+    """A loop has nothing to do."""
+
+
+class NoThreads:
+    """What the lane runs on: the calling thread, which never waits, and a clock that is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def lock(self, conditions: int) -> tuple[AbstractContextManager[object], list[NoThreads]]:
+        return nullcontext(), [self] * conditions
+
+    def wait(self, timeout: float) -> None:
+        raise Waits
+
+    def notify(self) -> None:
+        """Nobody waits."""
+
+    def spawn(self, run: Callable[[], None], name: str) -> Thread:
+        raise TypeError(f"{name} is not started")
+
+
+class Turn:
+    """One of the lane's loops, as far as it goes without waiting.
+
+    Args:
+        take: Hands over what came of the last work, and returns the next.
+        do: Does it, and returns what came of it.
+    """
+
+    def __init__(self, take: Callable[[Any], Any], do: Callable[[Any], Any]) -> None:
+        self._take = take
+        self._do = do
+        self._done: Any = None
+
+    def go(self) -> bool:
+        """Does what is due; returns whether anything was."""
+        done, self._done = self._done, None
+        try:
+            work = self._take(done)
+        except Waits:
+            return False
+        self._done = self._do(work)
+        return True
+
+
 class DrainedLane:
     """A lane that drains its outbox.
 
     Args:
         lane: The lane.
-        databases: Execute its requests to the database: purges, and all others.
-        publish: Executes its requests to the broker.
+        threads: What it runs on.
+        databases: Its connections.
         produce_requests: Returns how many requests with records were sent.
 
     Attributes:
+        turns: Its loops.
         fullest: The moment of the last drain at which the lane had most records in memory.
         produce_requests: As given.
     """
@@ -68,41 +120,37 @@ class DrainedLane:
     def __init__(
         self,
         lane: AtLeastOnceLane | ExactlyOnceLane,
-        databases: tuple[Database, Database],
-        publish: Callable[[Any], Reply],
+        threads: NoThreads,
+        databases: Sequence[Database],
         produce_requests: Callable[[], int],
     ) -> None:
+        self.turns: list[Turn] = []
         self._lane = lane
+        self._threads = threads
         self._databases = databases
-        self._publish = publish
-        self._replies: list[Reply] = []
-        self._now = 0.0
         self.produce_requests = produce_requests
         self.fullest = Memory(0, 0)
 
-    def submit(self, request: Request) -> None:
-        """Executes a request at once; see :class:`outbox_core.lanes.turn.Executor`."""
-        if isinstance(request, Publish | Send):
-            self.fullest = max(self.fullest, Memory(self._in_memory(), sys.getallocatedblocks()))
-            self._replies.append(self._publish(request))
-        else:
-            purger, marker = self._databases
-            self._replies.append((purger if isinstance(request, Purge) else marker).execute(request))
+    def work(self, database: Database, work: Work) -> Callable[[float], None]:
+        """Does something at the database; returns what tells the lane."""
+        work.run(database)
+        return partial(self._lane.done, work, 0.0)
 
     def drain(self, rows: int) -> None:
         """Takes turns until so many rows more are purged. What is garbage meanwhile stays in memory."""
-        lane, metrics = self._lane, self._lane._telemetry.metrics
-        batches = isinstance(lane, ExactlyOnceLane)
-        executors = batch_executors(self, self) if batches else record_executors(self, self, self)
+        metrics, threads = self._lane.telemetry.metrics, self._threads
         self.fullest, wanted = Memory(0, 0), metrics.purged + rows
         gc.disable()
         try:
             while metrics.purged < wanted:
-                replies, self._replies = self._replies, []
-                patience = take_turn(lane, LaneControl(FOREVER), self._clock, executors, replies)
-                self._now += patience or 0.0
+                if not sum(turn.go() for turn in self.turns):
+                    threads.now = max(threads.now, min(loop.due() for loop in self._lane._loops))
         finally:
             gc.enable()
+
+    def look(self) -> None:
+        """Takes note of how much is in memory."""
+        self.fullest = max(self.fullest, Memory(self._in_memory(), sys.getallocatedblocks()))
 
     def blocks(self) -> int:
         """Returns how many blocks of memory Python uses, without garbage."""
@@ -115,9 +163,6 @@ class DrainedLane:
         for database in self._databases:
             if database._table is not None:
                 database._table.parked()
-
-    def _clock(self) -> float:
-        return self._now
 
     def _in_memory(self) -> int:
         machine = self._lane.machine
@@ -161,44 +206,50 @@ def open_lane_of(harvest: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) ->
     )
     with ExitStack() as stack:
         open_lane = _open_batches if settings.delivery is Delivery.EXACTLY_ONCE else _open_records
-        lane, publish, poll = open_lane(plan, stack)
-
-        def connect() -> Database:
-            database = Database(
-                plan.dialect.create(),
-                (),
-                lambda: lane.fence,
-                lanes=1,
-                token=token,
-                about=dict,
-                topics=PermittedTopics(),
-            )
-            return stack.enter_context(closing(database))
-
-        yield DrainedLane(lane, (connect(), connect()), publish, partial(requests.count, poll))
+        lane, poll = open_lane(plan, stack)
+        lane.produce_requests = partial(requests.count, poll)
+        yield lane
 
 
-_Opened = tuple[AtLeastOnceLane | ExactlyOnceLane, Callable[[Any], Reply], Callable[[float], object]]
+_Opened = tuple[DrainedLane, Callable[[float], object]]
+
+
+def _connect(plan: Plan, stack: ExitStack) -> Database:
+    database = Database(plan.dialect.create().connect, PermittedTopics())
+    return stack.enter_context(closing(database))
 
 
 def _open_records(plan: Plan, stack: ExitStack) -> _Opened:
     machine = MarkPurgeReset(plan.limits, plan.failures, uuid4, lambda: 0.5)
     entered, _, table = enter_lane(plan, 0)
     table.close()
-    lane = AtLeastOnceLane(machine, 0, Telemetry(0, FOREVER, 0.0), entered)
+    threads, telemetry = NoThreads(), Telemetry(0, FOREVER, 0.0)
+    lane = AtLeastOnceLane(
+        machine, 0, telemetry, entered, control=LaneControl(FOREVER), threads=threads, lanes=1
+    )
     sender = plan.publisher.create().open(f"{plan.outbox}.0")
     stack.callback(sender.close, 0.0)
+    purging, marking = _connect(plan, stack), _connect(plan, stack)
+    drained = DrainedLane(lane, threads, (purging, marking), lambda: 0)
 
-    def send(request: Send) -> Deliveries:
-        sender.send(request.records)
+    def send(sending: Sending) -> Deliveries | None:
+        if not sending.records:
+            return None
+        drained.look()
+        sender.send(sending.records)
         done = Deliveries()
-        while len(done.delivered) < len(request.records):
+        while len(done.delivered) < len(sending.records):
             reported = sender.poll(1.0)
             assert not reported.failed
             done.delivered.extend(reported.delivered)
         return done
 
-    return lane, send, sender.poll
+    drained.turns = [
+        Turn(lane.next_to_send, send),
+        Turn(lane.next_for_purger, partial(drained.work, purging)),
+        Turn(lane.next_for_marker, partial(drained.work, marking)),
+    ]
+    return drained, sender.poll
 
 
 def _open_batches(plan: Plan, stack: ExitStack) -> _Opened:
@@ -207,9 +258,20 @@ def _open_batches(plan: Plan, stack: ExitStack) -> _Opened:
     table.close()
     stack.callback(sender.close)
     machine = SelectPublishPurge(plan.limits, plan.failures, lambda: 0.5)
-    lane = ExactlyOnceLane(machine, 0, Telemetry(0, FOREVER, 0.0), opened, FOREVER)
+    threads, telemetry = NoThreads(), Telemetry(0, FOREVER, 0.0)
+    lane = ExactlyOnceLane(
+        machine, 0, telemetry, opened, FOREVER, control=LaneControl(FOREVER), threads=threads
+    )
+    advancing = _connect(plan, stack)
+    drained = DrainedLane(lane, threads, (advancing,), lambda: 0)
 
-    def publish(request: Publish) -> Answer:
-        return Answer(request, failures=sender.publish(request.records, request.checkpoint))
+    def publish(publish: Publish) -> Callable[[float], None]:
+        drained.look()
+        failures = sender.publish(publish.records, publish.checkpoint)
+        return partial(lane.published, publish, failures, 0.0)
 
-    return lane, publish, sender._sender._producer._client.poll
+    drained.turns = [
+        Turn(lane.next_to_publish, publish),
+        Turn(lane.next_for_database, partial(drained.work, advancing)),
+    ]
+    return drained, sender._sender._producer._client.poll

@@ -1,7 +1,9 @@
-"""What the loops of a lane get to do, and what the lane makes of what comes of it; and the loops themselves."""
+"""What the loops of a lane get to do, what the lane makes of what comes of it, and the loops themselves."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from threading import Event, Thread
 from time import monotonic
 from uuid import uuid4
@@ -53,8 +55,8 @@ class Threads(SystemThreads):
     def clock(self):
         return self.now
 
-    def condition(self, lock):
-        return self
+    def lock(self, conditions):
+        return nullcontext(), [self] * conditions
 
     def wait(self, timeout):
         raise Waits
@@ -63,7 +65,7 @@ class Threads(SystemThreads):
         """Nobody waits."""
 
 
-class Waits(Exception):
+class Waits(Exception):  # noqa: N818 - it is no error
     """Nothing is due."""
 
 
@@ -96,14 +98,15 @@ class Table:
         return self._answer("advance", limit) or Advanced(0, [])
 
     def enter(self, lane, lanes, token):
-        return self._answer("enter", lanes) or FENCE._replace(epoch=2)
+        return self._answer("enter", lanes) or Fence(3, 4, 1, 2)
 
     def parked(self):
         return Parked(4, 1.0)
 
     def heartbeat(self, fence, metrics):
         self.written.append(metrics)
-        self._answer("heartbeat")
+        if AWAY in self.answers:
+            self._answer("heartbeat")
 
     def set_transactional(self, fence, noted):
         self._answer("end")
@@ -164,8 +167,8 @@ def do(lane, take, *answers, seconds=0.0):
     try:
         work.run(connection)
     except DriverError as error:
-        return table, lambda now: lane.failed(work, error, seconds, now)
-    return table, lambda now: lane.done(work, seconds, now)
+        return table, partial(lane.failed, work, error, seconds)
+    return table, partial(lane.done, work, seconds)
 
 
 def idle(take, settle=None):
@@ -257,7 +260,8 @@ def test_a_lane_that_takes_a_new_leader_id_does_nothing_else_until_it_has_entere
     work.run(connection)
     work = records.next_for_marker(lambda now: records.done(work, 0.0, now))
     work.run(connection)
-    assert table.asked[1:] == [("heartbeat",), ("mark", leader_id)]
+    assert table.written
+    assert table.asked[1:] == [("mark", leader_id)]
     assert telemetry.take_events() == [LeaderRefreshed(leader_id, 3)]
     assert telemetry.metrics.parked == 4
 
@@ -432,7 +436,7 @@ class Running:
     def _run(self):
         try:
             run_records(*self._arguments)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the tests look at it
             self.error = error
 
     def start(self):

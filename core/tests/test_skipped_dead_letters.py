@@ -3,7 +3,7 @@
 from typing import cast
 
 import pytest
-from outbox_api import Dialect, DriverError, Fence, OutboxTable, Parked, PermittedTopics
+from outbox_api import DriverError, Fence, OutboxTable, Parked, PermittedTopics
 from outbox_core.config import parse
 from outbox_core.lanes.database import Database
 from outbox_core.lanes.kept_rows import (

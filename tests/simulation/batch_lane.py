@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from outbox_api import Failure, MarkedRecord
+from outbox_api import Failure, MarkedRecord, TransactionalSender
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.size import size_of
 from outbox_core.delivery.stages import BatchStage
@@ -55,7 +55,7 @@ class BatchLane(LaneRun):
             torn=self.producer.torn,
         )
         sender = BatchSender(self, servers.senders[opened.sender].producer)
-        run_batches(lane, sender, self.database(opened.purged), self.threads)
+        run_batches(lane, cast("TransactionalSender", sender), self.database(opened.purged), self.threads)
 
     def check_bounds(self) -> None:
         assert self.lane is not None

@@ -8,7 +8,7 @@ from uuid import UUID
 from outbox_api import Advanced, Batch, Changed, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
-from outbox_core.delivery.commands import Advance, Mark, Publish, Purge
+from outbox_core.delivery.commands import Advance, Mark, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.sources import ages
 

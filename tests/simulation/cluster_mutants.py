@@ -9,6 +9,7 @@ from typing import Any
 from outbox_api import ColumnIs
 from outbox_cluster import ClusterAffinity
 from outbox_core.delivery.at_least_once import MarkPurgeReset
+from outbox_core.delivery.commands import Mark
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.sources import Sources
 
@@ -150,9 +151,8 @@ def _with_sources(kind: type[Sources]) -> Parts:
 class WrongSource(MarkPurgeReset):
     """Marks always name the own source, whoever's turn it is."""
 
-    def _next_mark_command(self, now: float) -> Any:
-        mark = super()._next_mark_command(now)
-        return mark and replace(mark, source=0)
+    def next_mark(self, now: float) -> Mark:
+        return replace(super().next_mark(now), source=0)
 
 
 # --- set-ups --------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def step(action: Callable[[Then], object]) -> Any:
     return current.parent.switch(action)
 
 
-class Stack(greenlet):
+class Stack(greenlet):  # type: ignore[misc]  # it has no types
     """A stack of its own.
 
     Attributes:
@@ -69,7 +69,7 @@ class Fiber:
     """
 
     def __init__(self, host: Host, body: Callable[[], Any], then: Then = lambda _: None) -> None:
-        self.ended = False
+        self.ended = self._begun = False
         self._host = host
         self._then = then
         self._greenlet = Stack(body, parent=host.scheduler.greenlet)
@@ -77,7 +77,7 @@ class Fiber:
 
     def _go_on(self, reply: Any) -> None:
         """Goes on with a reply, or with the error that a server of production would raise."""
-        thread = self._greenlet
+        thread, begun, self._begun = self._greenlet, self._begun, True
         try:
             if isinstance(reply, OutboxError):
                 action = thread.throw(reply)
@@ -86,7 +86,7 @@ class Fiber:
             elif reply is LOST:
                 action = thread.throw(LeadershipLost(reply))
             else:
-                action = thread.switch(reply) if thread else thread.switch()
+                action = thread.switch(reply) if begun else thread.switch()
         except OutboxError as error:
             self._end(error)
             return
@@ -153,13 +153,11 @@ class Threads:
         self._released = released
         self._pause = pause
 
-    def lock(self) -> Lock:
-        return Lock(self._host, self._released, self._pause)
+    def lock(self, conditions: int) -> tuple[Lock, list[Condition]]:
+        lock = Lock(self._host, self._released, self._pause)
+        return lock, [Condition(self._host, lock) for _ in range(conditions)]
 
-    def condition(self, lock: Lock) -> Condition:
-        return Condition(self._host, lock)
-
-    def spawn(self, run: Callable[[], None], _name: str) -> Thread:
+    def spawn(self, run: Callable[[], None], name: str) -> Thread:
         return Thread(self._host, run)
 
 

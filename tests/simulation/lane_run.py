@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from greenlet import GreenletExit
 from outbox_api import (
@@ -14,6 +14,7 @@ from outbox_api import (
     Fence,
     LeadershipLost,
     OutboxError,
+    OutboxTable,
     PermittedTopics,
 )
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
@@ -50,7 +51,8 @@ class LaneRun(ABC):
 
     def __init__(self, group: Group, number: int) -> None:
         self.world: World = group.world
-        self.group, self.number = group, number
+        self.group: Group = group
+        self.number = number
         self.host: Host = group.host
         self.ended = False
         self.lane: AtLeastOnceLane | ExactlyOnceLane | None = None
@@ -131,7 +133,7 @@ class LaneRun(ABC):
 
     def database(self, purged: Sequence[Batch] = ()) -> Database:
         """Returns a new connection, of which the lane's recovery has purged batches."""
-        return Database(lambda: LaneTable(self), TOPICS, kept=_WatchedRows(self, purged))
+        return Database(lambda: cast("OutboxTable", LaneTable(self)), TOPICS, kept=_WatchedRows(self, purged))
 
 
 class _WatchedRows(KeptRows):

@@ -83,7 +83,8 @@ class LaneTable(Servers):
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
         run = self._lane
-        leader_id = run.lane.machine.leader_id
+        machine: Any = run.lane and run.lane.machine
+        leader_id = machine.leader_id
         run.world.tell(run, None, "takes leader id %s", leader_id)
         run.world.audit.counts["remarks"] += 1
         with run.host.scheduler.reporting():
@@ -118,16 +119,16 @@ class LaneTable(Servers):
         self._horizon.take_note(command, reply)
         return Advanced(reply.purged, [*reply.records], reply.newest, reply.locked)
 
-    def purge(self, fence: Fence, leader_id: Any, ids: Sequence[int]) -> Changed:
+    def purge(self, fence: Fence, leader_id: Any, ids: list[int]) -> Changed:
         statement = partial(self.world.parts.purge, self._common(fence, leader_id), ids)
         return self._around_locked(f"a purge of {ids}", statement)
 
-    def reset(self, fence: Fence, leader_id: Any, ids: Sequence[int]) -> Changed:
+    def reset(self, fence: Fence, leader_id: Any, ids: list[int]) -> Changed:
         self._horizon.settled.released()
         statement = partial(self.world.parts.reset, self._common(fence, leader_id), ids)
         return self._around_locked(f"a reset of {ids}", statement)
 
-    def park(self, fence: Fence, leader_id: Any, poisons: Sequence[Poison], ids: Sequence[int]) -> Changed:
+    def park(self, fence: Fence, leader_id: Any, poisons: Sequence[Poison], ids: list[int]) -> Changed:
         self._horizon.settled.released()
         heads = [poison.id for poison in poisons]
         statement = partial(self.world.parts.park, self._common(fence, leader_id), heads, ids)

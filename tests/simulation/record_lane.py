@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -139,22 +140,22 @@ class RecordSender:
         self._reports.failed += reports.failed
         self._polling.wake()
 
-    def send(self, records: list[MarkedRecord]) -> None:
+    def send(self, records: Sequence[MarkedRecord]) -> None:
         run = self._run
         with run.host.scheduler.reporting():
             run.check_right()
             if run.world.trace is not None:
                 for record in records:
                     run.world.tell(run, record.key, "sends %d", record.id)
-            run.producer.send(records)
+            run.producer.send([*records])
 
-    def poll(self, seconds: float) -> Deliveries:
-        if seconds and not (self._reports.delivered or self._reports.failed):
-            self._polling.sleep(seconds)
+    def poll(self, timeout: float) -> Deliveries:
+        if timeout and not (self._reports.delivered or self._reports.failed):
+            self._polling.sleep(timeout)
         reports, self._reports = self._reports, Deliveries()
         return reports
 
-    def close(self, _timeout: float) -> Deliveries:
+    def close(self, timeout: float) -> Deliveries:
         """Drops what has not left the host."""
         self._run.producer.close()
         return Deliveries()

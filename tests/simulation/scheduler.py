@@ -54,7 +54,6 @@ class Scheduler:
                 raise self._failed
         self.now = until
 
-
     @contextmanager
     def reporting(self) -> Iterator[None]:
         """Has an error end the history also if the product's code handles it."""

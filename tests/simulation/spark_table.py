@@ -11,8 +11,8 @@ from outbox_api import Advanced, Backlog, Batch, Changed, Fence, LaneStatus, Mar
 from outbox_core.delivery.commands import Advance
 
 from .base_statements import record_of
-from .lane_table import Horizon
 from .database import Database, Transaction
+from .lane_table import Horizon
 from .recovery import Servers, Settings
 from .scheduler import Host
 from .statements import Listing

@@ -17,8 +17,8 @@ from outbox_core.transforms.chain import Chain
 from outbox_core.transforms.senders import _MARK, TransformingSender, TransformingTransactionalSender
 
 from .broker import Broker, Packet, Producer
-from .mutant import Mutant, under
 from .greenlets import step
+from .mutant import Mutant, under
 from .requests import TIMED_OUT, Reply
 from .scenario import PLACES, Mode, Parts
 from .scheduler import Host

@@ -1,8 +1,8 @@
 """One lane as one object behind one lock, and what is done for it without that lock.
 
 Each loop of :mod:`outbox_core.lanes.loops` is a thread. It asks the lane for its next work, does it, and
-hands over what came of it with the next question. A loop for which nothing is due waits on a condition of its own.
-Two rules keep that right:
+hands over what came of it with the next question. A loop for which nothing is due waits on a condition of
+its own. Two rules keep that right:
 
 * A loop's ``due`` alone says whether it has something to do. Whoever changes what that rests on leaves the
   lock through :meth:`Lane.ask`, which wakes the loops that would come too late.
@@ -12,7 +12,7 @@ Two rules keep that right:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
@@ -25,6 +25,7 @@ from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl
 NEVER = float("inf")
 LONGEST_WAIT = 60.0
 """The longest wait of a loop that others wake."""
+MOST_LOOPS = 3
 REST_SECONDS = 20.0
 """How long a connection without requests is kept; an empty outbox then has one less."""
 
@@ -58,12 +59,8 @@ class Threads(Protocol):
         """Returns seconds on a clock that never goes back."""
         ...
 
-    def lock(self) -> AbstractContextManager[object]:
-        """Returns a new lock."""
-        ...
-
-    def condition(self, lock: AbstractContextManager[object]) -> Condition:
-        """Returns a new condition on a lock."""
+    def lock(self, conditions: int) -> tuple[AbstractContextManager[object], Sequence[Condition]]:
+        """Returns a new lock, and so many conditions on it."""
         ...
 
     def spawn(self, run: Callable[[], None], name: str) -> Thread:
@@ -193,9 +190,9 @@ class Lane(ABC):
         self.number = number
         self.telemetry = telemetry
         self._control = control
-        self._threads = threads
         self._clock = threads.clock
-        self._lock = threads.lock()
+        self._lock, conditions = threads.lock(MOST_LOOPS)
+        self._conditions = iter(conditions)
         self._loops: list[Loop] = []
 
     # --- for its loops ------------------------------------------------------------------------------
@@ -286,13 +283,13 @@ class Lane(ABC):
 
     def _loop(self, due: Callable[[], float], longest: float = REPORT_SECONDS) -> Loop:
         """Makes a loop. One at least looks every ``REPORT_SECONDS`` for orders of the leader."""
-        loop = Loop(self._threads.condition(self._lock), due, longest)
+        loop = Loop(next(self._conditions), due, longest)
         self._loops.append(loop)
         return loop
 
     def _database_loop(
         self, due: Callable[[], float], take: Callable[[float], Work], longest: float = REPORT_SECONDS
     ) -> DatabaseLoop:
-        loop = DatabaseLoop(self._threads.condition(self._lock), due, longest, take)
+        loop = DatabaseLoop(next(self._conditions), due, longest, take)
         self._loops.append(loop)
         return loop

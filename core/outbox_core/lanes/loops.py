@@ -5,12 +5,11 @@ They get what they need of the machine from outside, so the simulation runs the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from threading import Condition, Lock
 from time import monotonic
-from typing import cast
 
 from outbox_api import Deliveries, Sender, TransactionalSender
 from outbox_api.context_thread import ContextThread, as_exception
@@ -33,13 +32,10 @@ class SystemThreads:
         """See :meth:`.Threads.clock`."""
         return monotonic()
 
-    def lock(self) -> AbstractContextManager[object]:
+    def lock(self, conditions: int) -> tuple[AbstractContextManager[object], Sequence[Condition]]:
         """See :meth:`.Threads.lock`."""
-        return Lock()
-
-    def condition(self, lock: AbstractContextManager[object]) -> Condition:
-        """See :meth:`.Threads.condition`."""
-        return Condition(cast("Lock", lock))
+        lock = Lock()
+        return lock, [Condition(lock) for _ in range(conditions)]
 
     def spawn(self, run: Callable[[], None], name: str) -> Thread:
         """See :meth:`.Threads.spawn`."""

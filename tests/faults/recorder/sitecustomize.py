@@ -17,9 +17,8 @@ from typing import Any
 
 from outbox_api import Batch, LeadershipLost
 from outbox_core.delivery.checkpoint import decode
-from outbox_core.delivery.commands import Advance, EndTransactions, Park
+from outbox_core.lanes import batch_lane, record_lane
 from outbox_core.lanes.recovery import ConnectedServers
-from outbox_core.lanes.workers import Database
 from outbox_core.transforms.senders import TransformingTransactionalSender
 from outbox_kafka.transactional_producer import TransactionalProducer
 
@@ -172,28 +171,30 @@ def _publish(self: Any, call: Callable[[], Any], records: Sequence[Any], checkpo
     return _record("publish" if records else "freshen", call, asks, tell, lane)
 
 
-def _execute(self: Database, call: Callable[[], Any], request: Any) -> Any:
-    match request:
-        case Advance(finished, pending, limit):
-            do, tell = "advance", lambda answer: _advanced(answer.advanced)
-            asks = {"finished": _runs(finished), "pending": _runs(pending), "limit": limit}
-        case Park(_, poisons):
-            do, tell, asks = "park", _nothing, {"rows": [poison.id for poison in poisons]}
-        case EndTransactions():
-            do, tell, asks = "drained", _nothing, {}
-        case _:
-            return call()
+def _at_database(do: str, asks: Callable[[Any], Said], tell: Callable[[Any], Said]) -> Callable[..., Any]:
+    def around(self: Any, call: Callable[[], Any], *_: Any) -> Any:
+        def muted() -> Any:
+            _here.mute = True
+            try:
+                call()
+            finally:
+                _here.mute = False
+            return self
 
-    def muted() -> Any:
-        _here.mute = True
-        try:
-            return call()
-        finally:
-            _here.mute = False
+        fence = self._lane.fence
+        _here.token = fence.token
+        return _record(do, muted, asks(self), tell, fence.lane)
 
-    fence = self._fence()
-    _here.token = fence.token
-    return _record(do, muted, asks, tell, fence.lane)
+    return around
+
+
+def _asks_to_advance(work: Any) -> Said:
+    asked = work._advance
+    return {"finished": _runs(asked.finished), "pending": _runs(asked.pending), "limit": asked.limit}
+
+
+def _asks_to_park(work: Any) -> Said:
+    return {"rows": [poison.id for poison in work._park.poisons]}
 
 
 def _ended(do: str) -> Callable[..., Any]:
@@ -216,7 +217,14 @@ _wrap(ConnectedServers, "open_sender", _opened)
 _wrap(TransformingTransactionalSender, "attempt", _look)
 _wrap(TransformingTransactionalSender, "find", _find)
 _wrap(TransformingTransactionalSender, "publish", _publish)
-_wrap(Database, "execute", _execute)
+_wrap(
+    batch_lane._Advancing,
+    "run",
+    _at_database("advance", _asks_to_advance, lambda it: _advanced(it._advanced)),
+)
+_wrap(batch_lane._Parking, "run", _at_database("park", _asks_to_park, _nothing))
+_wrap(record_lane._Parking, "run", _at_database("park", _asks_to_park, _nothing))
+_wrap(batch_lane._Ending, "run", _at_database("drained", _nothing, _nothing))
 _wrap(TransactionalProducer, "begin", _ended("begin"))
 _wrap(TransactionalProducer, "commit", _ended("commit"))
 _wrap(TransactionalProducer, "abort", _ended("abort"))
