@@ -1,6 +1,6 @@
 """Metrics: the counters and gauges of one lane, and the rates of all lanes.
 
-To add a counter, add a field to :class:`LaneMetrics` and increase it in :mod:`outbox_core.lanes.lane`. It is
+To add a counter, add a field to :class:`LaneMetrics` and increase it in :mod:`outbox_core.lanes.record_lane`. It is
 then in ``outbox status --json``, and docs/cli.md must describe it.
 """
 
