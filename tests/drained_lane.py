@@ -131,10 +131,10 @@ class DrainedLane:
         self.produce_requests = produce_requests
         self.fullest = Memory(0, 0)
 
-    def work(self, database: Database, work: Work) -> Callable[[float], None]:
+    @staticmethod
+    def work(database: Database, work: Work) -> Callable[[float], None]:
         """Does something at the database; returns what tells the lane."""
-        work.run(database)
-        return partial(self._lane.done, work, 0.0)
+        return partial(work.run(database), 0.0)
 
     def drain(self, rows: int) -> None:
         """Takes turns until so many rows more are purged. What is garbage meanwhile stays in memory."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import get_args
 
@@ -164,7 +163,7 @@ def forgetful_of_the_checkpoint(command):
 
 
 def forgetful_of_what_is_pending(command):
-    return replace(command, pending=[]) if isinstance(command, Advance) else command
+    return command._replace(pending=[]) if isinstance(command, Advance) else command
 
 
 @pytest.mark.slow("protocol")

@@ -165,10 +165,10 @@ def do(lane, take, *answers, seconds=0.0):
         return None, None
     connection, table = database(*answers)
     try:
-        work.run(connection)
+        done = work.run(connection)
     except DriverError as error:
         return table, partial(lane.failed, work, error, seconds)
-    return table, partial(lane.done, work, seconds)
+    return table, partial(done, seconds)
 
 
 def idle(take, settle=None):
@@ -253,13 +253,12 @@ def test_a_lane_that_takes_a_new_leader_id_does_nothing_else_until_it_has_entere
     idle(records.next_for_purger)
     threads.now = 5.0
     connection, table = database()
-    work.run(connection)
+    done = work.run(connection)
     assert table.asked == [("enter", 4)]
-    work = records.next_for_marker(lambda now: records.done(work, 0.0, now))
+    work = records.next_for_marker(partial(done, 0.0))
     assert records.fence.epoch == 2
-    work.run(connection)
-    work = records.next_for_marker(lambda now: records.done(work, 0.0, now))
-    work.run(connection)
+    done = work.run(connection)
+    records.next_for_marker(partial(done, 0.0)).run(connection)
     assert table.written
     assert table.asked[1:] == [("mark", leader_id)]
     assert telemetry.take_events() == [LeaderRefreshed(leader_id, 3)]
@@ -284,7 +283,8 @@ def test_nothing_is_marked_without_a_lease_and_a_drained_lane_is_over(records, c
     control.draining = True
     idle(records.next_for_purger)
     assert not records.over
-    assert records.next_for_marker(lambda now: records.done(work, 0.0, now)) is None
+    done = work.run(database()[0])
+    assert records.next_for_marker(partial(done, 0.0)) is None
     assert records.over
     assert records.drained
     assert records.next_to_send(None) is None
@@ -321,9 +321,9 @@ def test_a_connection_without_work_is_given_back(records, threads, control):
     connection, table = database()
     connection.table()
     work = records.next_for_purger(None)
-    work.run(connection)
+    done = work.run(connection)
     assert table.closed == 1
-    idle(records.next_for_purger, lambda now: records.done(work, 0.0, now))
+    idle(records.next_for_purger, partial(done, 0.0))
 
 
 def publish(lane, threads, failures=()):

@@ -56,7 +56,7 @@ class ShortCheckpoint(SelectPublishPurge):
         publish = super().next_to_publish(now)
         if publish is None or self._publishing is None:
             return publish
-        return replace(publish, checkpoint=encode([], self._publishing.batch))
+        return publish._replace(checkpoint=encode([], self._publishing.batch))
 
 
 class PurgingUnnamed(SelectPublishPurge):
@@ -100,7 +100,7 @@ class PendingSelected(SelectPublishPurge):
 
     def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
         advance = super()._advance(now, selects=selects, retries=retries)
-        return replace(advance, pending=[*self._locked, *self._finished])
+        return advance._replace(pending=[*self._locked, *self._finished])
 
 
 class FinishedSelected(SelectPublishPurge):
@@ -108,7 +108,7 @@ class FinishedSelected(SelectPublishPurge):
 
     def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
         advance = super()._advance(now, selects=selects, retries=retries)
-        return replace(advance, pending=[each for each in advance.pending if each not in self._finished])
+        return advance._replace(pending=[each for each in advance.pending if each not in self._finished])
 
 
 class LockedSelected(SelectPublishPurge):
@@ -116,7 +116,7 @@ class LockedSelected(SelectPublishPurge):
 
     def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
         advance = super()._advance(now, selects=selects, retries=retries)
-        return replace(advance, pending=[each for each in advance.pending if each not in self._locked])
+        return advance._replace(pending=[each for each in advance.pending if each not in self._locked])
 
 
 class EarlyPurge(SelectPublishPurge):
@@ -124,7 +124,7 @@ class EarlyPurge(SelectPublishPurge):
 
     def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
         advance = super()._advance(now, selects=selects, retries=retries)
-        return replace(advance, finished=[*advance.finished, *advance.pending])
+        return advance._replace(finished=[*advance.finished, *advance.pending])
 
 
 class LockedForgotten(SelectPublishPurge):

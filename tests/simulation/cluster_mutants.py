@@ -152,7 +152,7 @@ class WrongSource(MarkPurgeReset):
     """Marks always name the own source, whoever's turn it is."""
 
     def next_mark(self, now: float) -> Mark:
-        return replace(super().next_mark(now), source=0)
+        return super().next_mark(now)._replace(source=0)
 
 
 # --- set-ups --------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class UnboundedMark(MarkPurgeReset):
     """Asks for any number of bytes."""
 
     def next_mark(self, now: float) -> Mark:
-        return replace(super().next_mark(now), max_bytes=10**9)
+        return super().next_mark(now)._replace(max_bytes=10**9)
 
 
 class BytesIgnored(MarkPurgeReset):
@@ -81,7 +81,7 @@ class UnboundedBatch(SelectPublishPurge):
     """Selects batches of any number of bytes."""
 
     def _advance(self, now: float, *, selects: bool, retries: bool) -> Advance:
-        return replace(super()._advance(now, selects=selects, retries=retries), max_bytes=10**9)
+        return super()._advance(now, selects=selects, retries=retries)._replace(max_bytes=10**9)
 
 
 class BytesLeaked(Scoreboard):

@@ -6,7 +6,7 @@ They mutate ``outbox_core.delivery.recovery`` and ``outbox_core.delivery.exactly
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from outbox_api import Found, MarkedRecord, OutboxTable, TransactionalLane, TransactionalSender
@@ -103,7 +103,7 @@ class EmptiedBefore(Recovery):
 class Unattempted(SelectPublishPurge):
     def next_to_publish(self, now: float) -> Publish | None:
         publish = super().next_to_publish(now)
-        return publish and replace(publish, checkpoint=encode(self._in_log()))
+        return publish and publish._replace(checkpoint=encode(self._in_log()))
 
 
 class AttemptedIsPublished(SelectPublishPurge):
@@ -113,7 +113,7 @@ class AttemptedIsPublished(SelectPublishPurge):
         publish = super().next_to_publish(now)
         if publish is None or self._publishing is None:
             return publish
-        return replace(publish, checkpoint=encode([*self._in_log(), self._publishing.batch]))
+        return publish._replace(checkpoint=encode([*self._in_log(), self._publishing.batch]))
 
 
 TEARING: Mapping[str, Any] = {"torn": 0.2, "keys": 8, "transactions_per_second": 100.0}

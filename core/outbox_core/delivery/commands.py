@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from outbox_api import Batch, MarkedRecord, Poison
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Claim the earliest rows for ``leader_id`` (A3); see :meth:`outbox_api.OutboxTable.mark`."""
 
     leader_id: UUID
@@ -20,24 +19,21 @@ class Mark:
     excluded_topics: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Purge:
+class Purge(NamedTuple):
     """Delete these acknowledged rows where they still carry ``leader_id`` (B1)."""
 
     leader_id: UUID
     ids: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
+class Reset(NamedTuple):
     """Clear the leader id of these rows where they still carry ``leader_id`` (B2)."""
 
     leader_id: UUID
     ids: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Park:
+class Park(NamedTuple):
     """Park the keys of these records, and clear the leader id of all their rows that still carry it.
 
     In exactly-once delivery, rows carry none: ``leader_id`` is ``None``, and there are no ``ids``.
@@ -48,8 +44,7 @@ class Park:
     ids: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Advance:
+class Advance(NamedTuple):
     """Delete batches that are published, and select the next; see :meth:`outbox_api.OutboxTable.advance`."""
 
     finished: list[Batch]
@@ -61,8 +56,7 @@ class Advance:
     excluded_topics: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(NamedTuple):
     """Publish a batch in one transaction that carries the checkpoint."""
 
     records: list[MarkedRecord]

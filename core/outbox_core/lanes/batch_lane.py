@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
+from functools import partial
 
-from outbox_api import Advanced, Batch, Changed, Failure
+from outbox_api import Advanced, Batch, Failure, Poison
 
 from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Opened
 from outbox_core.events import BatchMoved
 from outbox_core.lanes.database import Database
-from outbox_core.lanes.lane import LONGEST_WAIT, Lane, Threads, Work
-from outbox_core.lanes.record_lane import Heartbeat
+from outbox_core.lanes.lane import LONGEST_WAIT, Lane, Settle, Threads, Work
+from outbox_core.lanes.record_lane import heartbeat
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import LaneControl
 
@@ -132,95 +133,56 @@ class ExactlyOnceLane(Lane):
         machine = self.machine
         if self._ends:
             self._ends, self._ending = False, True
-            return _Ending(self)
+            return Work("end", self._say_farewell)
         if self.telemetry.heartbeat_due() <= now:
             metrics = self.telemetry.next_heartbeat(now, machine.policy, self._batches())
-            return Heartbeat(self, machine.policy, metrics)
+            return heartbeat(self, machine.policy, metrics)
         command = machine.next_for_database(now)
         if command is None:
             raise TypeError("nothing was due at the database")
-        return _Parking(self, command) if isinstance(command, Park) else _Advancing(self, command)
+        if isinstance(command, Park):
+            return Work("park", partial(self._park, command))
+        return Work("advance", partial(self._advance, command))
 
     def _batches(self) -> Mapping[str, object]:
         """Returns the present batches, for operators."""
         batches = self.machine.batches()
         return {"batches": [{**_span(batch), "stage": stage} for batch, stage in batches]}
 
-    def farewell(self) -> None:
-        """Handles that the lane has said at the fence that it uses transactions no more; with the lock."""
+    # --- what is done without the lock, and settled with it -----------------------------------------
+
+    def _advance(self, advance: Advance, database: Database) -> Settle:
+        finished, pending, limit, max_bytes, source, keys, topics = advance
+        table = database.table()
+        found = table.advance(self.fence, finished, pending, limit, max_bytes, source, keys, topics)
+        found = database.kept.checked(table, finished, found)
+        found = found._replace(records=database.topics.checked(found.records))
+        return partial(self._advanced, source, found)
+
+    def _advanced(self, source: int, advanced: Advanced, seconds: float, now: float) -> None:
+        self.telemetry.measure("advance", seconds, len(advanced.records))
+        self.telemetry.marked(now, source, len(advanced.records))
+        self.telemetry.metrics.purged += advanced.purged
+        self.machine.advanced(now, advanced)
+
+    def _park(self, park: Park, database: Database) -> Settle:
+        changed = database.table().park(self.fence, None, park.poisons, park.ids)
+        database.kept.parked([poison.id for poison in park.poisons], changed.rows)
+        return partial(self._parked, park.poisons, changed.rows)
+
+    def _parked(self, poisons: Sequence[Poison], keys: int, seconds: float, now: float) -> None:
+        self.telemetry.measure("park", seconds, len(poisons))
+        self.machine.parked(now, keys)
+        self.telemetry.parked(poisons, keys)
+
+    def _say_farewell(self, database: Database) -> Settle:
+        """Says at the fence that the lane uses transactions no more."""
+        database.table().set_transactional(self.fence, None)
+        return self._said_farewell
+
+    def _said_farewell(self, _seconds: float, _now: float) -> None:
         self.drained = True
         self._end()
-
-
-class _Work(Work):
-    """What ends the lane if its outcome is unknown."""
-
-    def __init__(self, lane: ExactlyOnceLane) -> None:
-        self._lane = lane
-
-
-class _Advancing(_Work):
-    name = "advance"
-    _advanced = Advanced(0, [])
-
-    def __init__(self, lane: ExactlyOnceLane, advance: Advance) -> None:
-        super().__init__(lane)
-        self._advance = advance
-
-    def run(self, database: Database) -> None:
-        advance, table = self._advance, database.table()
-        keys, topics = advance.excluded_keys, advance.excluded_topics
-        found = table.advance(
-            self._lane.fence,
-            advance.finished,
-            advance.pending,
-            advance.limit,
-            advance.max_bytes,
-            advance.source,
-            keys,
-            topics,
-        )
-        found = database.kept.checked(table, advance.finished, found)
-        self._advanced = found._replace(records=database.topics.checked(found.records))
-        self.rows = len(found.records)
-
-    def done(self, now: float, /) -> None:
-        lane, advanced = self._lane, self._advanced
-        lane.telemetry.marked(now, self._advance.source, len(advanced.records))
-        lane.telemetry.metrics.purged += advanced.purged
-        lane.machine.advanced(now, advanced)
-
-
-class _Parking(_Work):
-    name = "park"
-    _changed = Changed(0)
-
-    def __init__(self, lane: ExactlyOnceLane, park: Park) -> None:
-        super().__init__(lane)
-        self._park = park
-        self.rows = len(park.poisons)
-
-    def run(self, database: Database) -> None:
-        poisons = self._park.poisons
-        self._changed = database.table().park(self._lane.fence, None, poisons, self._park.ids)
-        database.kept.parked([poison.id for poison in poisons], self._changed.rows)
-
-    def done(self, now: float, /) -> None:
-        lane, poisons, keys = self._lane, self._park.poisons, self._changed.rows
-        lane.machine.parked(now, keys)
-        lane.telemetry.parked(poisons, keys)
-
-
-class _Ending(_Work):
-    """Says at the fence that the lane uses transactions no more."""
-
-    name = "end"
-
-    def run(self, database: Database) -> None:
-        database.table().set_transactional(self._lane.fence, None)
-
-    def done(self, _now: float, /) -> None:
-        self._lane.farewell()
 
 
 def _span(batch: Batch) -> dict[str, int]:

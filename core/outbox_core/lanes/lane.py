@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from outbox_api import Fence
 
@@ -96,48 +96,33 @@ class Loop:
             self._condition.notify()
 
 
-class Work(ABC):
+Settle = Callable[[float, float], None]
+"""Tells the lane what came of a work, after so many seconds, and at which time; with the lock."""
+
+
+def _ends_the_lane(_now: float, error: Exception) -> None:
+    raise error
+
+
+class Work(NamedTuple):
     """Something to do at the database, by a loop.
 
     Attributes:
         name: What log lines and measurements call it.
-        rows: How many rows it was about, for measurements; ``None`` if it is not measured.
+        run: Does it, without the lock.
+        failed: Takes the time and the error after which its outcome is unknown, with the lock; raises what
+            ends the lane.
     """
 
-    name = ""
-    rows: int | None = None
-
-    @abstractmethod
-    def run(self, database: Database) -> None:
-        """Does it, without the lock, and keeps what came of it.
-
-        Raises:
-            LeadershipLost: The fence is no longer the lane's.
-            DriverError: The database cannot be used; the outcome is unknown.
-        """
-
-    @abstractmethod
-    def done(self, now: float, /) -> None:
-        """Tells the lane what came of it; with the lock."""
-
-    def failed(self, _now: float, error: Exception, /) -> None:
-        """Tells the lane that the outcome is unknown; with the lock.
-
-        Raises:
-            Exception: It ends the lane.
-        """
-        raise error
+    name: str
+    run: Callable[[Database], Settle]
+    failed: Callable[[float, Exception], None] = _ends_the_lane
 
 
-class Rest(Work):
+def _rest(database: Database) -> Settle:
     """Disconnects, as there was nothing to do for a while."""
-
-    def run(self, database: Database) -> None:
-        """See :meth:`Work.run`."""
-        database.close()
-
-    def done(self, _now: float, /) -> None:
-        """See :meth:`Work.done`."""
+    database.close()
+    return lambda _seconds, _now: None
 
 
 class DatabaseLoop(Loop):
@@ -156,7 +141,7 @@ class DatabaseLoop(Loop):
             self._rest_at = now + REST_SECONDS
             return self._take(now)
         self._rest_at = NEVER
-        return Rest()
+        return Work("rest", _rest)
 
     def _work_due(self) -> float:
         return min(self._of_lane(), self._rest_at)
@@ -233,12 +218,6 @@ class Lane(ABC):
         return not self.over and self._clock() < self._control.lease_until
 
     # --- with the lock ------------------------------------------------------------------------------
-
-    def done(self, work: Work, seconds: float, now: float) -> None:
-        """Handles that something is done, after so many seconds."""
-        if work.rows is not None:
-            self.telemetry.measure(work.name, seconds, work.rows)
-        work.done(now)
 
     def failed(self, work: Work, error: Exception, seconds: float, now: float) -> None:
         """Handles that something has failed, after so many seconds.

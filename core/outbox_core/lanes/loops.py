@@ -94,12 +94,12 @@ def database_loop(lane: Lane, next_work: NextWork, database: Database, clock: Ca
         while (work := next_work(settle)) is not None:
             since = clock()
             try:
-                work.run(database)
+                done = work.run(database)
             except Exception as error:  # noqa: BLE001 - the lane decides what it means
                 database.close()
                 settle = partial(lane.failed, work, error, clock() - since)
             else:
-                settle = partial(lane.done, work, clock() - since)
+                settle = partial(done, clock() - since)
     except BaseException as error:  # noqa: BLE001 - raised again by the thread that runs the lane
         lane.end(as_exception(error))
     finally:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
-from outbox_api import Changed, Deliveries, DriverError, Failure, MarkedRecord, Parked
+from outbox_api import Changed, Deliveries, DriverError, Failure, MarkedRecord, Poison
 
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
@@ -16,7 +15,7 @@ from outbox_core.delivery.recovery import Entered
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.database import Database
-from outbox_core.lanes.lane import LONGEST_WAIT, Lane, Threads, Work
+from outbox_core.lanes.lane import LONGEST_WAIT, Lane, Settle, Threads, Work
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import LaneControl
 
@@ -146,164 +145,94 @@ class AtLeastOnceLane(Lane):
     def _next_for_marker(self, now: float) -> Work:
         machine = self.machine
         if machine.may_refresh:
-            return _Entering(self, machine.next_leader_id(now))
+            return Work("refresh", partial(self._enter, machine.next_leader_id(now)))
         if self.telemetry.heartbeat_due() <= now:
-            return Heartbeat(self, self._policy, self.telemetry.next_heartbeat(now, self._policy, {}))
-        if machine.unhold_due() <= now:
-            unhold = machine.next_unhold(now)
-            return _Parking(self, unhold) if isinstance(unhold, Park) else _Resetting(self, unhold)
-        return _Marking(self, machine.next_mark(now))
+            return heartbeat(self, self._policy, self.telemetry.next_heartbeat(now, self._policy, {}))
+        if machine.unhold_due() > now:
+            return self._work("mark", partial(self._mark, machine.next_mark(now)), machine.mark_unknown)
+        unhold = machine.next_unhold(now)
+        if isinstance(unhold, Park):
+            return self._work("park", partial(self._park, unhold), machine.finishing_unknown)
+        return self._work("reset", partial(self._reset, unhold), machine.finishing_unknown)
 
     def _next_purge(self, now: float) -> Work:
-        return _Purging(self, self.machine.next_purge(now))
+        machine = self.machine
+        return self._work("purge", partial(self._purge, machine.next_purge(now)), machine.finishing_unknown)
+
+    def _work(self, name: str, run: Callable[[Database], Settle], unknown: Callable[[float], None]) -> Work:
+        """Returns what the machine decides on again after an error that may pass."""
+
+        def failed(now: float, error: Exception) -> None:
+            if not (isinstance(error, DriverError) and error.retryable):
+                raise error
+            self.telemetry.warn("lane %d: %s failed, trying again: %s", self.number, name, error)
+            unknown(now)
+
+        return Work(name, run, failed)
+
+    # --- what is done without the lock, and settled with it -----------------------------------------
+
+    def _enter(self, leader_id: UUID, database: Database) -> Settle:
+        """Raises the epoch in the fence, for a new leader id (A9)."""
+        table = database.table()
+        fence = table.enter(self.fence.lane, self.lanes, self.fence.token)
+        return partial(self._entered, leader_id, Entered(fence, table.parked()))
+
+    def _entered(self, leader_id: UUID, entered: Entered, _seconds: float, _now: float) -> None:
+        self.fence = entered.fence
+        self.machine.entered()
+        self.telemetry.metrics.remarks += 1
+        self.telemetry.add_event(LeaderRefreshed(leader_id, self.number))
+        self.telemetry.counted(entered.parked, self._policy, self._policy.done)
+
+    def _mark(self, mark: Mark, database: Database) -> Settle:
+        leader_id, limit, max_bytes, keys, source, topics = mark
+        marked = database.table().mark(self.fence, leader_id, limit, max_bytes, keys, source, topics)
+        return partial(self._marked, source, database.topics.checked(marked))
+
+    def _marked(self, source: int, records: Sequence[MarkedRecord], seconds: float, now: float) -> None:
+        self.telemetry.measure("mark", seconds, len(records))
+        self.telemetry.marked(now, source, len(records))
+        self.machine.marked(now, records)
+
+    def _purge(self, purge: Purge, database: Database) -> Settle:
+        changed = database.table().purge(self.fence, purge.leader_id, purge.ids)
+        return partial(self._purged, len(purge.ids), changed)
+
+    def _purged(self, rows: int, changed: Changed, seconds: float, now: float) -> None:
+        self.telemetry.measure("purge", seconds, rows)
+        self.telemetry.metrics.purged += rows - len(changed.locked) - len(changed.kept)
+        self.machine.purged(now, changed)
+
+    def _reset(self, reset: Reset, database: Database) -> Settle:
+        changed = database.table().reset(self.fence, reset.leader_id, reset.ids)
+        return partial(self._reset_done, len(reset.ids), changed)
+
+    def _reset_done(self, rows: int, changed: Changed, seconds: float, now: float) -> None:
+        self.telemetry.measure("reset", seconds, rows)
+        self.machine.reset_done(now, changed.locked)
+
+    def _park(self, park: Park, database: Database) -> Settle:
+        changed = database.table().park(self.fence, park.leader_id, park.poisons, park.ids)
+        return partial(self._parked, park.poisons, changed)
+
+    def _parked(self, poisons: Sequence[Poison], changed: Changed, seconds: float, now: float) -> None:
+        self.telemetry.measure("park", seconds, len(poisons))
+        self.machine.park_done(now, changed)
+        self.telemetry.parked(poisons, changed.rows)
+
+
+def heartbeat(lane: Lane, policy: RetryPolicy, metrics: Mapping[str, object]) -> Work:
+    """Returns what writes a lane's metrics beside its fence, and counts what is parked."""
+
+    def run(database: Database) -> Settle:
+        parked = database.heartbeat(lane.fence, metrics)
+        return lambda _seconds, _now: lane.telemetry.beaten(parked, policy)
+
+    return Work("heartbeat", run, lambda _now, error: lane.telemetry.not_beaten(error))
 
 
 def refused(records: Sequence[MarkedRecord]) -> Deliveries:
     """Returns the report of records that must not be sent any more."""
     reason = "the lease ended before it was sent"
     return Deliveries(failed=[Failure(record, reason, retryable=True) for record in records])
-
-
-class Heartbeat(Work):
-    """Writes the lane's metrics beside its fence, and counts what is parked."""
-
-    name = "heartbeat"
-    _parked = Parked(0, None)
-
-    def __init__(self, lane: Lane, policy: RetryPolicy, metrics: Mapping[str, object]) -> None:
-        self._lane, self._policy, self._metrics = lane, policy, metrics
-
-    def run(self, database: Database) -> None:
-        """See :meth:`.Work.run`."""
-        self._parked = database.heartbeat(self._lane.fence, self._metrics)
-
-    def done(self, _now: float, /) -> None:
-        """See :meth:`.Work.done`."""
-        self._lane.telemetry.beaten(self._parked, self._policy)
-
-    def failed(self, _now: float, error: Exception, /) -> None:
-        """See :meth:`.Work.failed`; an error of the database does not end the lane."""
-        self._lane.telemetry.not_beaten(error)
-
-
-class _Entering(Work):
-    """Raises the epoch in the fence, for a new leader id (A9)."""
-
-    name = "refresh"
-    _entered: Entered
-
-    def __init__(self, lane: AtLeastOnceLane, leader_id: UUID) -> None:
-        self._lane, self._leader_id = lane, leader_id
-
-    def run(self, database: Database) -> None:
-        lane, table = self._lane, database.table()
-        fence = table.enter(lane.fence.lane, lane.lanes, lane.fence.token)
-        self._entered = Entered(fence, table.parked())
-
-    def done(self, _now: float, /) -> None:
-        lane, telemetry, policy = self._lane, self._lane.telemetry, self._lane.machine.scoreboard.policy
-        lane.fence = self._entered.fence
-        lane.machine.entered()
-        telemetry.metrics.remarks += 1
-        telemetry.add_event(LeaderRefreshed(self._leader_id, lane.number))
-        telemetry.counted(self._entered.parked, policy, policy.done)
-
-
-class _Repeated(Work):
-    """What the machine decides on again after an error that may pass."""
-
-    def __init__(self, lane: AtLeastOnceLane) -> None:
-        self._lane = lane
-
-    @abstractmethod
-    def unknown(self, now: float, /) -> None:
-        """Tells the machine that the outcome is unknown."""
-
-    def failed(self, now: float, error: Exception, /) -> None:
-        if not (isinstance(error, DriverError) and error.retryable):
-            raise error
-        self._lane.telemetry.warn("lane %d: %s failed, trying again: %s", self._lane.number, self.name, error)
-        self.unknown(now)
-
-
-class _Marking(_Repeated):
-    name = "mark"
-    _records: Sequence[MarkedRecord] = ()
-
-    def __init__(self, lane: AtLeastOnceLane, mark: Mark) -> None:
-        super().__init__(lane)
-        self._mark = mark
-
-    def run(self, database: Database) -> None:
-        leader_id, limit, max_bytes = self._mark.leader_id, self._mark.limit, self._mark.max_bytes
-        keys, source, topics = self._mark.excluded_keys, self._mark.source, self._mark.excluded_topics
-        marked = database.table().mark(self._lane.fence, leader_id, limit, max_bytes, keys, source, topics)
-        self._records = database.topics.checked(marked)
-        self.rows = len(self._records)
-
-    def done(self, now: float, /) -> None:
-        lane, records = self._lane, self._records
-        lane.telemetry.marked(now, self._mark.source, len(records))
-        lane.machine.marked(now, records)
-
-    def unknown(self, now: float, /) -> None:
-        self._lane.machine.mark_unknown(now)
-
-
-class _Finishing(_Repeated):
-    """What ends the life of a mark."""
-
-    _changed = Changed(0)
-
-    def unknown(self, now: float, /) -> None:
-        self._lane.machine.finishing_unknown(now)
-
-
-class _Purging(_Finishing):
-    name = "purge"
-
-    def __init__(self, lane: AtLeastOnceLane, purge: Purge) -> None:
-        super().__init__(lane)
-        self._purge = purge
-        self.rows = len(purge.ids)
-
-    def run(self, database: Database) -> None:
-        self._changed = database.table().purge(self._lane.fence, self._purge.leader_id, self._purge.ids)
-
-    def done(self, now: float, /) -> None:
-        lane, changed = self._lane, self._changed
-        lane.telemetry.metrics.purged += len(self._purge.ids) - len(changed.locked) - len(changed.kept)
-        lane.machine.purged(now, changed)
-
-
-class _Resetting(_Finishing):
-    name = "reset"
-
-    def __init__(self, lane: AtLeastOnceLane, reset: Reset) -> None:
-        super().__init__(lane)
-        self._reset = reset
-        self.rows = len(reset.ids)
-
-    def run(self, database: Database) -> None:
-        self._changed = database.table().reset(self._lane.fence, self._reset.leader_id, self._reset.ids)
-
-    def done(self, now: float, /) -> None:
-        self._lane.machine.reset_done(now, self._changed.locked)
-
-
-class _Parking(_Finishing):
-    name = "park"
-
-    def __init__(self, lane: AtLeastOnceLane, park: Park) -> None:
-        super().__init__(lane)
-        self._park = park
-        self.rows = len(park.poisons)
-
-    def run(self, database: Database) -> None:
-        park = self._park
-        self._changed = database.table().park(self._lane.fence, park.leader_id, park.poisons, park.ids)
-
-    def done(self, now: float, /) -> None:
-        lane, poisons = self._lane, self._park.poisons
-        lane.machine.park_done(now, self._changed)
-        lane.telemetry.parked(poisons, self._changed.rows)

@@ -17,7 +17,8 @@ from typing import Any
 
 from outbox_api import Batch, LeadershipLost
 from outbox_core.delivery.checkpoint import decode
-from outbox_core.lanes import batch_lane, record_lane
+from outbox_core.lanes.batch_lane import ExactlyOnceLane
+from outbox_core.lanes.record_lane import AtLeastOnceLane
 from outbox_core.lanes.recovery import ConnectedServers
 from outbox_core.transforms.senders import TransformingTransactionalSender
 from outbox_kafka.transactional_producer import TransactionalProducer
@@ -172,29 +173,26 @@ def _publish(self: Any, call: Callable[[], Any], records: Sequence[Any], checkpo
 
 
 def _at_database(do: str, asks: Callable[[Any], Said], tell: Callable[[Any], Said]) -> Callable[..., Any]:
-    def around(self: Any, call: Callable[[], Any], *_: Any) -> Any:
+    def around(self: Any, call: Callable[[], Any], *arguments: Any) -> Any:
         def muted() -> Any:
             _here.mute = True
             try:
-                call()
+                return call()
             finally:
                 _here.mute = False
-            return self
 
-        fence = self._lane.fence
-        _here.token = fence.token
-        return _record(do, muted, asks(self), tell, fence.lane)
+        _here.token = self.fence.token
+        return _record(do, muted, asks(arguments[0]), tell, self.fence.lane)
 
     return around
 
 
-def _asks_to_advance(work: Any) -> Said:
-    asked = work._advance
+def _asks_to_advance(asked: Any) -> Said:
     return {"finished": _runs(asked.finished), "pending": _runs(asked.pending), "limit": asked.limit}
 
 
-def _asks_to_park(work: Any) -> Said:
-    return {"rows": [poison.id for poison in work._park.poisons]}
+def _asks_to_park(asked: Any) -> Said:
+    return {"rows": [poison.id for poison in asked.poisons]}
 
 
 def _ended(do: str) -> Callable[..., Any]:
@@ -218,13 +216,13 @@ _wrap(TransformingTransactionalSender, "attempt", _look)
 _wrap(TransformingTransactionalSender, "find", _find)
 _wrap(TransformingTransactionalSender, "publish", _publish)
 _wrap(
-    batch_lane._Advancing,
-    "run",
-    _at_database("advance", _asks_to_advance, lambda it: _advanced(it._advanced)),
+    ExactlyOnceLane,
+    "_advance",
+    _at_database("advance", _asks_to_advance, lambda settles: _advanced(settles.args[-1])),
 )
-_wrap(batch_lane._Parking, "run", _at_database("park", _asks_to_park, _nothing))
-_wrap(record_lane._Parking, "run", _at_database("park", _asks_to_park, _nothing))
-_wrap(batch_lane._Ending, "run", _at_database("drained", _nothing, _nothing))
+_wrap(ExactlyOnceLane, "_park", _at_database("park", _asks_to_park, _nothing))
+_wrap(AtLeastOnceLane, "_park", _at_database("park", _asks_to_park, _nothing))
+_wrap(ExactlyOnceLane, "_say_farewell", _at_database("drained", _nothing, _nothing))
 _wrap(TransactionalProducer, "begin", _ended("begin"))
 _wrap(TransactionalProducer, "commit", _ended("commit"))
 _wrap(TransactionalProducer, "abort", _ended("abort"))
