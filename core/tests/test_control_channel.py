@@ -199,7 +199,7 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
             while not self.control.over:
                 time.sleep(0.01)
 
-    monkeypatch.setattr(threads, "LaneLoop", Idle)
+    monkeypatch.setattr(threads, "LaneRun", Idle)
     plan: Any = SimpleNamespace(token=7, failures=Failures(), limits=Limits(), key_names=KeyNames())
     lanes = threads.LaneThreads(plan, 0, [0], Leader())
     working = threading.Thread(target=lanes.run)
