@@ -530,7 +530,7 @@ def test_a_connection_that_hangs_is_left_behind(control):
     hangs.set()
 
 
-def test_a_batch_is_published_by_the_calling_thread(telemetry, control):
+def test_a_batch_is_published_and_the_sender_closed(telemetry, control):
     published = []
 
     class Transactions:
@@ -547,3 +547,26 @@ def test_a_batch_is_published_by_the_calling_thread(telemetry, control):
         run_batches(lane, Transactions(), connection, SystemThreads())
     assert published == [RECORD, "closed"]
     assert table.closed
+
+
+def test_a_lane_of_batches_ends_though_both_its_servers_hang(telemetry, control):
+    hangs, busy = Event(), Event()
+
+    class Silent:
+        def publish(self, records, checkpoint):
+            busy.set()
+            hangs.wait(30)
+            return []
+
+        def close(self):
+            """Comes too late."""
+
+    lane = batch_lane(telemetry, control, SystemThreads(), FOREVER)
+    connection, _ = database(Advanced(0, [RECORD]))
+    running = Thread(target=run_batches, args=(lane, Silent(), connection, SystemThreads()))
+    running.start()
+    assert busy.wait(30)
+    control.stopped = True
+    running.join(10)
+    assert not running.is_alive()
+    hangs.set()

@@ -177,10 +177,10 @@ class HalfDrained(SelectPublishPurge):
 
 
 class Sleepy(ExactlyOnceLane):
-    """Waits for work only: an order of the leader is none."""
+    """Looks for no orders of the leader while there is nothing else to do."""
 
-    def _database_loop(self, due: Any, take: Any, _: float = 0.0) -> Any:
-        return super()._database_loop(due, take, 5.0)
+    def _loop(self, due: Any, _: float = 0.0) -> Any:
+        return super()._loop(due, 5.0)
 
 
 class Forgetful(AtLeastOnceLane):

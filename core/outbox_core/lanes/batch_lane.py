@@ -1,4 +1,4 @@
-"""A lane of exactly-once delivery: what its two loops do, and what they make of what comes of it."""
+"""A lane of exactly-once delivery: what its three loops do, and what they make of what comes of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Opened
 from outbox_core.events import BatchMoved
 from outbox_core.lanes.database import Database
-from outbox_core.lanes.lane import LONGEST_WAIT, Lane, Settle, Threads, Work
+from outbox_core.lanes.lane import LONGEST_WAIT, NEVER, Lane, Settle, Threads, Work
 from outbox_core.lanes.record_lane import heartbeat
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import LaneControl
@@ -24,9 +24,10 @@ LIFE_SECONDS = 6 * 3600.0
 class ExactlyOnceLane(Lane):
     """A lane that publishes batches in transactions, and purges those that are committed.
 
-    One loop publishes, one does all at the database. An unknown outcome ends the lane. Its next epoch fences
-    this one, in the database and at the broker, and purges what is in the log already before it selects
-    anything (:mod:`outbox_core.delivery.recovery`).
+    One loop publishes, one does all at the database, and one follows the leader's orders, since either server
+    may be silent for long. An unknown outcome ends the lane. Its next epoch fences this one, in the database
+    and at the broker, and purges what is in the log already before it selects anything
+    (:mod:`outbox_core.delivery.recovery`).
 
     Args:
         machine: Decides what to select, publish and purge.
@@ -60,11 +61,16 @@ class ExactlyOnceLane(Lane):
         self._torn = torn
         self._ends = False  # as soon as it has said so at the fence
         self._ending = False
+        self._following = self._loop(lambda: NEVER)
         self._publishing = self._loop(machine.publish_due, LONGEST_WAIT)
-        self._advancing = self._database_loop(self._advance_due, self._next_for_database)
+        self._advancing = self._database_loop(self._advance_due, self._next_for_database, LONGEST_WAIT)
         telemetry.counted(opened.parked, machine.policy, 0)
 
     # --- for its loops ------------------------------------------------------------------------------
+
+    def follow_orders(self) -> None:
+        """Returns once the lane has ended."""
+        self.ask(self._following, lambda _: None, None)
 
     def next_to_publish(self, settle: Callable[[float], None] | None) -> Publish | None:
         """See :meth:`.Lane.ask`."""

@@ -267,7 +267,7 @@ class Lane(ABC):
         return loop
 
     def _database_loop(
-        self, due: Callable[[], float], take: Callable[[float], Work], longest: float = REPORT_SECONDS
+        self, due: Callable[[], float], take: Callable[[float], Work], longest: float
     ) -> DatabaseLoop:
         loop = DatabaseLoop(next(self._conditions), due, longest, take)
         self._loops.append(loop)

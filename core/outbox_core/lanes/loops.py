@@ -20,7 +20,7 @@ from outbox_core.lanes.lane import Lane, Thread, Threads, Work
 from outbox_core.lanes.record_lane import AtLeastOnceLane, refused
 
 CLOSE_SECONDS = 1.0
-"""How long the end of a lane waits for a thread that hangs in the database; it is left behind then."""
+"""How long the end of a lane waits for a thread that hangs in a call of a server; it is left behind then."""
 
 NextWork = Callable[[Callable[[float], None] | None], Work | None]
 
@@ -72,11 +72,14 @@ def run_records(
 def run_batches(
     lane: ExactlyOnceLane, sender: TransactionalSender, database: Database, threads: Threads
 ) -> None:
-    """Runs a lane of exactly-once delivery, see :func:`run_records`; the calling thread publishes."""
-    clock = threads.clock
+    """Runs a lane of exactly-once delivery, see :func:`run_records`; the calling thread follows orders."""
+    number, clock = lane.number, threads.clock
     advancing = partial(database_loop, lane, lane.next_for_database, database, clock)
-    spawned = [threads.spawn(advancing, f"marker-{lane.number}")]
-    publish_loop(lane, sender, clock)
+    spawned = [
+        threads.spawn(partial(publish_loop, lane, sender, clock), f"publisher-{number}"),
+        threads.spawn(advancing, f"marker-{number}"),
+    ]
+    lane.follow_orders()
     _finish(lane, spawned)
 
 
