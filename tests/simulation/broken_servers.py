@@ -119,6 +119,7 @@ FIRST = {
     "unfenced-purge": 215,
     "volatile-purge": 79,
     "skipping-mark": 9,
+    "unconditional-reset": 60,
 }
 """Where the search begins, so that it is short."""
 
