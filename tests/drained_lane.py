@@ -101,6 +101,12 @@ class Turn:
         self._done = self._do(work)
         return True
 
+    def settle(self, now: float) -> None:
+        """Tells the lane at once what came of the last work, if it was done at the database."""
+        if callable(self._done):
+            self._done(now)
+            self._done = None
+
 
 class DrainedLane:
     """A lane that drains its outbox.
@@ -149,7 +155,9 @@ class DrainedLane:
             gc.enable()
 
     def look(self) -> None:
-        """Takes note of how much is in memory."""
+        """Takes note of how much is in memory; the lane knows it all then."""
+        for turn in self.turns:
+            turn.settle(self._threads.now)
         self.fullest = max(self.fullest, Memory(self._in_memory(), sys.getallocatedblocks()))
 
     def blocks(self) -> int:

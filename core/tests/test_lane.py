@@ -570,3 +570,19 @@ def test_a_lane_of_batches_ends_though_both_its_servers_hang(telemetry, control)
     running.join(10)
     assert not running.is_alive()
     hangs.set()
+
+
+def test_a_lane_whose_threads_cannot_all_be_started_ends_those_that_run(telemetry, control):
+    class Few(SystemThreads):
+        def spawn(self, run, name):
+            if name.startswith("purger"):
+                raise RuntimeError("can't start new thread")
+            return super().spawn(run, name)
+
+    broker, marking = Broker(), Table()
+    running = Running(control, broker, marking)
+    running._arguments = (*running._arguments[:-1], Few())
+    running.start().join()
+    assert str(running.error) == "can't start new thread"
+    assert running.lane.over
+    assert broker.closed

@@ -5,7 +5,7 @@ They get what they need of the machine from outside, so the simulation runs the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from threading import Condition, Lock
@@ -60,11 +60,11 @@ def run_records(
         LeadershipLost: The fence carries another leader's token.
         DriverError: The database or the broker cannot be used; a restart may succeed.
     """
-    number, clock = lane.number, threads.clock
-    spawned = [
-        threads.spawn(partial(database_loop, lane, lane.next_for_marker, marking, clock), f"marker-{number}"),
-        threads.spawn(partial(database_loop, lane, lane.next_for_purger, purging, clock), f"purger-{number}"),
-    ]
+    loops = {
+        "marker": partial(database_loop, lane, lane.next_for_marker, marking, threads.clock),
+        "purger": partial(database_loop, lane, lane.next_for_purger, purging, threads.clock),
+    }
+    spawned = _spawn(lane, loops, threads, close=partial(sender.close, 0.0))
     send_loop(lane, sender)
     _finish(lane, spawned)
 
@@ -73,14 +73,25 @@ def run_batches(
     lane: ExactlyOnceLane, sender: TransactionalSender, database: Database, threads: Threads
 ) -> None:
     """Runs a lane of exactly-once delivery, see :func:`run_records`; the calling thread follows orders."""
-    number, clock = lane.number, threads.clock
-    advancing = partial(database_loop, lane, lane.next_for_database, database, clock)
-    spawned = [
-        threads.spawn(partial(publish_loop, lane, sender, clock), f"publisher-{number}"),
-        threads.spawn(advancing, f"marker-{number}"),
-    ]
+    loops = {
+        "marker": partial(database_loop, lane, lane.next_for_database, database, threads.clock),
+        "publisher": partial(publish_loop, lane, sender, threads.clock),
+    }
+    spawned = _spawn(lane, loops, threads, close=sender.close)
     lane.follow_orders()
     _finish(lane, spawned)
+
+
+def _spawn(
+    lane: Lane, loops: Mapping[str, Callable[[], None]], threads: Threads, *, close: Callable[[], object]
+) -> list[Thread]:
+    """Starts threads; where no more can be started, those that run already end."""
+    try:
+        return [threads.spawn(run, f"{name}-{lane.number}") for name, run in loops.items()]
+    except BaseException as error:
+        lane.end(as_exception(error))
+        close()
+        raise
 
 
 def _finish(lane: Lane, spawned: list[Thread]) -> None:
