@@ -10,7 +10,7 @@ from outbox_api import AccessDenied, DriverError, Seam
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.lanes import restarts
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.threads import LaneThreads
+from outbox_core.lanes.threads import run_group
 from outbox_core.leadership.protocol import Orders
 
 from .fakes import FakeDialect, FakePlugin, made
@@ -46,7 +46,7 @@ def run(dialect, stop_after, patience=60.0):
         failures=Failures(stop_after=stop_after),
     )
     leader = Leader(patience)
-    LaneThreads(plan, 0, [0], leader).run()
+    run_group(plan, 0, [0], leader)
     return leader.refusals
 
 

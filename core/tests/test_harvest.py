@@ -14,7 +14,7 @@ from outbox_core.config.settings import Failures, HarvestSettings, Limits
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
 from outbox_core.leadership.protocol import Refusal, Report
-from outbox_core.leadership.requests import Timeouts
+from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.log_context import HarvesterFilter
 from outbox_core.metrics import LaneMetrics
 
@@ -169,7 +169,7 @@ def world(monkeypatch, request):
         limits=Limits(io_error_backoff=0.01, drain_interval=1.0),
         failures=Failures(stop_after=stop_after),
     )
-    monkeypatch.setattr("outbox_core.harvest.LaneRunner", lambda *_: engine)
+    monkeypatch.setattr("outbox_core.harvest_actions.LaneRunner", lambda *_: engine)
     harvest = Harvest(settings)
     harvest.set_event_handler(events.append)
     harvest.start()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, RolledBack
-from outbox_core.lanes.group import Exchange, LaneGroup, RunLane
+from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import Orders
-from outbox_core.steps import Sleep
 
 RECORD = MarkedRecord(1, "topic", "k", "value")
 PASSING, POISON = Failure(RECORD, "timed out", True), Failure(RECORD, "too large", False)
@@ -20,6 +21,45 @@ AWAY = DriverError("no route to host", retryable=True)
 @pytest.fixture
 def telemetry():
     return Telemetry(0, 1.0, 0.0)
+
+
+class Clock:
+    """Threads that run at once, on a clock that moves as lanes fail and wait; no thread waits for another."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def clock(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def lock(self, conditions):
+        return nullcontext(), [self] * conditions
+
+    def notify(self):
+        """Wakes nobody: no thread waits."""
+
+    def spawn(self, run, name):
+        run()
+
+    def fail(self, error, number, control, telemetry):
+        """Runs a lane for two seconds; the first to end after ten is the last."""
+        self.now += 2
+        control.stopped = self.now >= 110
+        raise error
+
+
+class Leader:
+    """Notes what groups report."""
+
+    def __init__(self, threads, reported):
+        self._threads, self._reported = threads, reported
+
+    def exchange(self, report):
+        self._reported.append(report.unacknowledged_seconds)
+        return Orders(math.inf)
 
 
 def seconds(telemetry, now):
@@ -82,29 +122,22 @@ def test_a_lane_that_has_parked_all_it_could_not_deliver_has_heard_nothing_eithe
     assert seconds(telemetry, 23) == 0
 
 
-@pytest.mark.parametrize(("error", "due"), [(AWAY, 10.0), (AccessDenied("expired"), 0.0)])
-def test_a_lane_that_starts_again_and_again_counts_on_unless_it_is_refused(error, due):
-    now = [100.0]
+@pytest.mark.parametrize(("error", "counts"), [(AWAY, True), (AccessDenied("expired"), False)])
+def test_a_lane_that_starts_again_and_again_counts_on_unless_it_is_refused(error, counts):
+    threads, reported = Clock(), []
     group = LaneGroup(
-        1, 0, [0], interval=1, new_restarts=lambda: Restarts(60, lambda: 0.5), clock=lambda: now[0]
+        1,
+        0,
+        [0],
+        channel=Leader(threads, reported),
+        run_lane=partial(threads.fail, error),
+        threads=threads,
+        interval=1,
+        new_restarts=lambda: Restarts(60, lambda: 0.5),
     )
-    report = group.run()
-    lane = group.supervise(0)
-    assert isinstance(request := next(report), Exchange)
-    assert request.report.unacknowledged_seconds == 0
-    report.send(Orders(math.inf))
-    next(report)
-    step, failed = next(lane), 0
-    while failed < 2 or now[0] < 110:
-        if isinstance(step, RunLane):
-            now[0] += 2
-            step, failed = lane.throw(error), failed + 1
-        else:
-            assert isinstance(step, Sleep)
-            now[0] += 1
-            step = next(lane)
-    assert isinstance(request := report.send(True), Exchange)
-    assert request.report.unacknowledged_seconds == due
+    group.run()
+    assert reported[0] == 0
+    assert reported[-1] == (threads.now - 100 if counts else 0)
 
 
 SILENT = DriverError("the server has not answered for 35 s", retryable=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from time import monotonic, sleep
-from typing import Any
 
 from outbox_api import EngineError, Needs, Task, WorkerLost, Workers
 from outbox_api.context_thread import ContextThread, as_exception
@@ -16,10 +15,9 @@ from outbox_api.context_thread import ContextThread, as_exception
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.engines.tasks import GroupTask, WarmingTask
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.threads import LaneThreads
+from outbox_core.lanes.threads import run_group
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.tcp import ControlServer
-from outbox_core.steps import Sleep, run_steps
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +25,6 @@ PAUSE_SECONDS = 0.5
 """The pause before a lost group is restarted."""
 EARLY_END_SECONDS, MAX_EARLY_ENDS = 5.0, 3
 """A group that ends this soon after its start, this many times in a row, is given up."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunGroup:
-    """Runs a group until it ends. Reply: its ``GroupEnd``."""
-
-    group: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +45,13 @@ class GroupEnd:
 def supervise_group(
     leadership: Leadership,
     group: int,
+    run: Callable[[], GroupEnd],
     *,
     clock: Callable[[], float] = monotonic,
+    sleep: Callable[[float], object] = sleep,
     pause: float = PAUSE_SECONDS,
     early_end_seconds: float = EARLY_END_SECONDS,
-) -> Generator[RunGroup | Sleep, Any, Exception | None]:
+) -> Exception | None:
     """Runs one group, and restarts it whenever it is lost, until the leadership is over.
 
     Stops the leadership if the group cannot be restarted.
@@ -66,7 +59,9 @@ def supervise_group(
     Args:
         leadership: The leadership, which learns when to expect the group's first report.
         group: The group's number.
+        run: Runs it until it ends.
         clock: Returns seconds on a monotonic clock.
+        sleep: Waits so many seconds.
         pause: Seconds before a lost group is restarted.
         early_end_seconds: A group that ends sooner counts as an early end.
 
@@ -77,7 +72,7 @@ def supervise_group(
     while not leadership.over:
         started = clock()
         leadership.expect([group])
-        end: GroupEnd = yield RunGroup(group)
+        end = run()
         if leadership.over:
             return None
         early_ends = early_ends + 1 if clock() < started + early_end_seconds else 0
@@ -85,7 +80,7 @@ def supervise_group(
             leadership.stop()
             return end.error
         log.warning("lane group %d was lost, restarting it: %s", group, end.reason)
-        yield Sleep(pause)
+        sleep(pause)
     return None
 
 
@@ -187,7 +182,7 @@ class LaneRunner:
         self._crash = None
         lanes, outbox = range(plan.lanes), self._settings
         if self._server is None:
-            runs = [partial(self._run_here, LaneThreads(plan, 0, lanes, leadership).run)]
+            runs = [partial(self._run_here, partial(run_group, plan, 0, lanes, leadership))]
         else:
             self._server.serve(leadership, outbox.title)
             leader = self._server.address, outbox.title
@@ -261,10 +256,7 @@ class LaneRunner:
         workers = self._workers
         assert workers is not None  # noqa: S101 - as above
 
-        def execute(request: RunGroup | Sleep) -> GroupEnd | None:
-            if isinstance(request, Sleep):
-                sleep(request.seconds)
-                return None
+        def run() -> GroupEnd:
             try:
                 workers.run(task, f"{task.plan.outbox}: lanes {task.lanes}")
             except BaseException as error:  # noqa: BLE001 - judged by supervise_group()
@@ -273,7 +265,7 @@ class LaneRunner:
             return GroupEnd(lost, lost=True, reason=str(lost))
 
         try:
-            error = run_steps(supervise_group(leadership, task.group), execute)
+            error = supervise_group(leadership, task.group, run)
         except BaseException as defect:  # noqa: BLE001 - raised again by join()
             leadership.stop()
             error = as_exception(defect)

@@ -11,7 +11,7 @@ from typing import Self
 
 from outbox_core.config.settings import Choice
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.threads import LaneThreads, dedicate_process
+from outbox_core.lanes.threads import dedicate_process, run_group
 from outbox_core.leadership.protocol import LogLine, Orders, Report
 from outbox_core.leadership.tcp import Address, ControlClient
 from outbox_core.log_context import HarvesterFilter, fields_of
@@ -45,7 +45,7 @@ class GroupTask:
         dedicate_process()
         with ControlClient(address) as channel, Messages() as messages:
             forwarding = ForwardingChannel(channel, messages, outbox)
-            LaneThreads(self.plan, self.group, self.lanes, forwarding).run()
+            run_group(self.plan, self.group, self.lanes, forwarding)
         provider.flush(FLUSH_SECONDS)  # an engine may end its processes without a word
 
 

@@ -1,32 +1,27 @@
-"""What a lane group decides, without I/O: it restarts its lanes, and reports for all of them.
-
-:meth:`LaneGroup.run`, :meth:`LaneGroup.supervise` and :meth:`LaneGroup.finish` are generators of requests.
-:mod:`outbox_core.lanes.threads` drives them, a thread for each lane and one for the group; the simulation
-drives them in virtual time.
-"""
+"""A lane group: the lanes that one engine task runs, a thread for each; it reports to the leader for all."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock
-from time import monotonic
-from typing import Any
 from uuid import uuid4
 
 from outbox_api import DriverError, LeadershipLost
+from outbox_api.context_thread import as_exception
 
 from outbox_core.config.logs import KeyNames
 from outbox_core.events import LaneEvent
+from outbox_core.lanes.lane import Threads
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.takeovers import TakeoverLog
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.lanes.unacknowledged import Unacknowledged
-from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Refusal, Report
+from outbox_core.leadership.protocol import REPORT_SECONDS, ControlChannel, LaneControl, Refusal, Report
+from outbox_core.log_context import log_about
 from outbox_core.measurements import LaneWork, Measurements
 from outbox_core.metrics import LaneMetrics
-from outbox_core.steps import Sleep
 
 log = logging.getLogger(__name__)
 
@@ -36,49 +31,11 @@ MEASURE_SECONDS = 1.0
 """The interval between two reports with measurements."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunLane:
-    """Runs a lane for one epoch, until it is ordered to end or reaches its age limit. No reply.
+RunLane = Callable[[int, LaneControl, Telemetry], None]
+"""Runs a lane, by its number, for one epoch: until it is ordered to end or reaches its age limit.
 
-    Fails with ``LeadershipLost``, a ``DriverError``, or another error if the lane has a defect.
-    """
-
-    number: int
-    telemetry: Telemetry
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """Sends a report to the leader. Reply: its ``Orders``.
-
-    Fails with an ``OSError`` or an ``EOFError`` if the leader cannot be reached.
-    """
-
-    report: Report
-
-
-@dataclass(frozen=True, slots=True)
-class StartLanes:
-    """Starts :meth:`LaneGroup.supervise` for each lane, without waiting for them. No reply."""
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitLanes:
-    """Waits up to ``seconds`` for any lane to end. Reply: whether any still runs."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class JoinLanes:
-    """Waits until all lanes have ended. No reply."""
-
-
-LaneSteps = Generator[RunLane | Sleep, Any, None]
-"""The steps of a lane's thread."""
-GroupRequest = Exchange | StartLanes | AwaitLanes | JoinLanes
-GroupSteps = Generator[GroupRequest, Any, None]
-"""The steps of a group's thread."""
+Raises ``LeadershipLost``, a ``DriverError``, or another error if the lane has a defect.
+"""
 
 
 class LaneGroup:
@@ -88,10 +45,12 @@ class LaneGroup:
         token: The fence token of the leadership.
         group: The group's number.
         numbers: The numbers of its lanes.
+        channel: The connection to the leader.
+        run_lane: Runs a lane.
+        threads: What it runs on.
         interval: Seconds between two heartbeats of a lane.
         new_restarts: Returns the restart policy of one lane.
         incarnation: The name of this incarnation of the group.
-        clock: Returns seconds on a monotonic clock.
         key_names: What log lines call keys.
 
     Attributes:
@@ -105,10 +64,12 @@ class LaneGroup:
         group: int,
         numbers: Sequence[int],
         *,
+        channel: ControlChannel,
+        run_lane: RunLane,
+        threads: Threads,
         interval: float,
         new_restarts: Callable[[], Restarts],
         incarnation: str = "",
-        clock: Callable[[], float] = monotonic,
         key_names: KeyNames | None = None,
     ) -> None:
         self.numbers = numbers
@@ -116,10 +77,13 @@ class LaneGroup:
         self.crash: Exception | None = None
         self._token = token
         self._group = group
+        self._channel = channel
+        self._run_lane = run_lane
+        self._threads = threads
         self._interval = interval
         self._new_restarts = new_restarts
         self._incarnation = incarnation or str(uuid4())
-        self._clock = clock
+        self._clock = threads.clock
         self._key_names = key_names
         self._measurements_due = 0.0
         self._past = {number: LaneWork() for number in numbers}  # of epochs that have ended
@@ -129,39 +93,72 @@ class LaneGroup:
         self._events: list[LaneEvent] = []  # of epochs that have ended
         self._lost = ""
         self._refusal: DriverError | None = None
-        self._started = False
         self._counting = Lock()
+        self._lock, (self._ended,) = threads.lock(1)
+        self._alive = 0  # lanes that have a thread
 
     # --- the group ----------------------------------------------------------------------------------
 
-    def run(self) -> GroupSteps:
-        """Starts the lanes, and reports for them until they have ended; :meth:`finish` follows.
+    def run(self) -> None:
+        """Starts the lanes, and reports for them until they have ended: by order, or long after the lease.
 
         Raises:
             OSError: The leader cannot be reached for the first report.
             EOFError: The leader closed the connection at the first report.
+            Exception: A lane has a defect.
         """
         sent_at = self._clock()
-        self.control.follow((yield Exchange(self._report())), sent_at)
-        self._started = True
-        yield StartLanes()
-        while (yield AwaitLanes(REPORT_SECONDS)):
-            yield from self._exchange()
+        self.control.follow(self._channel.exchange(self._report()), sent_at)
+        try:
+            for number in self.numbers:
+                self._start(number)
+            while self._await_lanes():
+                self._exchange()
+        finally:
+            self.control.stopped = True
+            while self._await_lanes():
+                pass
+            self._measurements_due = 0.0
+            self._exchange()
+        if self.crash is not None:
+            raise self.crash
 
-    def finish(self) -> GroupSteps:
-        """Ends the lanes that still run, and reports for the last time."""
-        if not self._started:
-            return
-        self.control.stopped = True
-        yield JoinLanes()
-        self._measurements_due = 0.0
-        yield from self._exchange()
+    def _start(self, number: int) -> None:
+        with self._lock:
+            self._alive += 1
+        try:
+            self._threads.spawn(partial(self._run_thread, number), f"lane-{number}")
+        except BaseException:
+            self._thread_ended()
+            raise
 
-    def _exchange(self) -> GroupSteps:
+    def _run_thread(self, number: int) -> None:
+        try:
+            with log_about(lane=number, token=self._token):
+                self.supervise(number)
+        except BaseException as error:  # noqa: BLE001 - raised again by run()
+            self.crash = as_exception(error)
+            self.control.stopped = True
+        finally:
+            self._thread_ended()
+
+    def _thread_ended(self) -> None:
+        with self._lock:
+            self._alive -= 1
+            self._ended.notify()
+
+    def _await_lanes(self) -> bool:
+        """Waits for any lane to end, up to the time of the next report; returns whether any still runs."""
+        with self._lock:
+            if self._alive:
+                self._ended.wait(REPORT_SECONDS)
+            return self._alive > 0
+
+    def _exchange(self) -> None:
         """Reports, and follows the orders; without any, the group ends ``ORPHAN_SECONDS`` after its lease."""
         control, sent_at = self.control, self._clock()
         try:
-            orders: Orders = yield Exchange(self._report())
+            orders = self._channel.exchange(self._report())
         except (OSError, EOFError) as error:
             if not control.stopped:
                 log.debug("group %d cannot reach its leader: %s", self._group, error)
@@ -215,14 +212,14 @@ class LaneGroup:
 
     # --- one lane -----------------------------------------------------------------------------------
 
-    def supervise(self, number: int) -> LaneSteps:
+    def supervise(self, number: int) -> None:
         """Runs one lane, epoch after epoch; one that is refused for too long ends the harvest."""
         restarts = self._new_restarts()
         while not self.control.over:
             started = self._clock()
             telemetry = self._begin(number, started)
             try:
-                yield RunLane(number, telemetry)
+                self._run_lane(number, self.control, telemetry)
                 if not self.control.over:
                     self._retire(number)
             except LeadershipLost as error:
@@ -240,7 +237,7 @@ class LaneGroup:
                     return
                 log.warning("lane %d restarts in %.1f s: %s", number, pause, error)
                 while self._clock() < now + pause and not self.control.over:
-                    yield Sleep(REPORT_SECONDS)
+                    self._threads.sleep(REPORT_SECONDS)
             except Exception as error:
                 log.exception("lane %d has a defect", number)
                 self.crash = error

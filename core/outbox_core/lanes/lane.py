@@ -59,6 +59,10 @@ class Threads(Protocol):
         """Returns seconds on a clock that never goes back."""
         ...
 
+    def sleep(self, seconds: float) -> None:
+        """Waits."""
+        ...
+
     def lock(self, conditions: int) -> tuple[AbstractContextManager[object], Sequence[Condition]]:
         """Returns a new lock, and so many conditions on it."""
         ...

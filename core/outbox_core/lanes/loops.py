@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from threading import Condition, Lock
-from time import monotonic
+from time import monotonic, sleep
 
 from outbox_api import Deliveries, Sender, TransactionalSender
 from outbox_api.context_thread import ContextThread, as_exception
@@ -31,6 +31,10 @@ class SystemThreads:
     def clock(self) -> float:
         """See :meth:`.Threads.clock`."""
         return monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """See :meth:`.Threads.sleep`."""
+        sleep(seconds)
 
     def lock(self, conditions: int) -> tuple[AbstractContextManager[object], Sequence[Condition]]:
         """See :meth:`.Threads.lock`."""

@@ -1,4 +1,4 @@
-"""The threads of a lane group: one for each lane, and the caller's, which reports to the leader."""
+"""A lane group on threads of this process, and how the process is tuned for it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,14 @@ import gc
 import random
 import sys
 from collections.abc import Sequence
-from threading import Event as Flag
-from time import sleep
-from typing import Any, assert_never
 
-from outbox_api.context_thread import ContextThread, as_exception
-
-from outbox_core.lanes.group import (
-    AwaitLanes,
-    Exchange,
-    JoinLanes,
-    LaneGroup,
-    RunLane,
-    StartLanes,
-)
+from outbox_core.lanes.group import LaneGroup
+from outbox_core.lanes.loops import SystemThreads
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.running import LaneRun
-from outbox_core.leadership.protocol import ControlChannel
-from outbox_core.log_context import log_about
-from outbox_core.steps import Sleep, run_steps
+from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.leadership.protocol import ControlChannel, LaneControl
 
 
 def dedicate_process(outboxes: int = 1) -> None:
@@ -42,8 +30,8 @@ def dedicate_process(outboxes: int = 1) -> None:
     sys.setswitchinterval(min(0.0005 * outboxes, 0.005))
 
 
-class LaneThreads:
-    """Runs a lane group: executes the requests of :class:`LaneGroup`.
+def run_group(plan: Plan, group: int, lanes: Sequence[int], channel: ControlChannel) -> None:
+    """Runs a lane group on threads of this process; see :meth:`.LaneGroup.run`.
 
     Args:
         plan: The plan of the leadership.
@@ -51,73 +39,19 @@ class LaneThreads:
         lanes: The numbers of its lanes.
         channel: The connection to the leader.
     """
+    threads = SystemThreads()
 
-    def __init__(self, plan: Plan, group: int, lanes: Sequence[int], channel: ControlChannel) -> None:
-        self._plan = plan
-        self._channel = channel
-        stop_after = plan.failures.stop_after
-        self._group = LaneGroup(
-            plan.token,
-            group,
-            lanes,
-            interval=plan.limits.min_metrics_interval,
-            new_restarts=lambda: Restarts(stop_after, random.random),
-            key_names=plan.key_names,
-        )
-        self._ended = Flag()  # set when any lane has
-        self._threads = [
-            ContextThread(target=self._supervise, args=(number,), name=f"lane-{number}") for number in lanes
-        ]
+    def run_lane(number: int, control: LaneControl, telemetry: Telemetry) -> None:
+        LaneRun(plan, number, control, telemetry, threads=threads).run()
 
-    def run(self) -> None:
-        """Runs the lanes until the leader ends them, or the lease is long over.
-
-        Raises:
-            OSError: The leader cannot be reached for the first report.
-            Exception: A lane has a defect.
-        """
-        try:
-            run_steps(self._group.run(), self._execute)
-        finally:
-            run_steps(self._group.finish(), self._execute)
-        if self._group.crash is not None:
-            raise self._group.crash
-
-    def _execute(self, request: Exchange | StartLanes | AwaitLanes | JoinLanes) -> Any:
-        match request:
-            case Exchange(report):
-                return self._channel.exchange(report)
-            case StartLanes():
-                for thread in self._threads:
-                    thread.start()
-            case AwaitLanes(seconds):
-                self._ended.wait(seconds)
-                self._ended.clear()
-                return any(thread.is_alive() for thread in self._threads)
-            case JoinLanes():
-                for thread in self._threads:
-                    if thread.ident is not None:
-                        thread.join()
-            case _:
-                assert_never(request)
-        return None
-
-    def _supervise(self, number: int) -> None:
-        """Runs in the thread of one lane."""
-        try:
-            with log_about(lane=number, token=self._plan.token):
-                run_steps(self._group.supervise(number), self._execute_for_lane)
-        except BaseException as error:  # noqa: BLE001 - raised again by run()
-            self._group.crash = as_exception(error)
-            self._group.control.stopped = True
-        finally:
-            self._ended.set()
-
-    def _execute_for_lane(self, request: RunLane | Sleep) -> None:
-        match request:
-            case RunLane(number, telemetry):
-                LaneRun(self._plan, number, self._group.control, telemetry).run()
-            case Sleep(seconds):
-                sleep(seconds)
-            case _:
-                assert_never(request)
+    LaneGroup(
+        plan.token,
+        group,
+        lanes,
+        channel=channel,
+        run_lane=run_lane,
+        threads=threads,
+        interval=plan.limits.min_metrics_interval,
+        new_restarts=lambda: Restarts(plan.failures.stop_after, random.random),
+        key_names=plan.key_names,
+    ).run()

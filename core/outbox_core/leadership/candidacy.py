@@ -9,9 +9,8 @@
                                                  |---nothing is acknowledged--> the same, and join again when
                                                      database and broker can be reached
 
-:meth:`Candidacy.run` and :meth:`Candidacy.revoked` are generators of requests
-(:mod:`outbox_core.leadership.requests`). Production drives them in :mod:`outbox_core.harvest`, a thread each;
-the simulation drives them in virtual time.
+It is plain code over :class:`.Actions`, which :mod:`outbox_core.harvest` carries out; the simulation does so
+in virtual time.
 """
 
 from __future__ import annotations
@@ -19,33 +18,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from math import inf
-from time import monotonic
 from uuid import UUID, uuid4
 
 from outbox_api import DriverError, EngineLost, LeadershipLost, OutboxError
 
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked, MeterRead
+from outbox_core.leadership.actions import Actions
 from outbox_core.leadership.leader import Leadership, Totals
 from outbox_core.leadership.protocol import REPORT_SECONDS
-from outbox_core.leadership.requests import (
-    Announce,
-    BecomeLeader,
-    CancelLanes,
-    CheckEngine,
-    CloseEngine,
-    FindRival,
-    JoinElection,
-    JoinLanes,
-    LeaveElection,
-    Patience,
-    ReachServers,
-    Resign,
-    StartLanes,
-    Steps,
-    Timeouts,
-    Wait,
-    WarmEngine,
-)
+from outbox_core.leadership.timeouts import Patience, Timeouts
 from outbox_core.metrics import Meter
 
 log = logging.getLogger(__name__)
@@ -54,15 +35,12 @@ log = logging.getLogger(__name__)
 class Candidacy:
     """One process as a candidate in an election, and its leadership.
 
-    The elector's thread calls :meth:`acquired`, :meth:`fenced` and :meth:`failed`, and drives
-    :meth:`revoked`; another thread drives :meth:`run`. They block in requests only.
+    The elector's thread calls :meth:`acquired`, :meth:`fenced`, :meth:`failed` and :meth:`revoked`; another
+    thread calls :meth:`run`. They block in actions only.
 
     Args:
         timeouts: The time-outs.
-        lease: Returns for how many more seconds the elector confirms leadership.
-        changed: Called, on any thread, when the condition of a
-            :class:`~outbox_core.leadership.requests.Wait` may hold now; must not block.
-        clock: Returns seconds on a monotonic clock.
+        actions: What it can do.
         new_leader_id: Returns a UUID that was never used before.
         totals: Counts what all leaderships of this outbox do in this process.
 
@@ -76,10 +54,8 @@ class Candidacy:
     def __init__(
         self,
         timeouts: Timeouts,
-        lease: Callable[[], float],
-        changed: Callable[[], None],
+        actions: Actions,
         *,
-        clock: Callable[[], float] = monotonic,
         new_leader_id: Callable[[], UUID] = uuid4,
         totals: Totals | None = None,
     ) -> None:
@@ -88,9 +64,7 @@ class Candidacy:
         self.error: Exception | None = None
         self.leadership: Leadership | None = None
         self._timeouts = timeouts
-        self._elector_lease = lease
-        self._changed = changed
-        self._clock = clock
+        self._actions = actions
         self._new_leader_id = new_leader_id
         self._resigned = self._defective = False
         self._giving_up = self._cut_off = False
@@ -98,27 +72,27 @@ class Candidacy:
         self._yielding = Patience(timeouts.retry, timeouts.yielded, 10 * timeouts.yielded)
         self._idle = True  # is not raising the fence and has no lanes
         self._totals = totals or Totals()
-        self._meter = Meter(timeouts.metrics, clock())
+        self._meter = Meter(timeouts.metrics, actions.clock())
 
     # --- what the elector reports -------------------------------------------------------------------
 
     def acquired(self) -> None:
         """Handles that this process was elected."""
         self.elected = True
-        self._changed()
+        self._actions.changed()
 
-    def revoked(self) -> Steps[None]:
+    def revoked(self) -> None:
         """Drains the lanes, for a limited time, and then announces that leadership is handed over."""
         self.elected = False
         leadership = self.leadership
         if leadership is not None:
             leadership.drain()
         # Also without a leadership: a fence that is being raised must not come after the successor's.
-        if not (yield Wait(lambda: self._idle, self._timeouts.drain)):
+        if not self._actions.wait(lambda: self._idle, self._timeouts.drain):
             log.warning("lanes did not drain within %.1f s", self._timeouts.drain)
             if leadership is not None:
                 leadership.stop()
-        yield Announce(LeaderRevoked())
+        self._actions.announce(LeaderRevoked())
 
     def fenced(self) -> None:
         """Handles the loss of leadership."""
@@ -152,11 +126,11 @@ class Candidacy:
         self.ending = True
         if self.leadership is not None:
             self.leadership.stop()
-        self._changed()
+        self._actions.changed()
 
     # --- standing by and leading --------------------------------------------------------------------
 
-    def run(self) -> Steps[None]:
+    def run(self) -> None:
         """Leads whenever this process is elected, until it is to end.
 
         Raises:
@@ -164,23 +138,23 @@ class Candidacy:
         """
         while not self.ending:
             try:
-                yield CheckEngine()  # a standby whose engine has died could not lead
-                yield Wait(lambda: self.elected or self.ending, self._timeouts.check)
+                self._actions.check_engine()  # a standby whose engine has died could not lead
+                self._actions.wait(lambda: self.elected or self.ending, self._timeouts.check)
                 if self._leads():
-                    yield from self._lead()
+                    self._lead()
             except EngineLost as error:
                 log.warning("cannot lead: %s", error)
                 self._resigned = self._defective = True
             if self._resigned:
-                yield from self._stand_by_anew()
+                self._stand_by_anew()
 
-    def _lead(self) -> Steps[None]:
+    def _lead(self) -> None:
         """Leads once: raises the fence, starts the lanes, and waits until they have ended."""
         self._idle = False
         try:
-            leadership = yield from self._begin()
+            leadership = self._begin()
             if leadership is not None:
-                yield from self._watch(leadership)
+                self._watch(leadership)
         finally:
             if self.leadership is not None and not self.leadership.over:
                 self.leadership.stop()  # ends all lanes, also after a start that failed halfway
@@ -188,163 +162,166 @@ class Candidacy:
             self._totals.end()
             self._giving_up = False
             self._idle = True
-            self._changed()
+            self._actions.changed()
 
-    def _begin(self) -> Steps[Leadership | None]:
+    def _begin(self) -> Leadership | None:
         """Takes over and starts the lanes; returns ``None`` if leadership is lost meanwhile."""
         refused_since: float | None = None
-        elected_at = unreached_since = self._clock()
+        elected_at = unreached_since = self._actions.clock()
         while self._leads():
-            if self._elector_lease() <= 0:  # this process was suspended: another may lead by now
-                yield self._pause(REPORT_SECONDS)
+            if self._actions.lease() <= 0:  # this process was suspended: another may lead by now
+                self._pause(REPORT_SECONDS)
                 continue
             try:
-                token: int = yield BecomeLeader()
+                token = self._actions.become_leader()
             except LeadershipLost as error:
                 log.info("another process has raised the fence: %s", error)
-                yield self._pause(self._timeouts.retry)
+                self._pause(self._timeouts.retry)
                 continue
             except DriverError as error:
-                now = self._clock()
+                now = self._actions.clock()
                 if error.retryable:
                     refused_since = None
                 else:
                     refused_since, unreached_since = refused_since or now, now
                 if self._has_run_out(now - unreached_since):
-                    yield self._resign_cut_off(f"cannot begin to lead: {error}")
+                    self._resign_cut_off(f"cannot begin to lead: {error}")
                     return None
                 if refused_since is not None and now - refused_since >= self._timeouts.refused:
                     raise  # another process may be able to
                 log.warning("cannot begin to lead, trying again: %s", error)
-                yield self._pause(self._timeouts.retry)
+                self._pause(self._timeouts.retry)
                 continue
             self.leadership = leadership = self._new_leadership(token)
-            self._totals.begin(leadership, self._clock() - elected_at)
+            self._totals.begin(leadership, self._actions.clock() - elected_at)
             if not self._leads():
                 return None  # leadership was lost while the fence was raised
-            yield Announce(LeaderAcquired(self._new_leader_id(), token))
-            yield StartLanes(leadership)
+            self._actions.announce(LeaderAcquired(self._new_leader_id(), token))
+            self._actions.start_lanes(leadership)
             return leadership
         return None
 
-    def _watch(self, leadership: Leadership) -> Steps[None]:
+    def _watch(self, leadership: Leadership) -> None:
         """Announces the events of the lanes, until all have ended or cannot be ended."""
         cancel_at = inf
-        while not (yield JoinLanes(REPORT_SECONDS)):
-            yield from self._announce(leadership)
-            yield CheckEngine()
+        while not self._actions.join_lanes(REPORT_SECONDS):
+            self._announce(leadership)
+            self._actions.check_engine()
             if not leadership.over:
-                yield from self._resign_if_need_be(leadership)
+                self._resign_if_need_be(leadership)
             if leadership.stopped and cancel_at == inf:
-                cancel_at = self._clock() + self._timeouts.stop
+                cancel_at = self._actions.clock() + self._timeouts.stop
                 if leadership.lost:
-                    yield Announce(LeaderFenced(leadership.lost))
-            if self._clock() > cancel_at + self._timeouts.cancel:
-                yield self._resign(leadership, "lanes do not end")
+                    self._actions.announce(LeaderFenced(leadership.lost))
+            if self._actions.clock() > cancel_at + self._timeouts.cancel:
+                self._resign(leadership, "lanes do not end")
                 break
-            if self._clock() > cancel_at:
-                yield CancelLanes()
-        yield from self._announce(leadership)
+            if self._actions.clock() > cancel_at:
+                self._actions.cancel_lanes()
+        self._announce(leadership)
         if leadership.refusal is not None:
             raise leadership.refusal
         if leadership.lost:
             if cancel_at == inf:  # the lanes ended before this thread noticed the loss
-                yield Announce(LeaderFenced(leadership.lost))
-            yield from self._let_lead()
+                self._actions.announce(LeaderFenced(leadership.lost))
+            self._let_lead()
 
-    def _let_lead(self) -> Steps[None]:
+    def _let_lead(self) -> None:
         """Lets another process lead that has raised the fence, although the elector may still name this one.
 
         If two elections name a leader each, they take the fence from each other more and more rarely.
         """
-        is_named, now = self._leads(), self._clock()
-        yield self._pause(self._timeouts.retry)
+        is_named, now = self._leads(), self._actions.clock()
+        self._pause(self._timeouts.retry)
         if not (is_named and self._leads()):
             return
-        rival: str | None = yield FindRival()
+        rival = self._actions.find_rival()
         if rival is None:  # an operator has raised the fence
             return
         seconds = self._yielding.seconds(now)
         self._yielding.ended(now)
         if rival:
             log.error("%s: each takes the fence from the other, this one again in %.3g s", rival, seconds)
-        yield Wait(lambda: not self._leads(), seconds - self._timeouts.retry)
+        self._actions.wait(lambda: not self._leads(), seconds - self._timeouts.retry)
 
-    def _resign_if_need_be(self, leadership: Leadership) -> Steps[None]:
+    def _resign_if_need_be(self, leadership: Leadership) -> None:
         if silent := leadership.silent():
             reason = f"lane groups {silent} have not been heard for {self._timeouts.silent:.0f} s"
-            yield self._resign(leadership, reason)
+            self._resign(leadership, reason)
         elif self._giving_up:
-            yield self._resign(leadership)
+            self._resign(leadership)
         elif self._has_run_out(seconds := leadership.unacknowledged()):
             reason = f"nothing was acknowledged for {seconds:.0f} s, though records are due"
-            yield self._resign_cut_off(reason, leadership)
+            self._resign_cut_off(reason, leadership)
 
-    def _resign(self, leadership: Leadership, defect: str = "") -> Resign:
+    def _resign(self, leadership: Leadership, defect: str = "") -> None:
         """Drains the lanes and leaves the election, so that a standby leads."""
         if defect:
             log.warning("cannot lead: %s", defect)
         self._defective = bool(defect)
         self._resigned = True
         leadership.drain()
-        return Resign(leadership.stop)
+        self._actions.resign(leadership.stop)
 
     def _has_run_out(self, seconds: float) -> bool:
-        return seconds >= self._patience.seconds(self._clock())
+        return seconds >= self._patience.seconds(self._actions.clock())
 
-    def _resign_cut_off(self, reason: str, leadership: Leadership | None = None) -> Resign:
+    def _resign_cut_off(self, reason: str, leadership: Leadership | None = None) -> None:
         """Lets another process lead, which may reach what this one cannot."""
         log.warning("%s; another process may lead", reason)
-        self._patience.ended(self._clock())
+        self._patience.ended(self._actions.clock())
         self._cut_off = True
-        if leadership is not None:
-            return self._resign(leadership)
-        self._resigned, self._defective = True, False
-        return Resign(lambda: None)
+        if leadership is None:
+            self._resigned, self._defective = True, False
+            self._actions.resign(lambda: None)
+        else:
+            self._resign(leadership)
 
-    def _stand_by_anew(self) -> Steps[None]:
+    def _stand_by_anew(self) -> None:
         """Leaves the election, replaces the engine if it is defective, and joins the election again."""
-        yield LeaveElection()
+        self._actions.leave_election()
         self.elected = False
         if self._defective:
-            yield CloseEngine()
+            self._actions.close_engine()
         else:
-            yield self._pause(self._timeouts.aside)
+            self._pause(self._timeouts.aside)
         while self._cut_off and not self.ending:
             try:
-                yield ReachServers()
+                self._actions.reach_servers()
             except OutboxError as error:
                 log.warning("stands aside, trying again in %.0f s: %s", self._timeouts.join, error)
-                yield self._pause(self._timeouts.join)
+                self._pause(self._timeouts.join)
             else:
                 self._cut_off = False
         self._resigned = False
         while not self.ending:
             try:
-                yield WarmEngine()
-                yield JoinElection()
+                self._actions.warm_engine()
+                self._actions.join_election()
             except OutboxError as error:
                 log.warning("cannot stand by, trying again in %.0f s: %s", self._timeouts.join, error)
-                yield CloseEngine()
-                yield self._pause(self._timeouts.join)
+                self._actions.close_engine()
+                self._pause(self._timeouts.join)
             else:
+                if not self.ending:
+                    log.info("joined the election again")
                 return
 
     def _new_leadership(self, token: int) -> Leadership:
         timeouts = self._timeouts
-        return Leadership(token, self._lease, self._clock, timeouts.silent, timeouts.start)
+        return Leadership(token, self._lease, self._actions.clock, timeouts.silent, timeouts.start)
 
-    def _announce(self, leadership: Leadership) -> Steps[None]:
+    def _announce(self, leadership: Leadership) -> None:
         for event in leadership.take_events():
-            yield Announce(event)
-        if stats := self._meter.read(self._clock(), [self._totals.metrics()]):
-            yield Announce(MeterRead(stats))
+            self._actions.announce(event)
+        if stats := self._meter.read(self._actions.clock(), [self._totals.metrics()]):
+            self._actions.announce(MeterRead(stats))
 
     def _leads(self) -> bool:
         return self.elected and not self.ending
 
     def _lease(self) -> float:
-        return self._elector_lease() if self.elected else 0.0
+        return self._actions.lease() if self.elected else 0.0
 
-    def _pause(self, seconds: float) -> Wait:
-        return Wait(lambda: self.ending, seconds)
+    def _pause(self, seconds: float) -> None:
+        self._actions.wait(lambda: self.ending, seconds)
