@@ -380,7 +380,7 @@ def report(leadership, seconds, purged=0):
 
 def lead_without_a_broker(harvest, elector, engine):
     lead(elector, engine)
-    harvest._publisher.away = DriverError("no broker answers", retryable=True)
+    harvest._actions._publisher.away = DriverError("no broker answers", retryable=True)
     report(engine.terms[0], 0.5)
 
 
@@ -389,11 +389,11 @@ def test_a_leader_of_which_nothing_is_acknowledged_stands_aside_until_the_broker
     lead_without_a_broker(harvest, elector, engine)
     until(lambda: elector.stopped)
     assert kinds(events) == [LeaderAcquired, LeaderRevoked]
-    asked = harvest._publisher.asked
-    until(lambda: harvest._publisher.asked > asked + 3)
+    asked = harvest._actions._publisher.asked
+    until(lambda: harvest._actions._publisher.asked > asked + 3)
     assert elector.started == 1, "it does not stand by for what it could not do"
     assert not harvest.takes_part
-    harvest._publisher.away = None
+    harvest._actions._publisher.away = None
     until(lambda: elector.started == 2)
     assert harvest.takes_part
     lead(elector, engine, 2)
@@ -402,8 +402,8 @@ def test_a_leader_of_which_nothing_is_acknowledged_stands_aside_until_the_broker
 def test_a_harvest_that_is_told_to_stop_while_no_broker_answers_ends(world, hasty):
     harvest, _, elector, engine, _ = world
     lead_without_a_broker(harvest, elector, engine)
-    asked = harvest._publisher.asked
-    until(lambda: harvest._publisher.asked > asked + 1)
+    asked = harvest._actions._publisher.asked
+    until(lambda: harvest._actions._publisher.asked > asked + 1)
     harvest.stop()
     assert elector.started == 1
     assert harvest.wait(0)

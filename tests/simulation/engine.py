@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from outbox_core.engines.runner import GroupEnd, RunGroup, supervise_group
+from outbox_core.engines.runner import GroupEnd, supervise_group
 from outbox_core.leadership.leader import Leadership
-from outbox_core.steps import Sleep
 
+from .greenlets import Fiber, Sleeper, Then, step
 from .group import Group
 from .scheduler import Host
-from .threads import Reply, Thread
 
 if TYPE_CHECKING:
     from .process import Process
@@ -79,33 +79,34 @@ class Engine:
     def _supervise(self, leadership: Leadership, number: int, lanes: list[int]) -> None:
         host = self._process.host
         start = self._starts
-        steps = supervise_group(
-            leadership, number, clock=host.clock, pause=PAUSE_SECONDS, early_end_seconds=0.0
+        supervise = partial(
+            supervise_group,
+            *(leadership, number, lambda: step(run)),
+            clock=host.clock,
+            sleep=Sleeper(host).sleep,
+            pause=PAUSE_SECONDS,
+            early_end_seconds=0.0,
         )
 
-        def execute(request: Any, reply: Reply) -> None:
-            match request:
-                case RunGroup():
-                    group = Group(self._process, leadership, self._worker(number), number, lanes)
-                    self.groups = [each for each in self.groups if each.number != number] + [group]
-                    self._await(group, reply)
-                case Sleep(seconds):
-                    host.after(seconds, reply, None)
+        def run(then: Then) -> None:
+            group = Group(self._process, leadership, self._worker(number), number, lanes)
+            self.groups = [each for each in self.groups if each.number != number] + [group]
+            self._await(group, then)
 
         def ended(_: object) -> None:
             if start == self._starts:
                 self.busy -= 1
 
-        Thread(host, steps, execute, ended)
+        Fiber(host, supervise, ended)
 
     def _worker(self, number: int) -> Host:
         world = self._process.world
         world.runs += 1
         return Host(f"{self._process.host.name}/worker {number}.{world.runs}", world.scheduler)
 
-    def _await(self, group: Group, reply: Reply) -> None:
+    def _await(self, group: Group, then: Then) -> None:
         if group.over or group.replaced or not group.host.alive:
             lost = ConnectionError("the group has ended")
-            reply(GroupEnd(lost, lost=True, reason=str(lost)))
+            then(GroupEnd(lost, lost=True, reason=str(lost)))
         else:
-            self._process.host.after(CHECK_SECONDS, self._await, group, reply)
+            self._process.host.after(CHECK_SECONDS, self._await, group, then)

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from .world import World
 
 Then = Callable[[Any], None]
-"""Takes a reply; at the end what the code returned, or the :class:`OutboxError` that ended it."""
+"""Takes a reply; at the end what the code returned, or the error of ``ENDS`` that ended it."""
 
+ENDS = (OutboxError, OSError, EOFError)
+"""Errors of servers and of the network."""
 PREEMPTED_SHARE = 0.15
 """In how many of the places where it may a thread pauses as it releases a lock."""
 PREEMPTED_SECONDS = 0.004
@@ -38,7 +40,7 @@ def step(action: Callable[[Then], object]) -> Any:
     """Has the scheduler call ``action``, and returns the reply that this takes.
 
     Raises:
-        OutboxError: The reply is this one, or stands for it.
+        Exception: The reply is this error of ``ENDS``, or stands for one.
     """
     current = getcurrent()
     if isinstance(current, Stack):
@@ -79,7 +81,7 @@ class Fiber:
         """Goes on with a reply, or with the error that a server of production would raise."""
         thread, begun, self._begun = self._greenlet, self._begun, True
         try:
-            if isinstance(reply, OutboxError):
+            if isinstance(reply, ENDS):
                 action = thread.throw(reply)
             elif reply is FAILED or reply is TIMED_OUT or reply is UNKNOWN:
                 action = thread.throw(DriverError(str(reply), retryable=True))
@@ -87,7 +89,7 @@ class Fiber:
                 action = thread.throw(LeadershipLost(reply))
             else:
                 action = thread.switch(reply) if begun else thread.switch()
-        except OutboxError as error:
+        except ENDS as error:
             self._end(error)
             return
         if thread.dead:
@@ -152,6 +154,9 @@ class Threads:
         self._host = host
         self._released = released
         self._pause = pause
+
+    def sleep(self, seconds: float) -> None:
+        Sleeper(self._host).sleep(seconds)
 
     def lock(self, conditions: int) -> tuple[Lock, list[Condition]]:
         lock = Lock(self._host, self._released, self._pause)

@@ -1,31 +1,23 @@
-"""Carries out what ``outbox_core.lanes.group`` asks for: runs attempts at lanes, and talks to the leader."""
+"""A lane group of production in virtual time: attempts at lanes, and the way to the leader."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from outbox_api import DriverError, LeadershipLost
 from outbox_core.config.settings import Delivery
-from outbox_core.lanes.group import (
-    AwaitLanes,
-    Exchange,
-    GroupRequest,
-    JoinLanes,
-    RunLane,
-    StartLanes,
-)
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Report
+from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Report
 from outbox_core.leadership.tcp import ANSWER_SECONDS
-from outbox_core.steps import Sleep
 
 from .batch_lane import BatchLane
+from .greenlets import Fiber, Then, Threads, step
 from .lane_run import LaneRun
 from .record_lane import RecordLane
 from .scheduler import Host
-from .threads import Reply, Thread
 
 if TYPE_CHECKING:
     from .process import Process
@@ -67,22 +59,22 @@ class Group:
         self.over = self.replaced = False
         self.running: dict[int, LaneRun] = {}
         self.telemetry: dict[int, Telemetry] = {}
-        self._numbers = numbers
         self._kind = BatchLane if process.delivery is Delivery.EXACTLY_ONCE else RecordLane
         self._leader = process.host
-        self._lanes_left = 0
-        self._ends: dict[int, Reply] = {}
+        self._ends: dict[int, Then] = {}
         self.world.runs += 1
         self._group = self.world.parts.group(
             leadership.token,
             number,
             numbers,
+            channel=self,
+            run_lane=self._run_lane,
+            threads=Threads(self.world, host, released=lambda: None, pause=lambda: 0.0),
             interval=REPORT_SECONDS,
             new_restarts=self._restarts,
             incarnation=str(self.world.runs),
-            clock=host.clock,
         )
-        Thread(host, self._group.run(), self._execute, self._finish)
+        Fiber(host, self._group.run, self._end)
 
     @property
     def control(self) -> LaneControl:
@@ -92,46 +84,24 @@ class Group:
     def _restarts(self) -> Restarts:
         return self.world.parts.restarts(float("inf"), self.world.chance.random, RESTART_SECONDS)
 
-    def _finish(self, result: object) -> None:
-        if isinstance(result, Exception):  # the leader could not be reached
-            self.over = True
-        else:
-            Thread(self.host, self._group.finish(), self._execute, self._end)
-
     def _end(self, _: object) -> None:
         self.over = True
 
-    def _execute(self, request: GroupRequest, reply: Reply) -> None:
-        match request:
-            case Exchange(report):
-                self._exchange(report, reply)
-            case StartLanes():
-                self._lanes_left = len(self._numbers)
-                for number in self._numbers:
-                    Thread(self.host, self._group.supervise(number), self._execute_of_lane, self._lane_ended)
-                reply(None)
-            case AwaitLanes(seconds):
-                self.host.after(seconds, lambda: reply(self._lanes_left > 0))
-            case JoinLanes():
-                self._join(reply)
-
-    def _join(self, reply: Reply) -> None:
-        if self._lanes_left:
-            self.host.after(REPORT_SECONDS, self._join, reply)
-        else:
-            reply(None)
-
     # --- its leader ---------------------------------------------------------------------------------
 
-    def _exchange(self, report: Report, reply: Reply) -> None:
+    def exchange(self, report: Report) -> Orders:
+        """Delivers a report; a ``ControlChannel``."""
         if self._leader is self.host:
-            reply(self.leadership.exchange(report))
-            return
-        answer = _Once(reply)
+            return self.leadership.exchange(report)
+        orders: Orders = step(partial(self._send, report))
+        return orders
+
+    def _send(self, report: Report, then: Then) -> None:
+        answer = _Once(then)
         self.world.scheduler.after(self._delay(), self._leader.do, self._answer, report, answer)
         self.host.after(ANSWER_SECONDS, answer, TimeoutError("no answer in time"))
 
-    def _answer(self, report: Report, answer: Reply) -> None:
+    def _answer(self, report: Report, answer: Then) -> None:
         self.host.after(self._delay(), answer, self.leadership.exchange(report))
 
     def _delay(self) -> float:
@@ -139,30 +109,26 @@ class Group:
 
     # --- its lanes ----------------------------------------------------------------------------------
 
-    def _execute_of_lane(self, request: RunLane | Sleep, reply: Reply) -> None:
-        match request:
-            case RunLane(number, telemetry):
-                self._ends[number] = reply
-                self.telemetry[number] = telemetry
-                run = self.running[number] = self._kind(self, number)
-                run.start()
-            case Sleep(seconds):
-                self.host.after(seconds, reply, None)
+    def _run_lane(self, number: int, _: LaneControl, telemetry: Telemetry) -> None:
+        step(partial(self._begin_lane, number, telemetry))
+
+    def _begin_lane(self, number: int, telemetry: Telemetry, then: Then) -> None:
+        self._ends[number] = then
+        self.telemetry[number] = telemetry
+        run = self.running[number] = self._kind(self, number)
+        run.start()
 
     def ended(self, number: int, error: DriverError | LeadershipLost | None) -> None:
         """Takes that an attempt at a lane has ended, by an error or because it had grown old."""
         del self.running[number]
         self._ends.pop(number)(error)
 
-    def _lane_ended(self, _: object) -> None:
-        self._lanes_left -= 1
-
 
 class _Once:
     """Takes the first reply only."""
 
-    def __init__(self, reply: Reply) -> None:
-        self._reply: Reply | None = reply
+    def __init__(self, reply: Then) -> None:
+        self._reply: Then | None = reply
 
     def __call__(self, reply: object) -> None:
         taker, self._reply = self._reply, None

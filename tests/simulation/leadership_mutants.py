@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from outbox_api import DriverError
 from outbox_api.election import LeaseWatch
-from outbox_core.lanes.group import LaneGroup, LaneSteps
+from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.restarts import Restarts
+from outbox_core.leadership.actions import Actions
 from outbox_core.leadership.candidacy import Candidacy
-from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.requests import BecomeLeader, CloseEngine, LeaveElection, Steps
+from outbox_core.leadership.timeouts import Timeouts
 
 from .mutant import Mutant, mutant
 from .scenario import Mode
@@ -24,44 +25,26 @@ from .scenario import Mode
 class KeptToken(Candidacy):
     """Raises the fence for its first term only."""
 
-    _token: int | None = None
-
-    def _begin(self) -> Steps[Leadership | None]:
-        steps, reply = super()._begin(), None
-        while True:
-            try:
-                request = steps.send(reply)
-            except StopIteration as end:
-                result: Leadership | None = end.value
-                return result
-            if isinstance(request, BecomeLeader) and self._token is not None:
-                reply = self._token
-                continue
-            try:
-                reply = yield request
-            except DriverError:
-                return None
-            if isinstance(request, BecomeLeader):
-                self._token = reply
+    def __init__(self, timeouts: Timeouts, actions: Actions, **more: Any) -> None:
+        actions.become_leader = cache(actions.become_leader)  # type: ignore[method-assign]
+        super().__init__(timeouts, actions, **more)
 
 
 class Unreturned(Candidacy):
     """Leaves the election for good when its lanes are silent."""
 
-    def _stand_by_anew(self) -> Steps[None]:
-        yield LeaveElection()
+    def _stand_by_anew(self) -> None:
+        self._actions.leave_election()
         self.elected = self._resigned = False
-        yield CloseEngine()
+        self._actions.close_engine()
 
 
 class Abandoned(LaneGroup):
     """Does not start a lane anew that has failed."""
 
-    def supervise(self, number: int) -> LaneSteps:
-        steps = super().supervise(number)
-        request = next(steps)
+    def supervise(self, number: int) -> None:
         try:
-            yield request
+            self._run_lane(number, self.control, self._begin(number, self._clock()))
         except DriverError:
             self._retire(number)
 

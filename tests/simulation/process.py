@@ -1,40 +1,24 @@
-"""One harvester: carries out what ``outbox_core.leadership.candidacy`` asks for, in virtual time."""
+"""One harvester: the actions of ``outbox_core.leadership.candidacy``, in virtual time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from outbox_api import DriverError
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.recovery import Recovery, TakenOver
+from outbox_core.events import Event
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.requests import (
-    Announce,
-    BecomeLeader,
-    CancelLanes,
-    CheckEngine,
-    CloseEngine,
-    FindRival,
-    JoinElection,
-    JoinLanes,
-    LeadershipRequest,
-    LeaveElection,
-    ReachServers,
-    Resign,
-    StartLanes,
-    Timeouts,
-    Wait,
-    WarmEngine,
-)
+from outbox_core.leadership.timeouts import Timeouts
 
 from .election import Election, Member
 from .engine import Engine
+from .greenlets import Fiber, Sleeper, Then, step
 from .group import Group
 from .recovery import Servers, Settings
 from .scheduler import Host
-from .threads import Reply, Thread
 from .trail import Violation
 
 if TYPE_CHECKING:
@@ -95,18 +79,13 @@ class Process:
         self.settings = settings
         self.host = Host(f"process {number}", world.scheduler)
         self.engine = Engine(self, workers)
-        self._waiting: list[tuple[Wait, Reply]] = []
-        self._candidacy = world.parts.candidacy(
-            TIMEOUTS,
-            self._lease,
-            self._changed,
-            clock=self.host.clock,
-            new_leader_id=world.mint,
-        )
+        self.clock = self.host.clock
+        self._waiting: list[Sleeper] = []
+        self._candidacy = world.parts.candidacy(TIMEOUTS, self, new_leader_id=world.mint)
         self._election = election
         self.elector: Member = election.join(self)
         self.host.do(self.elector.tick)
-        Thread(self.host, self._candidacy.run(), self._execute, self._ended)
+        Fiber(self.host, self._candidacy.run, self._ended)
 
     @property
     def elected(self) -> bool:
@@ -131,7 +110,7 @@ class Process:
     def revoked(self, then: Callable[[], None]) -> None:
         """Lets the lanes settle, for a while; ``then`` is called when they have."""
         self.world.tell(self, None, "is to hand over")
-        Thread(self.host, self._candidacy.revoked(), self._execute, lambda _: then())
+        Fiber(self.host, self._candidacy.revoked, lambda _: then())
 
     def fenced(self) -> None:
         self.world.tell(self, None, "is told that it leads no longer")
@@ -142,103 +121,95 @@ class Process:
         self.world.tell(self, None, "is to give up")
         self._candidacy.give_up()
 
-    # --- what the candidacy asks for ----------------------------------------------------------------
+    # --- what the candidacy does: an ``Actions`` ----------------------------------------------------
 
-    def _execute(self, request: LeadershipRequest, reply: Reply) -> None:
-        match request:
-            case Wait():
-                self._wait(request, reply)
-            case Announce(event):
-                self.world.tell(self, None, "announces %s", event)
-                reply(None)
-            case BecomeLeader():
-                begin = partial(
-                    self.world.parts.take_over,
-                    lanes=self.lanes,
-                    holder=self.host.name,
-                    recovery=self.recovery,
-                )
-                servers = Servers(self.world, self.host, self.settings)
-                servers.run(begin, lambda result: self._taken_over(result, reply))
-            case Resign(then):
-                self.world.audit.counts["resignations"] += 1
-                self.elector.leave(then)
-                reply(None)
-            case LeaveElection():
-                self.elector.leave(lambda: reply(None))
-            case FindRival():
-                reply("")  # another process, as far as is known
-            case ReachServers():
-                self._reach_servers(reply)
-            case JoinElection():
-                self.elector = self._election.join(self)
-                self.host.do(self.elector.tick)
-                reply(None)
-            case _:
-                self._execute_in_engine(request, reply)
+    def lease(self) -> float:
+        return self.elector.lease()
 
-    def _execute_in_engine(
-        self,
-        request: CheckEngine | WarmEngine | CloseEngine | StartLanes | JoinLanes | CancelLanes,
-        reply: Reply,
-    ) -> None:
-        match request:
-            case StartLanes(leadership):
-                self._start_lanes(leadership)
-            case CancelLanes():
-                self.engine.cancel()
-            case CloseEngine():
-                self.engine.close()
-            case JoinLanes(seconds):
-                self.host.after(seconds, lambda: reply(not self.engine.busy))
-                return
-            case WarmEngine():
-                self.host.after(self.world.chance.random() * WARM_SECONDS, reply, None)
-                return
-        reply(None)
+    def wait(self, until: Callable[[], bool], seconds: float) -> bool:
+        end = self.clock() + seconds
+        sleeper = Sleeper(self.host)
+        while not until():
+            if (left := end - self.clock()) <= 0:
+                return False
+            self._waiting.append(sleeper)
+            sleeper.sleep(left)
+            self._waiting.remove(sleeper)
+        return True
 
-    def _taken_over(self, result: Any, reply: Reply) -> None:
-        if isinstance(result, TakenOver):
-            self.world.audit.counts["lanes settled"] += len(result.recovered)
-            reply(result.token)
-        else:
-            reply(result)
+    def changed(self) -> None:
+        if self.host.runs:
+            self.host.after(0.0, self._wake)
 
-    def _start_lanes(self, leadership: Leadership) -> None:
+    def _wake(self) -> None:
+        for sleeper in self._waiting:
+            sleeper.wake()
+
+    def announce(self, event: Event) -> None:
+        self.world.tell(self, None, "announces %s", event)
+
+    def become_leader(self) -> int:
+        servers = Servers(self.world, self.host, self.settings)
+        begin = partial(
+            self.world.parts.take_over, lanes=self.lanes, holder=self.host.name, recovery=self.recovery
+        )
+        taken: TakenOver = servers.recover(begin)
+        self.world.audit.counts["lanes settled"] += len(taken.recovered)
+        return taken.token
+
+    def find_rival(self) -> str:
+        return ""  # another process, as far as is known
+
+    def reach_servers(self) -> None:
+        step(self._reach_servers)
+
+    def resign(self, then: Callable[[], None]) -> None:
+        self.world.audit.counts["resignations"] += 1
+        self._do(lambda: self.elector.leave(then))
+
+    def leave_election(self) -> None:
+        step(lambda then: self.elector.leave(partial(then, None)))
+
+    def join_election(self) -> None:
+        self.elector = self._election.join(self)
+        self._do(self.elector.tick)
+
+    def warm_engine(self) -> None:
+        Sleeper(self.host).sleep(self.world.chance.random() * WARM_SECONDS)
+
+    def check_engine(self) -> None:
+        """Engines do not die here."""
+
+    def close_engine(self) -> None:
+        self.engine.close()
+
+    def start_lanes(self, leadership: Leadership) -> None:
         self.world.audit.counts["terms"] += 1
         told = "leads with token %s and %s lanes, %s"
         self.world.tell(self, None, told, leadership.token, self.lanes, self.delivery)
-        self.engine.start(leadership)
+        self._do(partial(self.engine.start, leadership))
 
-    def _wait(self, request: Wait, reply: Reply) -> None:
-        if request.until():
-            reply(True)
-            return
-        waiting = (request, reply)
-        self._waiting.append(waiting)
-        self.host.after(request.seconds, self._go_on, waiting)
+    def join_lanes(self, seconds: float) -> bool:
+        Sleeper(self.host).sleep(seconds)
+        return not self.engine.busy
 
-    def _reach_servers(self, reply: Reply) -> None:
+    def cancel_lanes(self) -> None:
+        self.engine.cancel()
+
+    def _do(self, action: Callable[[], object]) -> None:
+        """Does what begins threads, on the scheduler's stack."""
+
+        def act(then: Then) -> None:
+            action()
+            then(None)
+
+        step(act)
+
+    def _reach_servers(self, then: Then) -> None:
         broker, database = self.world.broker, self.world.database
         away = database.down or broker.is_cut_off(self.host) or broker.away_until > self.world.scheduler.now
         error = DriverError("no answer", retryable=True) if away else None
-        self.host.after(self.world.chance.random() * 0.1, reply, error)
-
-    def _lease(self) -> float:
-        return self.elector.lease()
-
-    def _changed(self) -> None:
-        self.host.after(0.0, self._look)
-
-    def _look(self) -> None:
-        for waiting in [each for each in self._waiting if each[0].until()]:
-            self._go_on(waiting)
-
-    def _go_on(self, waiting: tuple[Wait, Reply]) -> None:
-        if waiting in self._waiting:
-            self._waiting.remove(waiting)
-            request, reply = waiting
-            reply(request.until())
+        self.host.after(self.world.chance.random() * 0.1, then, error)
 
     def _ended(self, result: object) -> None:
         raise Violation("I9", f"a harvester has ended though nothing refused it for long: {result}")
