@@ -192,7 +192,7 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
     class Idle:
         """A lane that waits for the end."""
 
-        def __init__(self, plan, number, control, telemetry):
+        def __init__(self, plan, number, control, telemetry, *, threads):
             self.control = control
 
         def run(self):
@@ -201,8 +201,7 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
 
     monkeypatch.setattr(threads, "LaneRun", Idle)
     plan: Any = SimpleNamespace(token=7, failures=Failures(), limits=Limits(), key_names=KeyNames())
-    lanes = threads.LaneThreads(plan, 0, [0], Leader())
-    working = threading.Thread(target=lanes.run)
+    working = threading.Thread(target=threads.run_group, args=(plan, 0, [0], Leader()))
     working.start()
     working.join(60)
     assert not working.is_alive()

@@ -21,7 +21,7 @@ class Supervised:
     def __init__(self, *ends, drains=True):
         self.now = 0.0
         self.leadership = Leadership(7, lambda: 3.0, lambda: self.now)
-        self.pauses = []
+        self.pauses: list[float] = []
         self._ends, self._drains = list(ends), drains
         self.result = supervise_group(
             self.leadership, 1, self._run, clock=lambda: self.now, sleep=self.pauses.append

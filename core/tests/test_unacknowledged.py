@@ -124,7 +124,8 @@ def test_a_lane_that_has_parked_all_it_could_not_deliver_has_heard_nothing_eithe
 
 @pytest.mark.parametrize(("error", "counts"), [(AWAY, True), (AccessDenied("expired"), False)])
 def test_a_lane_that_starts_again_and_again_counts_on_unless_it_is_refused(error, counts):
-    threads, reported = Clock(), []
+    threads = Clock()
+    reported: list[float] = []
     group = LaneGroup(
         1,
         0,
