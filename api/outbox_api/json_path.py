@@ -49,10 +49,11 @@ def columns(*references: str) -> list[str]:
     return [member.column for reference in references if reference for member in members_of(reference)]
 
 
-def reach(document: str, path: tuple[str, ...]) -> str | None:
+def reach(document: str, path: tuple[str, ...], *, written: bool = False) -> str | None:
     """Returns the text of a member of a JSON document, ``None`` where it is null or is not there.
 
-    A text comes as its characters, anything else as it is written there: no number is rounded.
+    Anything comes as it is written there, so no number is rounded; but a text as its characters, unless
+    ``written`` asks for JSON.
 
     Raises:
         ValueError: The document is not JSON.
@@ -67,7 +68,7 @@ def reach(document: str, path: tuple[str, ...]) -> str | None:
         raise ValueError(f"it ends too early, or is too deep: {type(error).__name__}") from error
     if value is None:
         return None
-    return value if isinstance(value, str) else document[start:end]
+    return value if isinstance(value, str) and not written else document[start:end]
 
 
 def _member(document: str, start: int, name: str) -> int | None:

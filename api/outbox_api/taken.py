@@ -10,6 +10,7 @@ from hashlib import sha256
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from outbox_api.bounds import NO_TOPIC, is_topic
 from outbox_api.column_text import aware, text_of
 from outbox_api.json_path import Member, members_of, reach
 from outbox_api.placement import partition_of, timestamp_of
@@ -23,7 +24,6 @@ FAULT: Final = "outbox: "
 
 Headers = list[tuple[str, str | None]]
 
-_TOPIC_LENGTH = 249
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _SHOWN = 100
@@ -74,6 +74,15 @@ def key_of(intake: Intake, row: Mapping[str, Any]) -> str:
         return ""
 
 
+def topic_problem(intake: Intake, row: Mapping[str, Any]) -> str:
+    """Says why a row has no topic, or nothing."""
+    try:
+        _Row(intake, row).topic()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def fault(names: Sequence[Any], values: Sequence[Any]) -> str | None:
     """Returns why a taken row could not be mapped, or ``None`` for any other row."""
     if values or len(names) != 1 or not isinstance(names[0], str) or not names[0].startswith(FAULT):
@@ -121,7 +130,7 @@ class _Row:
                 ) from error
         headers = self._headers()
         return Taken(
-            topic=self._topic(),
+            topic=self.topic(),
             key=self.key(),
             value=value,
             names=[name for name, _ in headers],
@@ -135,11 +144,11 @@ class _Row:
         return self._text(self._intake.key) or ""
 
     def value(self) -> str | bytes | None:
-        """Returns the value: bytes and texts as they are, anything else as its text."""
+        """Returns the value: bytes and texts as they are, members as JSON, anything else as its text."""
         [member] = members_of(self._intake.value)
         found = self._row[member.column]
         if member.path:
-            return self._member(member)
+            return self._member(member, written=True)
         if isinstance(found, bytearray | memoryview):
             return bytes(found)
         return found if isinstance(found, str | bytes) else text_of(found, self._zone)
@@ -152,10 +161,10 @@ class _Row:
                 return found
         return None
 
-    def _member(self, member: Member) -> str | None:
+    def _member(self, member: Member, *, written: bool = False) -> str | None:
         document = self._document(member.column)
         try:
-            return None if document is None else reach(document, member.path)
+            return None if document is None else reach(document, member.path, written=written)
         except ValueError as error:
             raise ValueError(f"column '{member.column}' is not JSON: {error}") from error
 
@@ -165,7 +174,8 @@ class _Row:
             return bytes(found).decode()
         return text_of(found)
 
-    def _topic(self) -> str:
+    def topic(self) -> str:
+        """Returns the topic."""
         found = []
         for literal, name in parts(self._intake.topic):
             found.append(literal)
@@ -174,8 +184,8 @@ class _Row:
                     raise ValueError(f"column '{name}' is null, and the topic is made of it")
                 found.append(text)
         topic = "".join(found)
-        if not 0 < len(topic) <= _TOPIC_LENGTH:
-            raise ValueError(f"its topic has {len(topic)} characters; Kafka takes 1 to {_TOPIC_LENGTH}")
+        if not is_topic(topic):
+            raise ValueError(f"its topic is {topic[:_SHOWN]!r} of {len(topic)} characters; {NO_TOPIC}")
         return topic
 
     def _headers(self) -> Headers:

@@ -18,7 +18,9 @@ _SORTED = frozenset({6, 7})
 
 _BYTES = 16
 
-_NAME_ONE = "name a column of numbers that the database gives out one by one as intake.order"
+_NAME_ONE = (
+    "name a column of numbers that the database gives out one by one, or else of moments, as intake.order"
+)
 
 
 class Order(NamedTuple):
@@ -125,10 +127,12 @@ def _type_of(values: Sequence[Any]) -> str:
 
 
 def _version(value: Any) -> int | None:
-    """Returns the version of what is a UUID, or its text."""
+    """Returns the version of what is a UUID, or its text; other tools write 32 digits otherwise."""
     if isinstance(value, bytes) and len(value) == _BYTES and value[0] >> 4 == 1:
         return min(_SORTED)  # MySQL's UUID_TO_BIN has put the moment of a version 1 first
+    text = (text_of(value) or "").lower()
     try:
-        return UUID(text_of(value) or "").version or -1
+        found = UUID(text)
     except ValueError:
         return None
+    return found.version or -1 if text in (str(found), found.hex) else None

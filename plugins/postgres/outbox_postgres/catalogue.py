@@ -30,6 +30,10 @@ FROM unnest($1::text[]) WITH ORDINALITY AS candidate (name, place)
 JOIN pg_class AS c ON c.oid = to_regclass(candidate.name) JOIN pg_namespace AS n ON n.oid = c.relnamespace
 ORDER BY candidate.place LIMIT 1
 """
+_SPELLED_OTHERWISE = """
+SELECT c.oid::regclass::text FROM pg_class AS c
+WHERE lower(c.relname) = lower($1::text) AND c.relname <> $1::text AND c.relkind IN ('r', 'p')
+"""
 _PRIVILEGES = """
 SELECT wanted FROM unnest($2::text[]) AS wanted
 WHERE NOT CASE WHEN wanted IN ('SELECT', 'INSERT', 'UPDATE') THEN has_any_column_privilege($1::oid, wanted)
@@ -163,6 +167,10 @@ class Catalogue:
             return None
         oid, schema, table, kind = found[0]
         return Relation(oid, QuotedName(schema, table), kind)
+
+    def spelled_otherwise(self, name: TableName) -> list[str]:
+        """Returns the tables that differ from a name by capitals only, as SQL writes them."""
+        return [row[0] for row in self._rows(_SPELLED_OTHERWISE, name.table)]
 
     def columns(self, oid: int) -> dict[str, Column]:
         """Returns a table's columns by name."""

@@ -195,5 +195,7 @@ def inserted(layout: Layout) -> tuple[str, ...]:
 def _find(catalogue: Catalogue, intake: Intake) -> Relation:
     found = catalogue.find(QuotedName.parse(intake.table))
     if found is None:
-        raise refusal(intake, "there is no such table, or the user does not see it", "correct intake.table")
+        alike = ", ".join(catalogue.spelled_otherwise(QuotedName.parse(intake.table)))
+        cure = f"there is {alike}: write it so, with quotes" if alike else "correct intake.table"
+        raise refusal(intake, "there is no such table, or the user does not see it", cure)
     return found

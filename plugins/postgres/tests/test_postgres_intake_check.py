@@ -151,6 +151,13 @@ def test_what_would_be_wrong_without_an_error_is_said(make_outbox: MakeOutbox) -
         Case("id BIGSERIAL, done BOOLEAN, status TEXT", rows, None, "", {"where": {"done": None}}),
         Case("id BIGSERIAL", "", Level.OK, "deletes in the transaction that writes them are never seen"),
         Case("id BIGSERIAL, data JSONB", data, Level.WARNING, "2 of 4 rows", {"key": "data->customer | k"}),
+        Case(
+            "id BIGSERIAL, t TEXT",
+            "(t, k) VALUES ('a$b', 'k'), ('c', 'k')",
+            Level.ERROR,
+            "1 of 2",
+            {"topic": "{t}"},
+        ),
         Case("id BIGSERIAL, at INT", rows, Level.WARNING, "'at' is null in 1 of 1 rows", {"order": "at"}),
         Case(f"id INT {counted}", "VALUES (1, 'k'), (1800000000, 'k')", Level.WARNING, "at 1,800,000,000 of"),
         Case(f"id INT {counted}", "VALUES (1, 'k'), (1700000000, 'k')", None),
