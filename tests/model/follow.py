@@ -93,7 +93,8 @@ class Follow(Answers):
         view = self.view(world, call)
         if view is None:
             return world
-        return view.step("", lane=view.lane._replace(selected=None, advance=_abandoned(view.lane)))[1]
+        lane = view.lane
+        return view.step("", lane=lane._replace(selected=None, publishing=None, advance=_abandoned(lane)))[1]
 
     def _committed(self, world: World, rows: Sequence[int]) -> World:
         """Returns a state in which the applications have committed rows."""
