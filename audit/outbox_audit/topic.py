@@ -41,7 +41,7 @@ def read_topic(
     """Yields key and sequence of every message that is in the topic now, in the order of each partition.
 
     A key is text, empty if there is none. Joins no group and commits nothing. With ``read_committed`` it
-    waits for open transactions, and a little longer for the messages of a transaction that was just committed.
+    waits for open transactions, and a little longer for the messages of a transaction just committed.
 
     Args:
         kafka: librdkafka settings; ``bootstrap.servers`` at least.
