@@ -20,7 +20,7 @@ from outbox_api.portable.sources import (
     OUTBOX_COLUMNS,
 )
 from outbox_api.portable.table_idiom import TableName
-from outbox_api.portable.tables import Tables
+from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
 from outbox_api.schema import SCHEMA, refusal
 
 Together = Sequence[str]
@@ -151,16 +151,6 @@ def columns_of(tables: Tables) -> Mapping[TableName, Sequence[str]]:
     }
 
 
-def harvested(tables: Tables) -> Mapping[TableName, tuple[str, str]]:
-    """Returns the tables that every harvest needs: what each is called, and the option that names it."""
-    return {
-        tables.outbox: ("outbox table", "outboxTable"),
-        tables.fence: ("fence table", "fenceTable"),
-        tables.notes: ("table of notes", "fenceTable"),
-        tables.dead_letters: ("dead-letter table", "deadLetterTable"),
-    }
-
-
 def require_tables(
     dialect: Described, session: Session, tables: Tables, more: str = ""
 ) -> Mapping[TableName, Collection[str]]:
@@ -169,13 +159,13 @@ def require_tables(
     Raises:
         DriverError: A table is missing; the message says what to run.
     """
-    found, wanted = dict[TableName, Collection[str]](), harvested(tables)
-    for table in (*wanted, *([getattr(tables, more)] if more else [])):
+    found = dict[TableName, Collection[str]]()
+    for name in (*HARVESTED, *([more] if more else [])):
+        table: TableName = getattr(tables, name)
         columns = session.columns(dialect.idiom.quote_table(table))
         if columns is None:
-            kind, setting = wanted.get(table, ("table", "fenceTable"))
-            cure = f"run 'outbox init', or correct {setting}"
-            message = f"there is no {kind} '{table}' in {dialect.address}; {cure}"
+            cure = f"run 'outbox init', or correct {NEEDS[name].option}"
+            message = f"there is no {NEEDS[name].subject} '{table}' in {dialect.address}; {cure}"
             raise TableMissing(message, retryable=False)
         found[table] = columns
     return found

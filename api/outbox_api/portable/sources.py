@@ -50,7 +50,7 @@ def _source(idiom: Idiom, condition: ColumnIs, indexes: Mapping[str, str]) -> So
     column = quoted(idiom, TableName("", condition.column))
     index = indexes.get(condition.column, "")
     return Source(
-        condition=f"{column} = {{eligible}}",
+        condition=idiom.equals_by_index(column, "{eligible}") if index else f"{column} = {{eligible}}",
         column=column,
         index=quoted(idiom, TableName("", index)) if index else "",
         ripe=_ripe(idiom, condition),

@@ -48,6 +48,35 @@ class Tables(NamedTuple):
         return cls(outbox, fence, notes, lease, members, dead_letters, journal)
 
 
+class Need(NamedTuple):
+    """What is asked of a table.
+
+    Attributes:
+        subject: What messages call it.
+        option: The option that names it.
+        privileges: What a harvester's user must be permitted; with the journal, an operator's.
+    """
+
+    subject: str
+    option: str
+    privileges: Sequence[str] = ("SELECT", "INSERT", "UPDATE")
+
+
+NEEDS = {
+    "outbox": Need("outbox table", "outboxTable", ("SELECT", "UPDATE", "DELETE")),
+    "fence": Need("fence table", "fenceTable"),
+    "notes": Need("table of notes", "fenceTable"),
+    "lease": Need("lease table", "fenceTable"),
+    "members": Need("member table", "fenceTable"),
+    "dead_letters": Need("dead-letter table", "deadLetterTable", ("SELECT", "INSERT", "UPDATE", "DELETE")),
+    "journal": Need("journal table", "journalTable"),
+}
+"""Table, by its name in ``Tables`` → what is asked of it."""
+
+HARVESTED = ("outbox", "fence", "notes", "dead_letters")
+"""The tables that every harvester needs."""
+
+
 def auxiliary_statements(idiom: Idiom, tables: Tables) -> Mapping[TableName, Sequence[str]]:
     """Returns the statements that create the tables beside the outbox, by table, in the order of ``Tables``.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from outbox_api.portable import TableName
 from outbox_api.portable.creation import columns_of
 from outbox_api.portable.sources import JOURNAL_COLUMNS
-from outbox_api.portable.tables import Tables
+from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
 
 from outbox_postgres.options import quoted
 
@@ -35,16 +35,16 @@ class AuxiliaryTable:
     Attributes:
         subject: What messages call it.
         option: The option that names it.
+        privileges: What a harvester's user must be allowed to do with it; with the journal, an operator's.
         name: The table's name with its schema.
         columns: The columns it must have.
-        privileges: What a harvester's user must be allowed to do with it; with the journal, an operator's.
     """
 
     subject: str
     option: str
+    privileges: Sequence[str]
     name: TableName
     columns: Collection[str]
-    privileges: Sequence[str] = ("SELECT", "INSERT", "UPDATE")
 
     def column_faults(self, found: Collection[str]) -> Iterator[Fault]:
         """Returns a fault if columns are missing."""
@@ -61,24 +61,13 @@ class AuxiliaryTable:
 
 def auxiliary_tables(tables: Tables) -> dict[str, AuxiliaryTable]:
     """Returns the definitions of the tables beside an outbox, by their names in ``Tables``."""
-    columns = columns_of(tables)
-    every = ("SELECT", "INSERT", "UPDATE", "DELETE")
-    letters = tables.dead_letters
-    return {
-        "fence": AuxiliaryTable(
-            "fence table", "fenceTable", tables.fence, {*columns[tables.fence], "releases"}
-        ),
-        "notes": AuxiliaryTable("table of notes", "fenceTable", tables.notes, columns[tables.notes]),
-        "dead_letters": AuxiliaryTable(
-            "dead-letter table", "deadLetterTable", letters, columns[letters], every
-        ),
-        "lease": AuxiliaryTable("lease table", "fenceTable", tables.lease, columns[tables.lease]),
-        "members": AuxiliaryTable("member table", "fenceTable", tables.members, columns[tables.members]),
-        "journal": AuxiliaryTable("journal table", "journalTable", tables.journal, JOURNAL_COLUMNS),
-    }
+    columns = {**columns_of(tables), tables.journal: JOURNAL_COLUMNS}
+    columns[tables.fence] = [*columns[tables.fence], "releases"]
+    beside = {name: table for name, table in tables._asdict().items() if name != "outbox"}
+    return {name: AuxiliaryTable(*NEEDS[name], table, columns[table]) for name, table in beside.items()}
 
 
-HARVESTED = ("fence", "notes", "dead_letters")
+BESIDE = tuple(name for name in HARVESTED if name != "outbox")
 """The tables that every harvester needs beside the outbox."""
 
 

@@ -16,7 +16,7 @@ from outbox_api.portable.intake_check import findings
 from outbox_api.portable.origin_columns import Described
 from outbox_api.tls import Protection, transport_finding
 
-from outbox_postgres.auxiliary_tables import HARVESTED, AuxiliaryTable, auxiliary_tables
+from outbox_postgres.auxiliary_tables import BESIDE, AuxiliaryTable, auxiliary_tables
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.check_origin import check_origin
 from outbox_postgres.check_queries import FREE_CONNECTIONS, SERVER_PROBES, TABLE_PROBES, Probe
@@ -129,7 +129,7 @@ def _outbox(connection: Connection, source: DataSource, dialect: Described) -> I
     for fault in faults:
         yield Finding(Level.ERROR, "outbox table", fault.message, fault.cure)
     for name, table in auxiliary_tables(layout.tables).items():
-        yield from (_auxiliary if name in HARVESTED else _optional)(inspector, layout, table)
+        yield from (_auxiliary if name in BESIDE else _optional)(inspector, layout, table)
     with suppress(DriverError):  # what cannot be read is reported already
         yield version_finding(dialect, Session(connection, source, prepare=False))
     yield from _schemas(connection, layout, options.outbox)
@@ -140,7 +140,8 @@ def _outbox(connection: Connection, source: DataSource, dialect: Described) -> I
     yield from _behind(catalogue, Session(connection, source, prepare=False), layout, options.origin)
     yield _ids(catalogue, layout, options)
     if options.origin:
-        yield from check_origin(connection, catalogue, layout, options.origin)
+        session = Session(connection, source, prepare=False)
+        yield from check_origin(session, catalogue, layout, options.origin)
     for intake in options.intakes:
         yield from _intake(catalogue, Session(connection, source, prepare=False), layout, intake)
     for probe in TABLE_PROBES:

@@ -9,10 +9,11 @@ from dataclasses import replace
 import psycopg
 from outbox_api import AccessDenied, ColumnIs, DriverError, Schema
 from outbox_api.portable import TableName
+from outbox_api.portable.tables import NEEDS
 from outbox_api.schema import refusal
 
 from outbox_postgres.auxiliary_tables import (
-    HARVESTED,
+    BESIDE,
     AuxiliaryTable,
     Fault,
     auxiliary_tables,
@@ -38,7 +39,6 @@ WANTED: dict[str, tuple[frozenset[str], str, str]] = {
 }
 """Column → the types that it can have, their name in messages, and the type to recommend."""
 
-OUTBOX_PRIVILEGES = ("SELECT", "UPDATE", "DELETE")
 WATCHERS_PRIVILEGES = ("SELECT",)
 
 
@@ -68,7 +68,7 @@ class Inspector:
             DriverError: It cannot (not retryable); the message says why and what to do.
         """
         beside = auxiliary_tables(layout.tables)
-        wanted = [beside[name] for name in (*HARVESTED, *([more] if more else []))]
+        wanted = [beside[name] for name in (*BESIDE, *([more] if more else []))]
         self._require_known(layout)
         faults = [*self.faults(layout, eligible)]
         for table in wanted:
@@ -90,7 +90,7 @@ class Inspector:
         """
         self._require_known(layout)
         beside = auxiliary_tables(layout.tables)
-        read = (replace(beside[name], privileges=WATCHERS_PRIVILEGES) for name in HARVESTED)
+        read = (replace(beside[name], privileges=WATCHERS_PRIVILEGES) for name in BESIDE)
         tables = (*read, beside["journal"])
         faults = [fault for table in tables for fault in self.auxiliary_faults(layout, table)]
         purpose = "read" if self._read_only else "written"
@@ -118,7 +118,7 @@ class Inspector:
                     f"{alter} ALTER COLUMN {name} TYPE {type_} USING {name}::{type_}",
                 )
         yield from affinity_faults(layout.outbox, eligible, self._options.origin, columns)
-        yield from self._privilege_faults(layout, layout.oid, layout.outbox, OUTBOX_PRIVILEGES)
+        yield from self._privilege_faults(layout, layout.oid, layout.outbox, NEEDS["outbox"].privileges)
 
     def auxiliary_faults(self, layout: Layout, table: AuxiliaryTable) -> Iterator[Fault]:
         """Returns what is wrong with a table beside the outbox."""
