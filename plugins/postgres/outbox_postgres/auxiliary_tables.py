@@ -15,13 +15,7 @@ from outbox_postgres.options import quoted
 
 
 class Fault(NamedTuple):
-    """A reason why an outbox cannot be harvested.
-
-    Attributes:
-        message: What was found.
-        cure: What to do about it.
-        refusal: Whether a privilege is missing.
-    """
+    """A reason why an outbox cannot be harvested."""
 
     message: str
     cure: str

@@ -43,13 +43,7 @@ WATCHERS_PRIVILEGES = ("SELECT",)
 
 
 class Inspector:
-    """Judges the tables that a connection leads to; psycopg's errors pass through.
-
-    Args:
-        catalogue: Reads over the connection.
-        options: The options of the dialect.
-        read_only: Whether the user only watches.
-    """
+    """Judges the tables that a connection leads to; psycopg's errors pass through."""
 
     def __init__(self, catalogue: Catalogue, options: PostgresOptions, *, read_only: bool = False) -> None:
         self._catalogue = catalogue
@@ -58,11 +52,6 @@ class Inspector:
 
     def require(self, layout: Layout, eligible: Sequence[ColumnIs] = (), more: str = "") -> None:
         """Checks that the outbox can be harvested, or watched. Creates and alters nothing.
-
-        Args:
-            layout: The outbox as found.
-            eligible: The conditions for rows.
-            more: A table beside those that every harvester needs, by its name in ``Tables``.
 
         Raises:
             DriverError: It cannot (not retryable); the message says why and what to do.

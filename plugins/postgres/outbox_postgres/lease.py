@@ -35,9 +35,6 @@ class LeaseStatements:
 
     Parameters are $1, the outbox's name, $2, the holder, and $3, for how many milliseconds.
 
-    Args:
-        layout: The outbox as found.
-
     Attributes:
         sequence: The sequence.
         look: Reads the holder, for how many milliseconds it took the lease, what the sequence says, and how

@@ -77,9 +77,6 @@ FROM pg_class AS c WHERE c.oid = $1
 class Statements:
     """The statements for one outbox table and its fence.
 
-    Args:
-        tables: The tables of the outbox.
-
     Attributes:
         purge: $6 leader id, $7 ids as an array literal. Returns nothing when the fence is lost, else the
             number of rows deleted.

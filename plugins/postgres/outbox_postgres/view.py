@@ -66,14 +66,7 @@ MAX_PASSED = 100_000
 
 
 class PostgresView(PortableView):
-    """The ``OutboxView`` of PostgreSQL. Made by ``PostgresDialect.watch``.
-
-    Args:
-        session: The connection.
-        layout: The outbox as found.
-        intakes: The rows of other tables that are still to be taken in.
-        origin: How rows tell where they were written, if they do.
-    """
+    """The ``OutboxView`` of PostgreSQL. Made by ``PostgresDialect.watch``."""
 
     def __init__(
         self,
