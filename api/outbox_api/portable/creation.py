@@ -28,13 +28,7 @@ Together = Sequence[str]
 
 
 def migrations(dialect: Described, session: Session, command: str = "outbox migrate") -> list[Together]:
-    """Returns the statements that bring existing tables up to ``SCHEMA``, of which the last notes it.
-
-    Args:
-        dialect: Whose tables.
-        session: The connection.
-        command: Who notes it.
-    """
+    """Returns the statements that bring existing tables up to ``SCHEMA``, of which the last notes it."""
     names = dialect.names(session)
     query = schema_query(session.idiom, names.notes)
     rows = session.query("read the version", query, name=str(names.outbox))
@@ -96,12 +90,7 @@ def execute(session: Session, outdated: Callable[[], Sequence[Together]], comman
 
 
 class Ready(NamedTuple):
-    """An outbox that this version can work with.
-
-    Attributes:
-        tables: Its tables.
-        columns: The columns of the outbox itself, in lower case.
-    """
+    """An outbox that this version can work with."""
 
     tables: Tables
     columns: Collection[str]

@@ -19,17 +19,7 @@ _STATUSES = "CHECK (status IN ('parked', 'skipped'))"
 
 
 class Tables(NamedTuple):
-    """The tables of an outbox, each with its schema as far as it is known.
-
-    Attributes:
-        outbox: The outbox.
-        fence: A row for each lane.
-        notes: What is noted of each outbox.
-        lease: The lease of each outbox.
-        members: The harvesters that share the outboxes.
-        dead_letters: The dead letters.
-        journal: What operators have done.
-    """
+    """The tables of an outbox, each with its schema as far as it is known."""
 
     outbox: TableName
     fence: TableName
@@ -163,15 +153,7 @@ def _dead_letters(idiom: Idiom) -> dict[str, str]:
 
 
 def created(idiom: Idiom, table: TableName, columns: Mapping[str, str], key: str, *checks: str) -> str:
-    """Returns the statement that creates a table.
-
-    Args:
-        idiom: How the database writes SQL.
-        table: The table.
-        columns: Column, as it stands in a statement → type and what follows it.
-        key: The columns of the primary key.
-        checks: Constraints.
-    """
+    """Returns the statement that creates a table."""
     lines = [*(f"{name} {type_}" for name, type_ in columns.items()), f"PRIMARY KEY ({key})", *checks]
     listed = ",\n".join(f"    {line}" for line in lines)
     return f"CREATE TABLE {idiom.quote_table(table)} (\n{listed}\n){idiom.table_end}"

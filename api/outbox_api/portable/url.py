@@ -25,10 +25,6 @@ def read_url(text: str, *schemes: str) -> Url:
 
     A driver of SQLAlchemy's behind the scheme, as in ``mysql+pymysql``, is ignored.
 
-    Args:
-        text: The data source.
-        schemes: Those that are known.
-
     Raises:
         ConfigError: It is malformed, or of another scheme.
     """
