@@ -11,7 +11,7 @@ from typing import Protocol
 from outbox_api.errors import AccessDenied, DriverError
 from outbox_api.finding import Finding, Level
 from outbox_api.intake import Intake
-from outbox_api.portable.creation import columns_of, migrations, missing_columns
+from outbox_api.portable.creation import migrations, missing_columns
 from outbox_api.portable.given_ids import ids_behind, ids_behind_finding, last_id
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.intake import PortableIntake
@@ -118,7 +118,6 @@ def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
     tables = dialect.names(session)
     for name in (*HARVESTED, *_OPTIONAL):
         table, subject = getattr(tables, name), NEEDS[name].subject
-        wanted = columns_of(tables)[table]
         try:
             found = session.columns(dialect.idiom.quote_table(table))
         except AccessDenied:
@@ -130,7 +129,7 @@ def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
             continue
         if found is None:
             yield Finding(Level.ERROR, subject, f"there is no table '{table}'", "run 'outbox init'")
-        elif faults := missing_columns(table, wanted, found):
+        elif faults := missing_columns(table, NEEDS[name].columns, found):
             cure = "add the columns; 'outbox init --dry-run' shows their types"
             yield Finding(Level.ERROR, subject, "; ".join(faults), cure)
         else:

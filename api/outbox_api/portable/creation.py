@@ -11,14 +11,7 @@ from outbox_api.errors import AccessDenied, DriverError
 from outbox_api.portable.notes import forget_identity, note_schema, read_schema, schema_query
 from outbox_api.portable.origin_columns import Described, OriginColumns
 from outbox_api.portable.session import Session, TableMissing
-from outbox_api.portable.sources import (
-    DEAD_LETTER_COLUMNS,
-    FENCE_COLUMNS,
-    LEASE_COLUMNS,
-    MEMBER_COLUMNS,
-    NOTE_COLUMNS,
-    OUTBOX_COLUMNS,
-)
+from outbox_api.portable.sources import OUTBOX_COLUMNS
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
 from outbox_api.schema import SCHEMA, refusal
@@ -112,10 +105,10 @@ def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] =
     names = dialect.names(session)
     found = require_tables(dialect, session, names, more)
     require_version(dialect, session, names)
-    faults, wanted = list[str](), columns_of(names)
-    for table, there in found.items():
-        faults += missing_columns(table, wanted[table], there)
-    outbox = found[names.outbox]
+    faults = list[str]()
+    for name, there in found.items():
+        faults += missing_columns(getattr(names, name), NEEDS[name].columns, there)
+    outbox = found["outbox"]
     if absent := missing_columns(options.outbox, _asked(eligible, options.origin), outbox):
         faults += [f"{absent[0]}; run 'outbox init', which adds what the affinity needs"]
     elif eligible and (origin := options.origin):
@@ -128,27 +121,15 @@ def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] =
     return Ready(names, outbox)
 
 
-def columns_of(tables: Tables) -> Mapping[TableName, Sequence[str]]:
-    """Returns which columns each table must have."""
-    return {
-        tables.outbox: OUTBOX_COLUMNS,
-        tables.fence: FENCE_COLUMNS,
-        tables.notes: NOTE_COLUMNS,
-        tables.lease: LEASE_COLUMNS,
-        tables.members: MEMBER_COLUMNS,
-        tables.dead_letters: DEAD_LETTER_COLUMNS,
-    }
-
-
 def require_tables(
     dialect: Described, session: Session, tables: Tables, more: str = ""
-) -> Mapping[TableName, Collection[str]]:
-    """Makes sure that the tables exist; returns their columns, in lower case.
+) -> Mapping[str, Collection[str]]:
+    """Makes sure that the tables exist; returns their columns, in lower case, by their names in ``Tables``.
 
     Raises:
         DriverError: A table is missing; the message says what to run.
     """
-    found = dict[TableName, Collection[str]]()
+    found = dict[str, Collection[str]]()
     for name in (*HARVESTED, *([more] if more else [])):
         table: TableName = getattr(tables, name)
         columns = session.columns(dialect.idiom.quote_table(table))
@@ -156,7 +137,7 @@ def require_tables(
             cure = f"run 'outbox init', or correct {NEEDS[name].option}"
             message = f"there is no {NEEDS[name].subject} '{table}' in {dialect.address}; {cure}"
             raise TableMissing(message, retryable=False)
-        found[table] = columns
+        found[name] = columns
     return found
 
 

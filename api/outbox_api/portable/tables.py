@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from outbox_api.portable.idiom import Idiom
-from outbox_api.portable.sources import JOURNAL_INDEX, JOURNAL_TEXTS
+from outbox_api.portable.sources import (
+    DEAD_LETTER_COLUMNS,
+    FENCE_COLUMNS,
+    JOURNAL_COLUMNS,
+    JOURNAL_INDEX,
+    JOURNAL_TEXTS,
+    LEASE_COLUMNS,
+    MEMBER_COLUMNS,
+    NOTE_COLUMNS,
+    OUTBOX_COLUMNS,
+)
 from outbox_api.portable.table_idiom import TableName
 
 _NAME = 300
@@ -44,22 +54,25 @@ class Need(NamedTuple):
     Attributes:
         subject: What messages call it.
         option: The option that names it.
+        columns: Its columns, in any order.
         privileges: What a harvester's user must be permitted; with the journal, an operator's.
     """
 
     subject: str
     option: str
+    columns: Sequence[str]
     privileges: Sequence[str] = ("SELECT", "INSERT", "UPDATE")
 
 
+_EVERY = ("SELECT", "INSERT", "UPDATE", "DELETE")
 NEEDS = {
-    "outbox": Need("outbox table", "outboxTable", ("SELECT", "UPDATE", "DELETE")),
-    "fence": Need("fence table", "fenceTable"),
-    "notes": Need("table of notes", "fenceTable"),
-    "lease": Need("lease table", "fenceTable"),
-    "members": Need("member table", "fenceTable"),
-    "dead_letters": Need("dead-letter table", "deadLetterTable", ("SELECT", "INSERT", "UPDATE", "DELETE")),
-    "journal": Need("journal table", "journalTable"),
+    "outbox": Need("outbox table", "outboxTable", OUTBOX_COLUMNS, ("SELECT", "UPDATE", "DELETE")),
+    "fence": Need("fence table", "fenceTable", FENCE_COLUMNS),
+    "notes": Need("table of notes", "fenceTable", NOTE_COLUMNS),
+    "lease": Need("lease table", "fenceTable", LEASE_COLUMNS),
+    "members": Need("member table", "fenceTable", MEMBER_COLUMNS),
+    "dead_letters": Need("dead-letter table", "deadLetterTable", DEAD_LETTER_COLUMNS, _EVERY),
+    "journal": Need("journal table", "journalTable", JOURNAL_COLUMNS),
 }
 """Table, by its name in ``Tables`` → what is asked of it."""
 
