@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from outbox_api import Backlog, Fence, LaneStatus, OutboxTable, Parked
-from outbox_core.cli.snapshot import as_text
-from outbox_core.cli.watching import in_brief, overview
+from outbox_core.cli.snapshot import as_text, overview
 from outbox_core.config import parse
 from outbox_core.snapshot import Snapshot, as_data
 from rich.console import Console
@@ -61,10 +60,9 @@ def test_what_the_fence_says_controls_no_terminal_and_no_line():
     with console.capture() as capture:
         console.print(as_text(snapshot))
         console.print(overview([("shop", snapshot)]))
-        console.print(in_brief(snapshot))
     text = capture.get()
     assert "\x1b" not in text
-    assert text.count(r"me\x1b[2J\nforged") == 3
+    assert text.count(r"me\x1b[2J\nforged") == 2
     assert text.count(r"[red]\x1b[31m[/]") == 2
 
 

@@ -66,7 +66,7 @@ class Origins:
             cluster=int(cluster),
             records=min(max(records, 1), MAX_COUNTED),
             exact=records <= MAX_COUNTED,
-            oldest=0.0 if age is None else float(age),
+            oldest=0.0 if age is None else max(0.0, float(age)),
         )
 
 

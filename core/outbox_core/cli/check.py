@@ -43,12 +43,7 @@ _RAISE_LIMIT = (
 def connection_checks(
     outboxes: Sequence[HarvestSettings], *, looked_at: bool
 ) -> dict[str, Callable[[], Sequence[Finding]]]:
-    """Returns a check for each database.
-
-    Args:
-        outboxes: All that a process harvests.
-        looked_at: Whether it serves HTTP, for which it looks at each outbox.
-    """
+    """Returns a check for each database."""
     return {
         f"connections of {its[0].title}" + (f" and {len(its) - 1} more" if its[1:] else ""): partial(
             _check, its[0], needed(its, looked_at=looked_at)

@@ -270,12 +270,12 @@ def test_a_watcher_sees_everything_and_check_says_what_it_lacks(roles: Roles) ->
     with closing(dialect.journal()) as journal, pytest.raises(AccessDenied):
         journal.begin(ACTION)
     assert dialect.migrations() == []
-    lacking = [each.message for each in dialect.check() if each.level is Level.ERROR]
-    assert [text.split(" on ")[0] for text in lacking] == [
-        "UPDATE, DELETE",
-        "INSERT, UPDATE",
-        "INSERT, UPDATE",
-        "INSERT, UPDATE, DELETE",
+    [lacking] = [each.cure for each in dialect.check() if each.level is Level.ERROR]
+    assert [text.split(" ON ")[0] for text in lacking.split("; ")] == [
+        "GRANT UPDATE, DELETE",
+        "GRANT INSERT, UPDATE",
+        "GRANT INSERT, UPDATE",
+        "GRANT INSERT, UPDATE, DELETE",
     ]
     with closing(dialect.connect()) as table, pytest.raises(AccessDenied):
         table.bump(1, "watcher")

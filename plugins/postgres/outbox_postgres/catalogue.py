@@ -117,13 +117,7 @@ SELECT current_database(), current_user, pg_is_in_recovery(), current_setting('t
 
 
 class Relation(NamedTuple):
-    """A table, or something else that has the name of one.
-
-    Attributes:
-        oid: Its object id.
-        name: Its name with its schema.
-        kind: What it is, as the catalogue abbreviates it.
-    """
+    """A table, or something else that has the name of one."""
 
     oid: int
     name: TableName
@@ -131,14 +125,7 @@ class Relation(NamedTuple):
 
 
 class Server(NamedTuple):
-    """The server at the end of a connection.
-
-    Attributes:
-        database: The database's name.
-        user: The connection's current user.
-        in_recovery: Whether it is a standby.
-        read_only: Whether transactions cannot write.
-    """
+    """The server at the end of a connection."""
 
     database: str
     user: str
@@ -147,11 +134,7 @@ class Server(NamedTuple):
 
 
 class Catalogue:
-    """Reads the catalogue over one connection, with no right but to connect; psycopg's errors pass through.
-
-    Args:
-        connection: The connection.
-    """
+    """Reads the catalogue, with no right but to connect; psycopg's errors pass through."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection

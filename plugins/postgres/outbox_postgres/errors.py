@@ -45,10 +45,6 @@ def tls_cure(text: str, parameters: Mapping[str, str]) -> str:
     """Returns what to do about an error of TLS; empty if it is none that is known.
 
     Connects to the server to see its certificate if libpq could not verify it.
-
-    Args:
-        text: libpq's error, in one line.
-        parameters: libpq's connection parameters.
     """
     for words, cure in _WORDS.items():
         if words in text:
