@@ -8,7 +8,7 @@ from http.cookies import SimpleCookie
 from urllib.parse import urlencode
 
 from .http_client import Answered
-from .http_server import SAME
+from .http_server import SAME, basic
 
 FORM = ("Content-Type", "application/x-www-form-urlencoded")
 
@@ -19,6 +19,7 @@ class Browser:
     def __init__(self, port: int) -> None:
         self.cookies: dict[str, tuple[str, str]] = {}
         self._port = port
+        self._remembered: tuple[tuple[str, str], ...] = ()
 
     def get(self, path: str, accept: str = "text/html", headers: Sequence[tuple[str, str]] = ()) -> Answered:
         return self._ask("GET", path, ("Accept", accept), *headers)
@@ -37,12 +38,15 @@ class Browser:
         assert answered.headers["location"].startswith("/")
         return self.get(answered.headers["location"])
 
-    def sign_in(self, prefix: str, token: str) -> Answered:
-        return self.send(f"{prefix}/login", {"token": token, "next": f"{prefix}/"})
+    def sign_in(self, token: str) -> None:
+        """Sends a token as the password from now on."""
+        self._remembered = (basic(token),)
 
     def _ask(self, method: str, path: str, *headers: tuple[str, str], body: str | None = None) -> Answered:
         sent = {name: value for name, (value, below) in self.cookies.items() if _is_below(path, below)}
-        named = dict(headers) | ({"Cookie": "; ".join(f"{k}={v}" for k, v in sent.items())} if sent else {})
+        named = dict((*self._remembered, *headers)) | (
+            {"Cookie": "; ".join(f"{k}={v}" for k, v in sent.items())} if sent else {}
+        )
         with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)) as connection:
             connection.request(method, path, body, named)
             answer = connection.getresponse()

@@ -46,7 +46,6 @@ class Templates:
             "cures": _CURES,
             "Verb": Verb,
             "prefix": http.prefix,  # of the paths of all addresses
-            "takes_tokens": bool(http.viewer_tokens or http.operator_tokens),
             "proxy": http.proxy,
             "start": http.start,
             "has_operators": http.has_operators,
@@ -64,6 +63,5 @@ class Templates:
             client: Who asks.
             values: What the template shows.
         """
-        means = None if client is None else client.means
-        shown = {"client": client, "signed_in": means is Means.SESSION, "proxied": means is Means.PROXY}
-        return self.write(name, **shown, **values)
+        is_proxied = client is not None and client.means is Means.PROXY
+        return self.write(name, client=client, proxied=is_proxied, **values)
