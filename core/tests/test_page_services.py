@@ -54,7 +54,7 @@ def site(
 def test_an_operator_signs_in_looks_and_acts(site: PageSite):
     page = site.get("/", Accept="text/html")
     assert page.code == 401
-    assert page.headers["WWW-Authenticate"].startswith("Basic ")
+    assert page.headers["www-authenticate"].startswith("Basic ")
     signed_in = basic(ALICE)[1]
     until(lambda: "1 problem: parked keys." in site.get("/", Authorization=signed_in).text)
     page = site.get("/", Authorization=signed_in)

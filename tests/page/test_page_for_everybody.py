@@ -64,11 +64,7 @@ def wait_for_update(page: Page) -> None:
 
 
 def test_a_retry_needs_no_mouse(scene: Scene, visitors: Visitors) -> None:
-    page = visitors.open()
-    page.goto(scene.url)
-    expect(page.get_by_label("Your token")).to_be_focused()
-    page.keyboard.type(OPERATORS["oscar"])
-    page.keyboard.press("Enter")
+    page = visitors.signed_in(scene.url, OPERATORS["oscar"])
     scene.stash(("typed", "1"), ("typed", "2"), topic=NOWHERE)
     expect(page.locator(row("typed"))).to_be_visible()
     scene.repair("typed")

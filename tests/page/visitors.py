@@ -53,7 +53,8 @@ class Visitors:
 
     def signed_in(self, url: str, token: str, **preferences: Any) -> Page:
         """Opens a page, whose browser is asked for a token and has it."""
-        page = self.open(http_credentials={"username": "anybody", "password": token}, **preferences)
+        known = {"username": "anybody", "password": token, "send": "always"}
+        page = self.open(http_credentials=known, **preferences)
         page.goto(url)
         expect(page.locator("#live")).to_be_visible()
         page.wait_for_load_state()  # and so it has its styles
