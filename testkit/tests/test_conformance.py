@@ -16,7 +16,6 @@ from outbox_api import (
     Advanced,
     Batch,
     Changed,
-    DeadLetters,
     Dialect,
     DriverError,
     Fence,
@@ -26,6 +25,7 @@ from outbox_api import (
     OutboxTable,
     Poison,
 )
+from outbox_api.portable.dead_letters import PortableDeadLetters
 from outbox_servers.services import Postgres
 from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
 from outbox_testkit.conformance.clustered import created, origin
@@ -43,7 +43,7 @@ class Broken:
         self.dialect = dialect
         self.marked: set[int] = set()
         self.latest = 0
-        self.letters: DeadLetters | None = None
+        self.letters: PortableDeadLetters | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.sound, name)
@@ -339,6 +339,8 @@ class BeginsATakeoverAnew(Broken):
 
 
 class TellsOfKnownClustersOnly(Broken):
+    sound: Any
+
     def origins(self) -> list[OriginBacklog]:
         return [each for each in self.sound.origins() if each.cluster <= 3]
 
@@ -432,12 +434,12 @@ def box(database: str) -> Iterator[Box]:
 
 
 def break_it(box: Box, monkeypatch: pytest.MonkeyPatch, broken: type[Broken]) -> None:
-    connect = type(box.dialect).connect
+    for name in ("connect", "watch"):
 
-    def connect_broken(dialect: Any, *arguments: Any) -> Broken:
-        return broken(connect(dialect, *arguments), dialect)
+        def opened(dialect: Any, *arguments: Any, sound: Any = getattr(type(box.dialect), name)) -> Broken:
+            return broken(sound(dialect, *arguments), dialect)
 
-    monkeypatch.setattr(type(box.dialect), "connect", connect_broken)
+        monkeypatch.setattr(type(box.dialect), name, opened)
 
 
 @pytest.mark.parametrize(("broken", "test", "arguments"), CASES)

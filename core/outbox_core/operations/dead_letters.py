@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from outbox_api.parking import DeadLetter, DeadLetters, DeadLetterStatus, is_cut
+from outbox_api.parking import DeadLetter, DeadLetterStatus, is_cut
+from outbox_api.portable.dead_letters import PortableDeadLetters
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.journalled import Operator, journalled
@@ -109,12 +110,12 @@ def _change(settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator:
     return Changed(verb, tuple(changed), gone, outcome.unnoted)
 
 
-def _act(dead: DeadLetters, verb: Verb, ids: Sequence[int]) -> list[int]:
+def _act(dead: PortableDeadLetters, verb: Verb, ids: Sequence[int]) -> list[int]:
     acts = {Verb.RETRY: dead.retry, Verb.SKIP: dead.skip, Verb.REDRIVE: dead.redrive}
     return acts[verb](ids)
 
 
-def _subject(settings: HarvestSettings, dead: DeadLetters, ids: Sequence[int]) -> str:
+def _subject(settings: HarvestSettings, dead: PortableDeadLetters, ids: Sequence[int]) -> str:
     """Returns the keys of dead letters as log lines name them, with the ids of their records."""
     found = dead.find(ids=ids, whole=False)
     names = {each.record.id: settings.key_names.of_listed(each.record.key) for each in found}
@@ -126,5 +127,5 @@ def _counted(done: str, count: int, gone: int) -> str:
     return f"{count} {done}, {gone} gone" if gone else f"{count} {done}"
 
 
-def _open(settings: HarvestSettings, *, read_only: bool) -> "closing[DeadLetters]":
+def _open(settings: HarvestSettings, *, read_only: bool) -> "closing[PortableDeadLetters]":
     return closing(settings.dialect.create().dead_letters(read_only=read_only))
