@@ -38,8 +38,8 @@ pytestmark = pytest.mark.slow("sqlite")
 class Broken:
     """A sound table, but for what a subclass does otherwise."""
 
-    def __init__(self, table: OutboxTable, dialect: Dialect) -> None:
-        self.sound = table
+    def __init__(self, table: Any, dialect: Dialect) -> None:
+        self.sound: OutboxTable = table
         self.dialect = dialect
         self.marked: set[int] = set()
         self.latest = 0
@@ -434,12 +434,10 @@ def box(database: str) -> Iterator[Box]:
 
 
 def break_it(box: Box, monkeypatch: pytest.MonkeyPatch, broken: type[Broken]) -> None:
-    for name in ("connect", "watch"):
-
-        def opened(dialect: Any, *arguments: Any, sound: Any = getattr(type(box.dialect), name)) -> Broken:
-            return broken(sound(dialect, *arguments), dialect)
-
-        monkeypatch.setattr(type(box.dialect), name, opened)
+    kind = type(box.dialect)
+    connect, watch = kind.connect, kind.watch
+    monkeypatch.setattr(kind, "connect", lambda dialect, *rest: broken(connect(dialect, *rest), dialect))
+    monkeypatch.setattr(kind, "watch", lambda dialect: broken(watch(dialect), dialect))
 
 
 @pytest.mark.parametrize(("broken", "test", "arguments"), CASES)
