@@ -37,9 +37,6 @@ class Access:
 
     Handlers that it makes raise :class:`outbox_console.requests.RefusedError`, which
     :class:`outbox_console.page.refused.Refused` answers.
-
-    Args:
-        settings: Who may do what.
     """
 
     def __init__(self, settings: HttpSettings) -> None:

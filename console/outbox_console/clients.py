@@ -78,10 +78,6 @@ class Tokens:
 
     Files are read again, at most once a second. A token whose file cannot be read, or holds no usable token,
     stands for nobody until it does; that is logged once.
-
-    Args:
-        settings: The tokens.
-        clock: Returns seconds that never go back.
     """
 
     def __init__(self, settings: HttpSettings, clock: Callable[[], float] = monotonic) -> None:
@@ -96,11 +92,7 @@ class Tokens:
         self._present: Sequence[tuple[bytes, Bearer]] = ()
 
     def bearer(self, given: bytes) -> Bearer | None:
-        """Returns whom a token stands for; ``None`` for nobody.
-
-        Args:
-            given: The token's digest.
-        """
+        """Returns whom the token of a digest stands for; ``None`` for nobody."""
         if self._clock() - self._read_at >= FRESH_SECONDS:
             self._present = [(known, each.bearer) for each in self._entries if (known := each.read())]
             self._read_at = self._clock()

@@ -20,15 +20,7 @@ _BLANKS = " \t"
 
 
 class TrustedProxy:
-    """Believes a proxy's headers, and nobody else's.
-
-    Args:
-        settings: The proxy.
-        origin: How browsers reach it.
-
-    Attributes:
-        headers: The names of its headers.
-    """
+    """Believes a proxy's headers, and nobody else's."""
 
     def __init__(self, settings: ProxySettings, origin: str | None) -> None:
         self.headers = tuple(filter(None, (settings.user_header, settings.groups_header)))

@@ -57,10 +57,6 @@ class BoundedProtocol(H11Protocol):
 class HttpServer:
     """Serves on a thread of its own until it is left; a context manager. It touches no lane.
 
-    Args:
-        address: Where to listen.
-        app: What to serve.
-
     Attributes:
         address: Where it listens, with the port that it has.
 
