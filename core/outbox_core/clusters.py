@@ -56,11 +56,6 @@ class ClusterState:
 def cluster_states(view: PortableView, origin: Origin, lanes: Iterable[LaneStatus]) -> list[ClusterState]:
     """Looks at the outbox, by cluster of origin.
 
-    Args:
-        view: The outbox.
-        origin: How rows tell where they were written.
-        lanes: The lanes of the present leader.
-
     Returns:
         The clusters that are known, that have records here, or are taken over; ascending.
     """

@@ -18,13 +18,7 @@ from outbox_api.record import MarkedRecord
 
 
 class Parking:
-    """Parks over one connection, within the caller's transaction, which holds the fence.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-        name: The outbox's name in its fence.
-    """
+    """Parks over one connection, within the caller's transaction, which holds the fence."""
 
     def __init__(self, session: Session, sql: Statements, name: str) -> None:
         self._session = session

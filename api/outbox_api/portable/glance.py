@@ -13,13 +13,7 @@ from outbox_api.portable.statements import Statements
 
 
 class RestingLane(NamedTuple):
-    """A lane that rests: its outbox is empty, and the process that led it last would lead it again.
-
-    Attributes:
-        dialect: The outbox's dialect.
-        fence: The lane's fence.
-        metrics: What its heartbeats say.
-    """
+    """A lane that rests: its outbox is empty, and the process that led it last would lead it again."""
 
     dialect: Any
     fence: Fence
@@ -33,9 +27,6 @@ class PortableGlance:
     whole if one of the outboxes cannot be looked at. The caller then connects anew and asks about each.
 
     Every method but ``close`` raises ``DriverError`` if the database refuses or cannot be reached.
-
-    Args:
-        session: The connection.
     """
 
     def __init__(self, session: Session) -> None:

@@ -53,12 +53,7 @@ def journal_finding(dialect: Described, session: Session) -> Finding:
 
 
 class JournalStatements:
-    """What is sent to a journal.
-
-    Args:
-        idiom: How the database writes SQL.
-        journal: The table of the journal.
-    """
+    """What is sent to a journal."""
 
     def __init__(self, idiom: Idiom, journal: TableName) -> None:
         table = quoted(idiom, journal)

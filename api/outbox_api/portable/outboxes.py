@@ -140,10 +140,6 @@ class PortableMembers:
     Nobody needs the right to delete rows. A member therefore takes over a row that another has
     left behind, and adds one only where there is none. Each statement is a transaction of its own, which
     locks one row.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
     """
 
     def __init__(self, session: Session, sql: Statements) -> None:
@@ -214,9 +210,6 @@ class PortableMembers:
 
 class MemberStatements:
     """The statements about the members beside one outbox.
-
-    Args:
-        sql: The outbox's other statements.
 
     Attributes:
         rows: Returns name, group, outboxes led and age of each row.

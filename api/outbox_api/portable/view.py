@@ -26,14 +26,7 @@ from outbox_api.record import MarkedRecord
 
 
 class Origins:
-    """Counts the rows of each cluster, within the caller's transaction, by the index of the column.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-        origin: How rows tell where they were written.
-        indexes: As for :class:`Statements`.
-    """
+    """Counts the rows of each cluster, within the caller's transaction, by the index of the column."""
 
     def __init__(self, session: Session, sql: Statements, origin: Origin, indexes: Mapping[str, str]) -> None:
         self._session = session
@@ -72,10 +65,6 @@ class Origins:
 
 class OriginStatements:
     """The statements about rows of the cluster ``{eligible}``.
-
-    Args:
-        sql: The outbox's other statements.
-        source: The rows of a cluster.
 
     Attributes:
         first: Returns the lowest number of a cluster, or null.
@@ -228,10 +217,6 @@ class PortableView:
 
         Who reads on from the last row's id finds all that was there when he began, and is still there; of
         what is written meanwhile, some. Rows that an intake has yet to take in are left out.
-
-        Args:
-            after: Rows with higher ids than this.
-            limit: How many rows at most.
 
         Returns:
             The rows, ordered by id, each with when it was created, by the database's clock; one that can be

@@ -69,14 +69,7 @@ def letters(
     keys: Sequence[str] = (),
     ids: Sequence[int] | None = None,
 ) -> list[DeadLetter]:
-    """Returns dead letters without values and headers, and with the beginnings of keys, ordered by id.
-
-    Args:
-        settings: The outbox.
-        status: In which state; ``None`` means both.
-        keys: Of which keys; none means all.
-        ids: Which of them; ``None`` means all.
-    """
+    """Returns dead letters without values and headers, and with the beginnings of keys, ordered by id."""
     with _open(settings, read_only=True) as dead:
         return dead.find(keys, status, ids=ids, whole=False)
 
@@ -85,10 +78,6 @@ def waiting(settings: HarvestSettings, letter: int) -> int:
     """Returns how many rows the outbox holds of a dead letter's key, a parked head included.
 
     May read the whole table. Returns 0 if the letter is gone.
-
-    Args:
-        settings: The outbox.
-        letter: The id of the dead letter.
     """
     with _open(settings, read_only=True) as dead:
         found = dead.find(ids=[letter], whole=False)
