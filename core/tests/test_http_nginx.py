@@ -186,17 +186,17 @@ def test_users_who_are_sent_to_sign_in_elsewhere(operations: Operations):
             for path, accept in (("/outbox/live", "*/*"), ("/do/retry?id=7", "text/html")):
                 sent = browser.get(path, accept)
                 assert (sent.code, sent.headers["location"]) == (302, f"https://idp.example/?then={path}")
-            browser.cookies["user"] = "carol", "/"
+            browser.cookies["user"] = "carol"
             fields = fields_of(browser.get("/do/retry?id=7")) | {"reason": "x"}
             del browser.cookies["user"]
             assert browser.send("/do/retry", fields).code == 302
-            browser.cookies["user"] = "dave", "/"
+            browser.cookies["user"] = "dave"
             spoofed = [("X-Forwarded-Email", "carol@example.com"), ("X-Forwarded-Groups", "on-call")]
             refused = browser.send("/do/retry", fields, SAME, *spoofed)
             assert refused.code == 403
             assert "dave@example.com may only read" in refused.text
             assert operations.noted == []
-            browser.cookies["user"] = "carol", "/"
+            browser.cookies["user"] = "carol"
             assert browser.send("/do/retry", fields).code == 303
             assert [each.action.operator for each in operations.noted] == ["carol@example.com"]
         signs_in.shutdown()

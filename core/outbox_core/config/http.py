@@ -21,7 +21,7 @@ EVERYBODY = "*"
 
 _EXAMPLE = "write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[\w.~-]+)*/?", re.ASCII)
-"""Segments of letters that need no escapes in an address, a cookie and a page; ``.`` and ``..`` are none."""
+"""Segments of letters that need no escapes in an address and a page; ``.`` and ``..`` are none."""
 
 Token = str | FileText
 """A token, or the file that has it."""
