@@ -5,7 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from outbox_api import Backlog, Fence, LaneStatus, OutboxTable, Parked
+from outbox_api import Backlog, Fence, LaneStatus, Parked
+from outbox_api.portable.view import PortableView
 from outbox_core.cli.snapshot import as_text, overview
 from outbox_core.config import parse
 from outbox_core.snapshot import Snapshot, as_data
@@ -42,7 +43,7 @@ def lane_status(
 def take(*lane_statuses: LaneStatus, backlog: Backlog = WAITING, parked: Parked = NONE) -> Snapshot:
     settings = parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {}).harvest
     return Snapshot.take(
-        cast("OutboxTable", FakeTable(held=lane_statuses, backlog=backlog, parked=parked)), settings
+        cast("PortableView", FakeTable(held=lane_statuses, backlog=backlog, parked=parked)), settings
     )
 
 

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Annotated, Any, Generic, TypeVar, cast
 
 from annotated_types import Ge, Gt
+from outbox_api import Dialect
 from outbox_api.affinity import Affinity
 from outbox_api.bounds import Bounds, PermittedTopics
-from outbox_api.dialect import Dialect
 from outbox_api.elector import Elector
 from outbox_api.engine import Engine
 from outbox_api.errors import ConfigError

@@ -199,11 +199,7 @@ class UnbatchedProducer:
         )
 
     def poll(self, timeout: float) -> None:
-        """Runs the callbacks for delivery reports and errors.
-
-        Args:
-            timeout: Seconds to wait for the first.
-        """
+        """Runs the callbacks for delivery reports and errors."""
         self._producer.poll(timeout)
 
     def close(self) -> None:

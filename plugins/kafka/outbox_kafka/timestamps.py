@@ -54,10 +54,6 @@ def diagnose(settings: Mapping[str, Any], topic: str) -> TimestampRefusal:
     """Returns why a broker refused a record of ``topic`` that had this machine's current time.
 
     Takes up to 5 s. If the topic's settings cannot be read, the result blames the clock.
-
-    Args:
-        settings: The producer's settings.
-        topic: The record's topic.
     """
     return explain(topic, _limits(settings, topic), datetime.now(UTC))
 
@@ -66,10 +62,6 @@ def untimely(settings: Mapping[str, Any], records: Sequence[MarkedRecord]) -> li
     """Returns those records whose own timestamps their topics do not permit, as far as their settings tell.
 
     Takes up to 5 s for each topic.
-
-    Args:
-        settings: The producer's settings.
-        records: The records.
     """
     own = [record for record in records if record.timestamp_ms]
     limits = {topic: _limits(settings, topic) for topic in {record.topic for record in own}}
