@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -38,6 +38,7 @@ class Table:
         self.outbox: list[list[int]] = []
         self.scans: list[set[str]] = []
         self.reads = 0
+        self.lost: set[int] = set()
         self._written: list[int] = []
 
     @contextmanager
@@ -56,6 +57,8 @@ class Table:
 
     def scan(self, most: int, without: list[str]) -> list[Listed]:
         self.scans.append(set(without))
+        if not self.tells_keys:
+            return [Listed(row, "", size) for row, (_, size) in sorted(self.rows.items())][:most]
         found = [
             Listed(row, key, size) for row, (key, size) in sorted(self.rows.items()) if key not in without
         ]
@@ -64,10 +67,16 @@ class Table:
     def free(self, places: list[int]) -> list[tuple[int, dict[str, object]]]:
         self.reads += len(places)
         found = [row for row in places if row in self.rows and row not in self.locked]
-        return [(row, {"row": row}) for row in found]
+        return [(row, {"row": row, "kafka_key": self.rows[row][0]}) for row in found]
 
     def there(self, places: list[int]) -> dict[int, str]:
+        if self.lost & {*places}:
+            self.lost.clear()
+            raise refusal(retryable=True)
         return {row: str(row) for row in places if row in self.rows}
+
+    def keys(self, places: list[int]) -> dict[int, str]:
+        return {row: self.rows[row][0] for row in places if row in self.rows}
 
     def holders(self, places: list[int]) -> str:
         return f"by {len(places)}"
@@ -137,6 +146,35 @@ def test_a_locked_row_is_tried_again_and_later_ones_of_its_key_wait_behind_it(wo
     world.wait(LOCKED_SECONDS)
     assert world.table.moved[6:] == [2, 5, 8]
     assert (world.mover.state().held, world.mover.state().stuck) == (0, 0)
+
+
+@pytest.mark.parametrize("tells_keys", [True, False])
+@pytest.mark.parametrize("also", [{}, {7: "too long"}, {2: "gone"}, {2: "deadlock"}, {3: "deadlock"}])
+@pytest.mark.parametrize("fault", ["locked", "large", "lost"])
+def test_no_row_overtakes_one_of_its_key_that_waits_before_it(
+    tells_keys: bool, fault: str, also: dict[int, str]
+) -> None:
+    world = World(rows=30)
+    table = world.table
+    table.tells_keys = tells_keys
+    table.locked = {11} if fault == "locked" else set()
+    if fault != "locked":
+        table.rows[11] = ("k2", ROOM + 1)
+        table.lost = {11} if fault == "lost" else set()
+    errors = {"gone": refusal(retryable=True), "deadlock": RolledBack("no", retryable=True)}
+    table.refused = {row: errors.get(what, refusal()) for row, what in also.items()}
+    for seconds in (0, LOCKED_SECONDS, LOCKED_SECONDS, 2 * REFUSED_SECONDS, LOCKED_SECONDS, LOCKED_SECONDS):
+        with suppress(DriverError):
+            world.wait(seconds)
+        if seconds == LOCKED_SECONDS:
+            table.refused = {}
+    assert {2, 5, 8, 10, 30} <= {*table.moved}, "neither those before it nor those of other keys wait for it"
+    assert not {11, 14} & {*table.moved}
+    table.locked, table.rows[11] = set(), ("k2", 10)
+    for _ in range(4):
+        world.wait(REFUSED_SECONDS)
+    assert [row for row in table.moved if row % 3 == 2] == [*range(2, 31, 3)]
+    assert sorted(table.moved) == [*range(1, 31)]
 
 
 def test_a_row_that_has_gone_holds_nothing_back(world: World) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from outbox_api.errors import DriverError
 from outbox_api.intake import Intake
+from outbox_api.json_path import columns as columns_of
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.intake_table import PRESENT, KnownTable, refusal, view_refused
 from outbox_api.portable.rows import bound, json_array
@@ -203,20 +204,21 @@ class PortableIntake(KnownTable):
         A database that cannot leave them out waits.
         """
         hint, lock = self.session.idiom.free_rows
-        return list(self._contents(f"{self._found_in()}{hint}", places, lock))
+        return list(self._contents(f"{self._found_in()}{hint}", places, self._intake.columns, lock))
 
     def keys(self, places: Sequence[Any]) -> dict[Any, str]:
-        """Returns the places and keys of rows, locked or not."""
+        """Returns the places and keys of rows, locked or not; reads nothing else of them."""
         source = self.session.idiom.snapshot_read(self._source)
-        return {place: str(values["kafka_key"]) for place, values in self._contents(source, places)}
+        names = [*dict.fromkeys(columns_of(self._intake.key))]
+        return {place: str(row["kafka_key"]) for place, row in self._contents(source, places, names)}
 
     def _contents(
-        self, source: str, places: Sequence[Any], lock: str = ""
+        self, source: str, places: Sequence[Any], names: Sequence[str], lock: str = ""
     ) -> Iterator[tuple[Any, Mapping[str, object]]]:
-        names = self._intake.columns
-        columns = ", ".join((self._place, *map(self._read, names)))
-        for place, *row in self._fetch_at(columns, source, places, lock):
-            yield place, self._values(self._content(names, row))
+        nothing = dict.fromkeys(self._intake.columns)
+        read = ", ".join((self._place, *map(self._read, names)))
+        for place, *row in self._fetch_at(read, source, places, lock):
+            yield place, self._values(nothing | self._content(names, row))
 
     def there(self, places: Sequence[Any]) -> dict[Any, str]:
         """Returns the places and ids of those rows that are still in the table, locked or not."""
