@@ -138,6 +138,10 @@ class PortableIntake(KnownTable):
             for condition, values in self._listed(places)
         )
 
+    def _waiting_still(self, places: Sequence[Any]) -> int:
+        """Returns how many rows are still to be taken in, though they were marked as done."""
+        return len(self.there(places)) if self.changes.assignments else 0
+
     def _listed(self, places: Sequence[Any]) -> Iterator[tuple[str, Mapping[str, object]]]:
         for start in range(0, len(places), _LISTED):
             listed = {f"key{number}": key for number, key in enumerate(places[start : start + _LISTED])}
@@ -234,10 +238,11 @@ class PortableIntake(KnownTable):
         """Deletes rows, or marks them as done.
 
         Raises:
-            DriverError: Not as many as there are places (not retryable).
+            DriverError: Not as many as there are places, or some wait as before (not retryable).
         """
-        if (removed := self._change_at(places)) != len(places):
-            reason = f"of {len(places)} rows that were read {removed} would be removed; see its triggers"
+        if (removed := self._change_at(places) - self._waiting_still(places)) != len(places):
+            what = "be done" if self.changes.assignments else "be removed"
+            reason = f"of {len(places)} rows that were read {removed} would {what}; see its triggers"
             raise refusal(self._intake, reason)
 
     def statements(self, ids: str) -> dict[str, str]:
