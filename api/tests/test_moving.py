@@ -12,6 +12,7 @@ from outbox_api.errors import RolledBack
 from outbox_api.portable import moving
 from outbox_api.portable.intake import Listed
 from outbox_api.portable.moving import HOPELESS, LOCKED_SECONDS, REFUSED_SECONDS, Mover
+from outbox_api.portable.session import LockTimeout
 
 ROOM = 1_000
 
@@ -197,6 +198,31 @@ def test_a_row_that_is_refused_is_found_and_tried_again(world: World) -> None:
     world.table.refused = {}
     world.wait(REFUSED_SECONDS)
     assert world.table.moved[6:] == [4, 8, 7]
+
+
+def test_a_row_that_its_table_keeps_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remove(places: list[int]) -> None:
+        if 4 in places:
+            raise refusal()
+        world.table._written = places
+
+    monkeypatch.setattr(world.table, "remove", remove)
+    world.take()
+    assert world.table.moved == [1, 2, 3, 5, 6, 8, 9]
+    assert world.mover.state().reason.startswith("row 4: its table keeps it: too long; drop the foreign key")
+
+
+@pytest.mark.parametrize(("error", "slow"), [(RolledBack, True), (LockTimeout, False)])
+def test_a_list_that_waits_for_a_lock_is_not_called_slow(
+    world: World, error: type[DriverError], slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scan(*_: object) -> list[Listed]:
+        raise error("cancelled", retryable=True)
+
+    monkeypatch.setattr(world.table, "scan", scan)
+    with pytest.raises(error):
+        world.take()
+    assert ("intake.order" in world.mover.state().reason) is slow
 
 
 def test_an_error_that_is_no_rows_fault_holds_no_row_back(world: World) -> None:

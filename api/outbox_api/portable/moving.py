@@ -19,7 +19,7 @@ from outbox_api.bounds import too_large
 from outbox_api.errors import AccessDenied, DriverError, RolledBack
 from outbox_api.intakes import IntakeState
 from outbox_api.portable.intake import Listed, PortableIntake, not_told_apart
-from outbox_api.portable.session import TableMissing
+from outbox_api.portable.session import LockTimeout, TableMissing
 
 LISTED = 50_000
 """So many rows one scan lists, at most."""
@@ -42,7 +42,9 @@ REFUSED_SECONDS = 60.0
 _LONG = 10.0
 """Seconds after which a scan is what keeps rows waiting."""
 
-_CURE = "widen the outbox's column, or correct the row"
+_REFUSED = ("the outbox refuses it", "widen the outbox's column, or correct the row")
+
+_KEPT = ("its table keeps it", "drop the foreign key or the trigger that does, or set intake.done")
 
 _SLOW = "to list its rows in their order takes long; name a column with an index as intake.order"
 
@@ -79,6 +81,7 @@ class Mover:
         self._changed: set[str] = set()  # keys of rows that have changed since the scan
         self._most = PORTION
         self._suspect: Any = None  # the place of a row that was alone when the connection was lost
+        self._removing = False
         self._lost = ""  # what was said when that happened again
         self._refused = 0
         self._scanned_at = float("-inf")
@@ -119,7 +122,8 @@ class Mover:
     def failed(self, error: DriverError) -> None:
         """Notes why nothing was moved."""
         self._stuck_since = self._stuck_since or self._clock()
-        listing = self._scans_since is not None and isinstance(error, RolledBack)
+        listing = isinstance(error, RolledBack) and not isinstance(error, LockTimeout)
+        listing &= self._scans_since is not None
         self._error = f"{error}; {_SLOW}" if listing else str(error)
 
     def state(self) -> IntakeState:
@@ -192,8 +196,10 @@ class Mover:
         try:
             with intake.session.transaction(f"take in rows of table {self._table}"):
                 hold()
+                self._removing = False
                 moved, locked = self._free(intake, rows)
                 intake.stash([moved[place] for place in moved])
+                self._removing = True
                 # At the very end: PostgreSQL forgets the order of a transaction's rows once one is deleted.
                 intake.remove([*moved])
         except DriverError as error:
@@ -291,7 +297,8 @@ class Mover:
             self._move(intake, rows[:middle], hold)
             self._move(intake, [row for row in rows[middle:] if row.key not in self._held], hold)
             return
-        self._hold_back(intake, rows[0], f"the outbox refuses it: {error}; {_CURE}")
+        what, cure = _KEPT if self._removing else _REFUSED
+        self._hold_back(intake, rows[0], f"{what}: {error}; {cure}")
         self._refused += 1
         if self._refused > HOPELESS:
             self._refused = 0
