@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from outbox_api.bounds import NO_TOPIC, is_topic
 from outbox_api.column_text import aware, text_of
-from outbox_api.json_path import Member, members_of, reach
+from outbox_api.json_path import Member, members_of, reach, texts
 from outbox_api.placement import partition_of, timestamp_of
 from outbox_api.record import Header, Record
 
@@ -200,25 +200,27 @@ class _Row:
 
     def _object(self, reference: str) -> dict[str, str | None]:
         [member] = members_of(reference)
-        found = self._loaded(member)
-        if found is None:
-            return {}
-        if not isinstance(found, Mapping):
-            raise ValueError(f"column '{member.column}' is not a JSON object")  # noqa: TRY004 - bad data
-        return {str(name): _header(part) for name, part in found.items()}
+        return dict(self._texts(member, dict, f"column '{member.column}' is not a JSON object"))
 
     def _lists(self, names: str, values: str) -> Iterator[tuple[str, str | None]]:
-        lists = [self._loaded(Member(column)) or [] for column in (names, values)]
-        if not all(isinstance(each, list) for each in lists) or len(lists[0]) != len(lists[1]):
-            raise ValueError(f"columns '{names}' and '{values}' are not lists of one length")
-        return ((str(name), _header(value)) for name, value in zip(*lists, strict=True))
+        fault = f"columns '{names}' and '{values}' are not lists of one length"
+        lists = [[text for _, text in self._texts(Member(column), list, fault)] for column in (names, values)]
+        if len(lists[0]) != len(lists[1]):
+            raise ValueError(fault)
+        return ((str(name), value) for name, value in zip(*lists, strict=True))
 
-    def _loaded(self, member: Member) -> Any:
+    def _texts(self, member: Member, kind: type, fault: str) -> list[tuple[str, str | None]]:
+        """Returns the names and texts of what JSON holds; no number is rounded."""
         document = self._member(member) if member.path else self._document(member.column)
         try:
-            return None if document is None else json.loads(document)
+            found = None if document is None else json.loads(document)
+            if isinstance(found, kind):
+                return list(texts(document or ""))
         except (ValueError, RecursionError) as error:
             raise ValueError(f"column '{member.column}' is not JSON: {error}") from error
+        if found is None:
+            return []
+        raise ValueError(fault)
 
     def _partition(self, column: str) -> int | None:
         try:
@@ -234,10 +236,6 @@ class _Row:
             return None if value is None else timestamp_of(milliseconds(value, self._zone))
         except (ValueError, OverflowError) as error:
             raise ValueError(f"column '{column}' holds no moment that a message may have: {error}") from error
-
-
-def _header(part: Any) -> str | None:
-    return part if isinstance(part, str | None) else json.dumps(part, ensure_ascii=False)
 
 
 def milliseconds(value: Any, zone: tzinfo) -> int:

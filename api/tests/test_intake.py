@@ -307,6 +307,24 @@ def test_a_value_and_headers_within_a_json_column_keep_their_digits() -> None:
     assert taken(intake, {"Id": 1, "Name": "n", "Content": '{"Headers":{}}'})[:3] == ("n", "1", None)
 
 
+def test_numbers_among_headers_keep_their_digits() -> None:
+    many = '{"a": 1.10, "b": {"c" : 9007199254740993.10}, "d": [1e9], "e": null, "f": "x", "a": 1e22, "": 0}'
+    written = {
+        "a": "1e22",
+        "b": '{"c" : 9007199254740993.10}',
+        "d": "[1e9]",
+        "e": None,
+        "f": "x",
+        "": "0",
+    }
+    intake = Intake(table="outbox", layout="debezium", headers={}, headers_json="h")
+    found = taken(intake, row(h=many))
+    assert dict(zip(found.names, found.values, strict=True)) == {"id": str(ID), **written}
+    lists = Intake(table="outbox", layout="debezium", headers={}, header_names="n", header_values="v")
+    found = taken(lists, row(n='["a", "b"]', v="[1.10, [2.50]]"))
+    assert (found.names[1:], found.values[1:]) == (["a", "b"], ["1.10", "[2.50]"])
+
+
 def test_headers_in_two_lists() -> None:
     intake = Intake(table="outbox", layout="debezium", headers={}, header_names="n", header_values="v")
     found = taken(intake, row(n='["a", "a", "b"]', v='["1", null, "3"]'))

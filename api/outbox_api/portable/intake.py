@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from outbox_api.errors import DriverError
 from outbox_api.intake import Intake
+from outbox_api.json_path import columns as columns_of
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.intake_table import PRESENT, KnownTable, refusal, view_refused
 from outbox_api.portable.rows import bound, json_array
@@ -137,6 +138,10 @@ class PortableIntake(KnownTable):
             for condition, values in self._listed(places)
         )
 
+    def _waiting_still(self, places: Sequence[Any]) -> int:
+        """Returns how many rows are still to be taken in, though they were marked as done."""
+        return len(self.there(places)) if self.changes.assignments else 0
+
     def _listed(self, places: Sequence[Any]) -> Iterator[tuple[str, Mapping[str, object]]]:
         for start in range(0, len(places), _LISTED):
             listed = {f"key{number}": key for number, key in enumerate(places[start : start + _LISTED])}
@@ -203,20 +208,21 @@ class PortableIntake(KnownTable):
         A database that cannot leave them out waits.
         """
         hint, lock = self.session.idiom.free_rows
-        return list(self._contents(f"{self._found_in()}{hint}", places, lock))
+        return list(self._contents(f"{self._found_in()}{hint}", places, self._intake.columns, lock))
 
     def keys(self, places: Sequence[Any]) -> dict[Any, str]:
-        """Returns the places and keys of rows, locked or not."""
+        """Returns the places and keys of rows, locked or not; reads nothing else of them."""
         source = self.session.idiom.snapshot_read(self._source)
-        return {place: str(values["kafka_key"]) for place, values in self._contents(source, places)}
+        names = [*dict.fromkeys(columns_of(self._intake.key))]
+        return {place: str(row["kafka_key"]) for place, row in self._contents(source, places, names)}
 
     def _contents(
-        self, source: str, places: Sequence[Any], lock: str = ""
+        self, source: str, places: Sequence[Any], names: Sequence[str], lock: str = ""
     ) -> Iterator[tuple[Any, Mapping[str, object]]]:
-        names = self._intake.columns
-        columns = ", ".join((self._place, *map(self._read, names)))
-        for place, *row in self._fetch_at(columns, source, places, lock):
-            yield place, self._values(self._content(names, row))
+        nothing = dict.fromkeys(self._intake.columns)
+        read = ", ".join((self._place, *map(self._read, names)))
+        for place, *row in self._fetch_at(read, source, places, lock):
+            yield place, self._values(nothing | self._content(names, row))
 
     def there(self, places: Sequence[Any]) -> dict[Any, str]:
         """Returns the places and ids of those rows that are still in the table, locked or not."""
@@ -232,10 +238,11 @@ class PortableIntake(KnownTable):
         """Deletes rows, or marks them as done.
 
         Raises:
-            DriverError: Not as many as there are places (not retryable).
+            DriverError: Not as many as there are places, or some wait as before (not retryable).
         """
-        if (removed := self._change_at(places)) != len(places):
-            reason = f"of {len(places)} rows that were read {removed} would be removed; see its triggers"
+        if (removed := self._change_at(places) - self._waiting_still(places)) != len(places):
+            what = "be done" if self.changes.assignments else "be removed"
+            reason = f"of {len(places)} rows that were read {removed} would {what}; see its triggers"
             raise refusal(self._intake, reason)
 
     def statements(self, ids: str) -> dict[str, str]:

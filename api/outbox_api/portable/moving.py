@@ -19,7 +19,7 @@ from outbox_api.bounds import too_large
 from outbox_api.errors import AccessDenied, DriverError, RolledBack
 from outbox_api.intakes import IntakeState
 from outbox_api.portable.intake import Listed, PortableIntake, not_told_apart
-from outbox_api.portable.session import TableMissing
+from outbox_api.portable.session import LockTimeout, TableMissing
 
 LISTED = 50_000
 """So many rows one scan lists, at most."""
@@ -42,7 +42,9 @@ REFUSED_SECONDS = 60.0
 _LONG = 10.0
 """Seconds after which a scan is what keeps rows waiting."""
 
-_CURE = "widen the outbox's column, or correct the row"
+_REFUSED = ("the outbox refuses it", "widen the outbox's column, or correct the row")
+
+_KEPT = ("its table keeps it", "drop the foreign key or the trigger that does, or set intake.done")
 
 _SLOW = "to list its rows in their order takes long; name a column with an index as intake.order"
 
@@ -59,6 +61,7 @@ class _Held:
     reason: str
     since: float
     due: float
+    unread: bool
 
 
 class Mover:
@@ -78,6 +81,8 @@ class Mover:
         self._changed: set[str] = set()  # keys of rows that have changed since the scan
         self._most = PORTION
         self._suspect: Any = None  # the place of a row that was alone when the connection was lost
+        self._removing = False
+        self._lost = ""  # what was said when that happened again
         self._refused = 0
         self._scanned_at = float("-inf")
         self._moved = self._moved_since_scan = 0
@@ -103,8 +108,13 @@ class Mover:
             rows = self._portion(intake, max_bytes)
             if rows:
                 self._move(intake, rows, hold)
-        except DriverError as error:
-            self.failed(error)
+        except BaseException as error:
+            # What was listed behind rows that were not moved must not overtake them.
+            self._list.clear()
+            self._held |= self._tried
+            self._tried = {}
+            if isinstance(error, DriverError):
+                self.failed(error)
             raise
         self._error = ""
         return bool(self._list or self._moved_since_scan)
@@ -112,7 +122,8 @@ class Mover:
     def failed(self, error: DriverError) -> None:
         """Notes why nothing was moved."""
         self._stuck_since = self._stuck_since or self._clock()
-        listing = self._scans_since is not None and isinstance(error, RolledBack)
+        listing = isinstance(error, RolledBack) and not isinstance(error, LockTimeout)
+        listing &= self._scans_since is not None
         self._error = f"{error}; {_SLOW}" if listing else str(error)
 
     def state(self) -> IntakeState:
@@ -143,8 +154,10 @@ class Mover:
         # Those that were tried, and neither moved nor held back again, are gone.
         self._tried = {key: held for key, held in self._held.items() if held.due <= now}
         self._held = {key: held for key, held in self._held.items() if held.due > now}
-        self._list.extend(held.row for held in self._tried.values())
-        self._list.extend(intake.scan(LISTED, [*self._held, *self._tried]))
+        # Of a row that was not read it may have been the size; the list tells the present one.
+        again = {key: held.row for key, held in self._tried.items() if not held.unread}
+        self._list.extend(again.values())
+        self._list.extend(intake.scan(LISTED, [*self._held, *again]))
         self._scans_since = None
         waits = self._list or self._held
         self._stuck_since = (self._stuck_since or now) if waits else None
@@ -155,12 +168,15 @@ class Mover:
         rows, size = list[Listed](), 0
         while self._list and len(rows) < self._most:
             row = self._list[0]
-            if row.key in self._held or row.key in self._changed:
+            if intake.tells_keys and (row.key in self._held or row.key in self._changed):
                 self._list.popleft()
                 continue
-            if row.place is None or row.size > max_bytes:
-                fault = "its id is null" if row.place is None else too_large(row.size, max_bytes)
-                self._hold_back(intake, self._list.popleft(), fault, REFUSED_SECONDS)
+            if fault := self._fault(row, max_bytes):
+                if rows:
+                    break  # which may be of its key, and must have gone before it is held back
+                self._hold_back(intake, row, fault, unread=True)
+                self._list.popleft()
+                self._suspect, self._lost = None, ""
                 continue
             if rows and size + row.size > PORTION_BYTES:
                 break
@@ -168,19 +184,30 @@ class Mover:
             rows.append(self._list.popleft())
         return rows
 
+    def _fault(self, row: Listed, max_bytes: int) -> str:
+        if row.place is None:
+            return "its id is null"
+        if row.size > max_bytes:
+            return too_large(row.size, max_bytes)
+        return self._lost if row.place == self._suspect else ""
+
     def _move(self, intake: PortableIntake, rows: Sequence[Listed], hold: Callable[[], None]) -> None:
         began = self._clock()
         try:
             with intake.session.transaction(f"take in rows of table {self._table}"):
                 hold()
-                moved = self._free(intake, rows)
+                self._removing = False
+                moved, locked = self._free(intake, rows)
                 intake.stash([moved[place] for place in moved])
+                self._removing = True
                 # At the very end: PostgreSQL forgets the order of a transaction's rows once one is deleted.
                 intake.remove([*moved])
         except DriverError as error:
             self._handle(error, intake, rows, hold)
             return
-        self._suspect = None
+        self._suspect, self._lost = None, ""
+        for row, number, reason in locked:
+            self._hold(row, number, reason, LOCKED_SECONDS)
         # Who raises the fence waits for a portion.
         slow = self._clock() > began + PORTION_SECONDS
         self._most = max(1, len(rows) // 2) if slow else min(PORTION, 2 * self._most)
@@ -193,34 +220,49 @@ class Mover:
                 if row.place in moved:
                     self._tried.pop(row.key, None)
 
-    def _free(self, intake: PortableIntake, rows: Sequence[Listed]) -> dict[Any, Mapping[str, object]]:
-        """Locks the rows that nobody has locked, but none behind one of its key that somebody has."""
+    def _free(
+        self, intake: PortableIntake, rows: Sequence[Listed]
+    ) -> tuple[dict[Any, Mapping[str, object]], list[tuple[Listed, str, str]]]:
+        """Locks the rows that nobody has locked, but none behind one of its key that somebody has.
+
+        Returns:
+            What becomes of them, by their places; and the first row of each key that somebody has locked, its
+            id, and what is to be said of it. It is held back once the rows in front of it are moved.
+        """
         if not rows:
-            return {}
+            return {}, []
         read = intake.free([row.place for row in rows])
         found = dict(read)
         if len(found) < len(read):
             raise not_told_apart(self._table, len(read) - len(found))
         if len(found) == len(rows) and intake.tells_keys:
-            return {row.place: found[row.place] for row in rows}
+            return {row.place: found[row.place] for row in rows}, []
         rows = self._keyed(intake, rows, found)
-        missing = [row for row in rows if row.place not in found]
-        there = intake.there([row.place for row in missing])
-        locked = [row for row in missing if row.place in there]
-        held = {row.key: held for row in locked if (held := self._held_before(row))}
+        there = intake.there([row.place for row in rows if row.place not in found])
+        free, locked = dict[Any, Mapping[str, object]](), list[Listed]()
+        passed, changed = {row.key for row in rows if self._is_behind(row)}, set[str]()
+        for row in rows:
+            if row.place in found:
+                if row.key not in passed:
+                    free[row.place] = found[row.place]
+                continue
+            if row.place not in there:
+                changed.add(row.key)
+            elif row.key not in passed:
+                locked.append(row)
+            passed.add(row.key)
+        self._changed |= changed
+        return free, self._blocked(intake, locked, there)
+
+    def _blocked(
+        self, intake: PortableIntake, rows: Sequence[Listed], there: Mapping[Any, str]
+    ) -> list[tuple[Listed, str, str]]:
+        """Returns locked rows, their ids, and what is to be said of each."""
+        held = {row.key: held for row in rows if (held := self._held_before(row))}
         long = [each.row.place for each in held.values() if self._clock() > each.since + LOCKED_SECONDS]
         holders = intake.holders(long) if long else ""
-        for row in reversed(locked):  # of several of a key, the first counts
-            said = f"another transaction has locked it{f': {holders}' if holders else ''}; end that"
-            self._hold(row, there[row.place], said, LOCKED_SECONDS)
-        self._changed.update(row.key for row in missing if row.place not in there)
-        free, passed = dict[Any, Mapping[str, object]](), {row.key for row in rows if self._is_behind(row)}
-        for row in rows:
-            if row.place not in found:
-                passed.add(row.key)
-            elif row.key not in passed:
-                free[row.place] = found[row.place]
-        return free
+        said = f"another transaction has locked it{f': {holders}' if holders else ''}; end that"
+        return [(row, there[row.place], said) for row in rows]
 
     @staticmethod
     def _keyed(
@@ -234,8 +276,9 @@ class Mover:
         return [row._replace(key=keys.get(row.place, "")) for row in rows]
 
     def _is_behind(self, row: Listed) -> bool:
-        held = self._tried.get(row.key) or self._held.get(row.key)
-        return row.key in self._changed or (held is not None and held.row.place != row.place)
+        tried = self._tried.get(row.key)
+        another = tried is not None and tried.row.place != row.place
+        return another or row.key in self._held or row.key in self._changed
 
     def _handle(
         self, error: DriverError, intake: PortableIntake, rows: Sequence[Listed], hold: Callable[[], None]
@@ -243,13 +286,10 @@ class Mover:
         """Finds the rows that the outbox refuses; raises what is no fault of theirs."""
         lone = len(rows) == 1
         if error.retryable or isinstance(error, AccessDenied | TableMissing) or not _sound(intake):
-            if lone and self._suspect == rows[0].place and not isinstance(error, RolledBack):
-                reason = f"the connection is lost whenever it is moved: {error}"
-                self._hold(rows[0], str(rows[0].place), reason, REFUSED_SECONDS)
-                self._suspect = None
-            else:
-                self._list.extendleft(reversed(rows))
-                self._suspect = rows[0].place if lone and error.retryable else None
+            if lone and error.retryable and not isinstance(error, RolledBack):
+                if rows[0].place == self._suspect:
+                    self._lost = f"the connection is lost whenever it is moved: {error}"
+                self._suspect = rows[0].place
             self._most = max(1, len(rows) // 2)
             raise error
         if not lone:
@@ -257,28 +297,31 @@ class Mover:
             self._move(intake, rows[:middle], hold)
             self._move(intake, [row for row in rows[middle:] if row.key not in self._held], hold)
             return
-        if not intake.tells_keys:
-            with intake.session.transaction(f"look at table {self._table}", reads=True):
-                rows = self._keyed(intake, rows, {})
-        self._hold_back(intake, rows[0], f"the outbox refuses it: {error}; {_CURE}", REFUSED_SECONDS)
+        what, cure = _KEPT if self._removing else _REFUSED
+        self._hold_back(intake, rows[0], f"{what}: {error}; {cure}")
         self._refused += 1
         if self._refused > HOPELESS:
             self._refused = 0
             raise error
 
-    def _hold_back(self, intake: PortableIntake, row: Listed, reason: str, seconds: float) -> None:
+    def _hold_back(self, intake: PortableIntake, row: Listed, reason: str, *, unread: bool = False) -> None:
+        """Holds a row back, unless it is behind another one, or has changed."""
         with intake.session.transaction(f"look at table {self._table}", reads=True):
             there = intake.there([row.place])
-        self._hold(row, there.get(row.place, "?"), reason, seconds)
+            [row] = self._keyed(intake, [row], {})
+        if row.place is not None and row.place not in there:
+            self._changed.add(row.key)
+        elif not self._is_behind(row):
+            self._hold(row, there.get(row.place, "?"), reason, REFUSED_SECONDS, unread=unread)
 
     def _held_before(self, row: Listed) -> _Held | None:
         held = self._tried.get(row.key) or self._held.get(row.key)
         return held if held and held.row.place == row.place else None
 
-    def _hold(self, row: Listed, number: str, reason: str, seconds: float) -> None:
+    def _hold(self, row: Listed, number: str, reason: str, seconds: float, *, unread: bool = False) -> None:
         now, before = self._clock(), self._tried.pop(row.key, None) or self._held.get(row.key)
         since = before.since if before and before.row.place == row.place else now
-        self._held[row.key] = _Held(row, number, reason, since, now + seconds)
+        self._held[row.key] = _Held(row, number, reason, since, now + seconds, unread)
 
 
 class _Undone(Exception):  # noqa: N818 - ends a transaction, and is no error

@@ -15,7 +15,7 @@ import psycopg
 from outbox_api import AccessDenied, DriverError, RolledBack, ServerFull
 from outbox_api.file_text import login_refused
 from outbox_api.portable import ErrorKind
-from outbox_api.portable.session import AlreadyExists, TableMissing
+from outbox_api.portable.session import AlreadyExists, LockTimeout, TableMissing
 from outbox_api.tls import WRONG_HOST, certificate_cure
 from psycopg import pq
 
@@ -179,7 +179,7 @@ def error_kind(error: Exception) -> ErrorKind:
 
 def _kind(error: psycopg.Error) -> type[DriverError]:
     if error.sqlstate in ROLLED_BACK_STATES:
-        return RolledBack
+        return LockTimeout if error.sqlstate == "55P03" else RolledBack
     return {ErrorKind.EXISTS: AlreadyExists, ErrorKind.NO_TABLE: TableMissing}.get(
         error_kind(error), DriverError
     )

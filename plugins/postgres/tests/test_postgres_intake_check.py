@@ -81,6 +81,7 @@ def test_an_order_is_named_and_judged(make_outbox: MakeOutbox) -> None:
     )
     step = "CREATE SEQUENCE blocks INCREMENT BY 50;id BIGINT DEFAULT nextval('blocks')"
     cache = "id BIGINT GENERATED ALWAYS AS IDENTITY (CACHE 20)"
+    down, cycle = (f"id BIGINT GENERATED ALWAYS AS IDENTITY ({how})" for how in ("INCREMENT -1", "CYCLE"))
     coarse, version = "moments of whole seconds", "UUIDs whose order is not that of time"
     cases = [
         Case("id BIGSERIAL", rows, Level.OK, "can be taken in, in the order of 'id' (bigint)"),
@@ -88,6 +89,8 @@ def test_an_order_is_named_and_judged(make_outbox: MakeOutbox) -> None:
         Case("id BIGINT", "VALUES (1, 'k')", Level.WARNING, "comes in blocks (Hibernate's pooled ids)"),
         Case(step, rows, Level.WARNING, "given out in blocks of 50"),
         Case(cache, rows, Level.WARNING, "given out in blocks of 20"),
+        Case(down, rows, Level.ERROR, "its numbers do not always rise"),
+        Case(cycle, rows, Level.ERROR, "its numbers do not always rise"),
         Case("id UUID, at TIMESTAMPTZ(0)", both, Level.ERROR, coarse, at),
         Case("id UUID, at DATE", both, Level.ERROR, coarse, at),
         Case("id BIGSERIAL, at TIMESTAMP(0)", timed, Level.WARNING, coarse, at),
@@ -206,7 +209,12 @@ TYPES = {
     "float4": ("0.1", "0.1"),
     "float8 ": ("3", "3.0"),
     "boolean": ("true", "true"),
+    "bit(1)": ("B'1'", "true"),
     "bigint": ("-7", "-7"),
+    "interval": ("'1 day 02:03:04.5'", "1 day 02:03:04.5"),
+    "timestamptz[]": ("ARRAY['2026-07-01 12:00+08'::timestamptz]", '["2026-07-01T04:00:00+00:00"]'),
+    "tstzrange": ("'[2026-07-01 12:00+08,)'", '["2026-07-01 04:00:00+00",)'),
+    "bytea[]": ("ARRAY['\\x61'::bytea]", '["\\\\x61"]'),
     "jsonb": ("""'{"b":1, "a":1.10}'""", '{"a": 1.10, "b": 1}'),
     "json": ("""'{"b":1, "a":1.10}'""", '{"b":1, "a":1.10}'),
     "text[]": ("""'{a,NULL}'""", '["a", null]'),
@@ -224,7 +232,14 @@ def test_each_type_has_its_text_whatever_the_session_s_settings(make_outbox: Mak
     box.admin.execute(f"CREATE TABLE events (id BIGSERIAL, {columns}, v TEXT)")
     box.dialect.create()
     database = box.admin.info.dbname
-    for setting in ("DateStyle = 'German'", "TimeZone = 'Asia/Tokyo'", "extra_float_digits = 0"):
+    settings = {
+        "DateStyle": "German",
+        "TimeZone": "Asia/Tokyo",
+        "extra_float_digits": 0,
+        "IntervalStyle": "iso_8601",
+        "bytea_output": "escape",
+    }
+    for setting in (f"{name} = '{value}'" for name, value in settings.items()):
         box.admin.execute(f'ALTER DATABASE "{database}" SET {setting}')
     values = ", ".join(value for value, _ in TYPES.values())
     box.admin.execute(f"INSERT INTO events ({', '.join(names)}) VALUES ({values})")
