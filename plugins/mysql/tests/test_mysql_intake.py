@@ -17,15 +17,19 @@ def made(under: OutboxUnderTest, stack: ExitStack, **options: Any) -> Box:
     return Box(OutboxUnderTest("mysql", {**under.options, "intake": intake}), stack)
 
 
-def test_a_text_that_the_server_would_take_for_0_is_refused(under: OutboxUnderTest) -> None:
+@pytest.mark.parametrize(
+    ("id_type", "where", "reason"),
+    [("INT", {"state": "NEW"}, "never equals 'NEW'"), ("FLOAT", {}, "find no row again")],
+)
+def test_what_would_find_other_rows_or_none_is_refused(
+    under: OutboxUnderTest, id_type: str, where: dict[str, str], reason: str
+) -> None:
     with ExitStack() as stack:
-        box = made(under, stack, where={"state": "NEW"})
-        box.execute(f"CREATE TABLE {box.options.intake.table} (id INT PRIMARY KEY, k VARCHAR(9), state INT)")
+        box = made(under, stack, where=where)
+        columns = f"id {id_type} PRIMARY KEY, k VARCHAR(9), state INT"
+        box.execute(f"CREATE TABLE {box.options.intake.table} ({columns})")
         box.dialect.create()
-        with (
-            closing(box.dialect.intakes()) as intakes,
-            pytest.raises(DriverError, match="never equals 'NEW'"),
-        ):
+        with closing(box.dialect.intakes()) as intakes, pytest.raises(DriverError, match=reason):
             intakes.require()
 
 
