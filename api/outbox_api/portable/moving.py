@@ -102,6 +102,7 @@ class Mover:
             LeadershipLost: The fence is no longer the caller's; nothing was moved.
             DriverError: The database refused, or is gone. After a retryable one, connect anew.
         """
+        rows: Sequence[Listed] = ()
         try:
             if not self._list and not self._scan(intake):
                 return False
@@ -109,10 +110,8 @@ class Mover:
             if rows:
                 self._move(intake, rows, hold)
         except BaseException as error:
-            # What was listed behind rows that were not moved must not overtake them.
-            self._list.clear()
-            self._held |= self._tried
-            self._tried = {}
+            # They come first again: what was listed behind them must not overtake them.
+            self._list.extendleft(reversed(rows))
             if isinstance(error, DriverError):
                 self.failed(error)
             raise

@@ -40,6 +40,9 @@ class MySqlIntake(PortableIntake):
 
     def _look(self, *, extras: Collection[str]) -> None:
         super()._look(extras=extras)
+        if self.facts[self._intake.id].type.startswith("float"):
+            reason = f"'{self._intake.id}' is a FLOAT, whose values find no row again"
+            raise refusal(self._intake, reason, "make it a DOUBLE, or name another column as intake.id")
         schema, table = self._table
         found = self.session.query(
             f"look at the indexes of table {table}",

@@ -120,6 +120,15 @@ def test_an_order_is_named_and_judged(make_outbox: MakeOutbox) -> None:
         Case("id TEXT", random, Level.ERROR, version, by_id),
         Case("id UUID", f"VALUES ('{V7}', 'k')", Level.WARNING, "UUIDs of one millisecond", by_id),
         Case("id TEXT", "VALUES ('01J9ZQ', 'k')", Level.WARNING, "'10' comes before '9'", by_id),
+        *(
+            Case(f"id BIGSERIAL, at {type_}", rows, Level.ERROR, message, {"where": {"at": "NEW"}, **more})
+            for type_, message, more in (
+                ("INT", "'at' (integer) never equals 'NEW'", {}),
+                ("JSON", "'at' (json) never equals 'NEW'", {}),
+                ("BOOLEAN", "invalid input syntax for type boolean", {}),
+                ("BIGINT", "never equals 'now()'", {"where": {}, "done": {"at": "now()"}}),
+            )
+        ),
         Case("id BIGSERIAL, at BOOLEAN", rows, Level.ERROR, "neither numbers nor moments", at),
         Case("CREATE DOMAIN number AS BIGINT;id number", rows, Level.WARNING, "the order of 'id' (int8)"),
     ]
