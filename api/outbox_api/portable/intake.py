@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from outbox_api.errors import DriverError
 from outbox_api.intake import Intake
+from outbox_api.json_path import columns as columns_of
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.intake_table import PRESENT, KnownTable, refusal, view_refused
 from outbox_api.portable.rows import bound, json_array
@@ -20,6 +21,7 @@ from outbox_api.portable.sources import BEGINNING, COLUMNS, EXTRAS, quoted
 from outbox_api.portable.statements import stash
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.record import Record
+from outbox_api.taken import held_key
 
 _LISTED = 500
 """So many ids that are no numbers one statement lists."""
@@ -206,9 +208,13 @@ class PortableIntake(KnownTable):
         return list(self._contents(f"{self._found_in()}{hint}", places, lock))
 
     def keys(self, places: Sequence[Any]) -> dict[Any, str]:
-        """Returns the places and keys of rows, locked or not."""
-        source = self.session.idiom.snapshot_read(self._source)
-        return {place: str(values["kafka_key"]) for place, values in self._contents(source, places)}
+        """Returns the places and keys of rows, locked or not; reads nothing else of them."""
+        source, names = self.session.idiom.snapshot_read(self._source), columns_of(self._intake.key)
+        columns = ", ".join((self._place, *map(self._read, names)))
+        return {
+            place: held_key(self._intake, self._content(names, row), self._bind)
+            for place, *row in self._fetch_at(columns, source, places)
+        }
 
     def _contents(
         self, source: str, places: Sequence[Any], lock: str = ""
