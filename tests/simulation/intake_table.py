@@ -308,6 +308,7 @@ class SimulatedIntake:
         def write() -> None:
             self.session.require_permission()
             if any(row.breaks for row in written):
+                self.tables.world.disturbed()
                 self.session.break_off()
                 raise lost("the server has ended the connection")
             if any(row.refused for row in written):

@@ -26,6 +26,9 @@ from outbox_api.taken import held_key
 _LISTED = 500
 """So many ids that are no numbers one statement lists."""
 
+UNTOLD = ""
+"""Stands for the key of each row, if a scan does not tell it."""
+
 _LONG = 1_000
 """Of a key of more bytes only the beginning is compared: rows that begin alike wait for each other."""
 
@@ -189,7 +192,7 @@ class PortableIntake(KnownTable):
     def _key_text(self) -> str:
         idiom, intake = self.session.idiom, self._intake
         if not self.tells_keys:
-            return "''"
+            return f"'{UNTOLD}'"
         text = idiom.as_text(self._name(intake.key))
         short = f"CASE WHEN {idiom.size_of(text)} > {_LONG} THEN {idiom.beginning(text, BEGINNING)}"
         return f"COALESCE({short} ELSE {text} END, '')"

@@ -9,7 +9,7 @@ behind it, and other keys go on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -18,7 +18,7 @@ from typing import Any
 from outbox_api.bounds import too_large
 from outbox_api.errors import AccessDenied, DriverError, RolledBack
 from outbox_api.intakes import IntakeState
-from outbox_api.portable.intake import Listed, PortableIntake, not_told_apart
+from outbox_api.portable.intake import UNTOLD, Listed, PortableIntake, not_told_apart
 from outbox_api.portable.session import TableMissing
 
 LISTED = 50_000
@@ -104,17 +104,16 @@ class Mover:
             LeadershipLost: The fence is no longer the caller's; nothing was moved.
             DriverError: The database refused, or is gone. After a retryable one, connect anew.
         """
+        self._under_way = []
         try:
             if not self._list and not self._scan(intake):
                 return False
-            self._under_way = []
             rows = self._portion(intake, max_bytes)
             if rows:
                 self._move(intake, rows, hold)
         except DriverError as error:
             # Some may have been moved or held back; the others must not be passed by later rows.
             self._list.extendleft(reversed(self._under_way))
-            self._under_way = []
             self.failed(error)
             raise
         self._error = ""
@@ -247,6 +246,8 @@ class Mover:
         holders = intake.holders(long) if long else ""
         said = f"another transaction has locked it{f': {holders}' if holders else ''}; end that"
         self._changed.update(row.key for row in first if row.place not in there)
+        if not intake.tells_keys:
+            rows = self._before_gone(rows, found.keys() | there.keys())
         free, passed = dict[Any, Mapping[str, object]](), {row.key for row in rows if self._is_behind(row)}
         for row in rows:
             if row.place not in found:
@@ -264,10 +265,18 @@ class Mover:
             return rows
         others = intake.keys([row.place for row in rows if row.place not in found])
         keys = {place: str(values["kafka_key"]) for place, values in found.items()} | others
-        return [row._replace(key=keys.get(row.place, "")) for row in rows]
+        return [row._replace(key=keys.get(row.place, UNTOLD)) for row in rows]
+
+    def _before_gone(self, rows: Sequence[Listed], present: Collection[Any]) -> Sequence[Listed]:
+        """Returns the rows before the first that has gone, whose key nobody knows any more."""
+        for number, row in enumerate(rows):
+            if row.place not in present:
+                self._changed.add(UNTOLD)
+                return rows[:number]
+        return rows
 
     def _is_behind(self, row: Listed) -> bool:
-        held = self._tried.get(row.key) or self._held.get(row.key)
+        held = self._held.get(row.key)
         return row.key in self._changed or (held is not None and held.row.place != row.place)
 
     def _handle(
