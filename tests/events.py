@@ -1,4 +1,4 @@
-"""A table that an application writes its records into instead of the outbox, and the intakes that move them."""
+"""A table that an application writes its records into instead of the outbox, and intakes of it."""
 
 from __future__ import annotations
 

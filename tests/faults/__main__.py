@@ -144,7 +144,7 @@ def _options() -> argparse.Namespace:
         "--intake",
         type=_intakes,
         default=[""],
-        help=f"applications write into another table; how it is taken in, comma-separated: {', '.join(INTAKES)}",
+        help=f"applications write into another table; how rows are taken in, of {', '.join(INTAKES)}",
     )
     parser.add_argument(
         "--seed", type=int, help="seed of all random choices (default: a random one, which is printed)"

@@ -53,7 +53,7 @@ class HeldRow(Fault):
 
     @abstractmethod
     def held(self, site: Site, key: str) -> Any:
-        """Sells to a key until the last row of it cannot be moved, and lets it be moved at the end of the block.
+        """Sells to a key until its last row cannot be moved; at the end of the block it can be.
 
         Yields:
             The number of that sale.
@@ -82,19 +82,23 @@ class LockedRow(HeldRow):
 
 class RefusedRow(HeldRow):
     name = "refused-row"
-    title = "the outbox refuses a row of an intake while the leader gets SIGKILL; other keys flow, then it is mended"
+    title = (
+        "the outbox refuses a row of an intake while the leader gets SIGKILL; other keys flow, then the row "
+        "is mended"
+    )
     intake = True
 
     @contextmanager
     def held(self, site: Site, key: str) -> Iterator[int]:
-        source = site.shop.database.written
+        database, source = site.shop.database, site.shop.database.written
         condition = f"CHECK (kafka_value IS NULL OR kafka_value <> '{REFUSED}')"
         _execute(site, f"ALTER TABLE outbox ADD CONSTRAINT refuses {condition}")
         _sell(site, key, 1, REFUSED)
+        with closing(database.connect()) as connection:
+            number = database.waiting(connection, key)[0][0]
         yield 1
-        _execute(
-            site, f"UPDATE {source.table} SET body = 'mended' WHERE {source.key} = '{key}' AND number = 1"
-        )
+        # By its number: without an index, MySQL would lock all rows.
+        _execute(site, f"UPDATE {source.table} SET body = 'mended' WHERE {source.number} = {number}")
         _execute(site, "ALTER TABLE outbox DROP CONSTRAINT refuses")
 
 
