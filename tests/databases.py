@@ -151,7 +151,8 @@ class Database(ABC):
         for table, number, key, waits in dict.fromkeys((self.written, OUTBOX)):
             of_customer = "" if customer is None else f" AND {key} = '{customer}'"
             select = f"SELECT * FROM {table} WHERE {waits}{of_customer} ORDER BY {number} LIMIT 3"
-            if rows := self.execute(connection, select).fetchall():
+            rows: Sequence[Any] = self.execute(connection, select).fetchall()
+            if rows:
                 return rows
         return []
 

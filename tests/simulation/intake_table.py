@@ -109,9 +109,7 @@ class Tables:
         return row if row and self.place(row) == place else None
 
     def in_order(self) -> list[Event]:
-        return sorted(
-            self.events.values(), key=lambda row: (self.by_commits and row.committed, row.number)
-        )
+        return sorted(self.events.values(), key=lambda row: (self.by_commits and row.committed, row.number))
 
     def commit(self, session: SimulatedSession) -> None:
         """Checks and makes visible what a transaction has done."""

@@ -19,7 +19,7 @@ from outbox_core.config.settings import Limits
 from outbox_core.intakes import IntakeThread
 from outbox_core.leadership.leader import Leadership
 
-from .intake_table import SQL, Event, Gone, SimulatedIntake, SimulatedSession, Tables, ask
+from .intake_table import SQL, Event, SimulatedIntake, SimulatedSession, Tables, ask
 from .scheduler import Host, Scheduler
 from .trail import Violation
 
@@ -118,8 +118,7 @@ class Leader:
         """Ends the process; the server finds out later."""
         self.host.kill()
         if not self._thread.dead:
-            with_end = GreenletExit()
-            self._thread.throw(with_end)
+            self._thread.throw(GreenletExit)
         tables, chance = self._world.tables, self._world.chance
         for session in [each for each in tables.sessions if each.on(self.host)]:
             self._world.scheduler.after(chance.uniform(0.0, 3.0), session.break_off)
@@ -180,13 +179,15 @@ class IntakeWorld:
                 "PORTION_BYTES": chance.choice([60, 400, 10_000]),
                 "REFUSED_SECONDS": chance.choice([4.0, 60.0]),
             },
+            "tells_keys": self.tables.tells_keys,
         }
         self.scenario = {**drawn, **fixed}
+        self.tables.tells_keys = self.scenario["tells_keys"]
         sizes = self.scenario["sizes"]
         if min(10 * sizes["LISTED"], 10 * sizes["PORTION"], sizes["PORTION_BYTES"]) < LEAST:
             self.scenario["slow"] = 0.002  # else more is written than can be moved
-        if not self.tables.tells_keys:  # whose rows fill the list is not known
-            sizes["LISTED"] = 1000
+        if not self.tables.tells_keys:  # whose rows fill the list is not known, and all of them are read
+            sizes["LISTED"], self.scenario["slow"] = 1000, 0.002
         self._leaders: list[Leader] = []
         self._numbers = 0
         self._fates: list[str] = []
@@ -417,6 +418,3 @@ class IntakeWorld:
             self.note(f"row {row.number} is deleted")
             del self.tables.events[row.number]
         return row is not None
-
-
-__all__ = ["KINDS", "Gone", "IntakeWorld", "Parts"]

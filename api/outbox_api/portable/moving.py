@@ -81,6 +81,7 @@ class Mover:
         self._tried: dict[str, _Held] = {}  # held until the last scan, to be tried since
         self._under_way: list[Listed] = []  # what was taken off the list, and is not known to be done with
         self._changed: set[str] = set()  # keys of rows that have changed since the scan
+        self._relisted = False  # whether the last scan has listed keys that were held back
         self._most = PORTION
         self._suspect: Any = None  # the place of a row that was alone when the connection was lost
         self._losses = 0  # how often it was
@@ -151,10 +152,13 @@ class Mover:
         self._scanned_at, self._moved_since_scan, self._scans_since = now, 0, now
         self._changed.clear()
         # Those that were tried, and neither moved nor held back again, are gone.
-        self._tried = {key: held for key, held in self._held.items() if held.due <= now}
-        self._held = {key: held for key, held in self._held.items() if held.due > now}
-        # Whose first row is locked may have a great many behind it; any other one may have been corrected.
-        locked = {key: held.row for key, held in self._tried.items() if held.locked}
+        due = {key: held for key, held in self._held.items() if held.due <= now}
+        locked = {key: held.row for key, held in due.items() if held.locked}
+        # Other ones may have been corrected, so they are listed anew, with those behind them: these may be
+        # so many that there is no room for other keys, which then have the next scan.
+        self._relisted = not self._relisted and len(locked) < len(due)
+        self._tried = due if self._relisted else {key: due[key] for key in locked}
+        self._held = {key: held for key, held in self._held.items() if key not in self._tried}
         self._list.extend(locked.values())
         self._list.extend(intake.scan(LISTED, [*self._held, *locked]))
         self._scans_since = None
@@ -239,6 +243,9 @@ class Mover:
         rows = self._keyed(intake, rows, found)
         missing = [row for row in rows if row.place not in found]
         there = intake.there([row.place for row in missing])
+        if not intake.tells_keys:
+            rows = self._before_gone(rows, found.keys() | there.keys())
+            missing = [row for row in rows if row.place not in found]
         first = {row.key: row for row in reversed(missing)}.values()
         locked = [row for row in first if row.place in there and not self._is_behind(row)]
         held = {row.key: held for row in locked if (held := self._held_before(row))}
@@ -246,8 +253,6 @@ class Mover:
         holders = intake.holders(long) if long else ""
         said = f"another transaction has locked it{f': {holders}' if holders else ''}; end that"
         self._changed.update(row.key for row in first if row.place not in there)
-        if not intake.tells_keys:
-            rows = self._before_gone(rows, found.keys() | there.keys())
         free, passed = dict[Any, Mapping[str, object]](), {row.key for row in rows if self._is_behind(row)}
         for row in rows:
             if row.place not in found:
@@ -276,8 +281,7 @@ class Mover:
         return rows
 
     def _is_behind(self, row: Listed) -> bool:
-        held = self._held.get(row.key)
-        return row.key in self._changed or (held is not None and held.row.place != row.place)
+        return row.key in self._changed or row.key in self._held
 
     def _handle(
         self, error: DriverError, intake: PortableIntake, rows: Sequence[Listed], hold: Callable[[], None]
