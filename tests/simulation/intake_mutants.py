@@ -66,6 +66,13 @@ class Drops(Mover):
         super().failed(error)
 
 
+class Unconfirmed(Mover):
+    """Does not look whether it still talks to the primary."""
+
+    def _confirm(self, intake: Any, hold: Any) -> None:
+        """Confirms nothing."""
+
+
 class NeverAgain(Mover):
     def _hold(self, *arguments: Any, **named: Any) -> None:
         super()._hold(*arguments, **named)
@@ -99,13 +106,17 @@ _LEADERS = ("suspend", "rivals", "kill")
 MUTANTS = _collect(
     Mutant("unfenced-intake", "Rows move whatever the fence says", "fence", Parts(hold=_unfenced), _LEADERS),
     Mutant("unheld-fence", "The fence is compared, not held", "fence", Parts(hold=_unlocked), _LEADERS),
-    Mutant("forgets-held", "A row that is held back does not hold its key", "order", Parts(mover=ForgetsHeld)),
+    Mutant("forgets-held", "A row that is held back holds no key", "order", Parts(mover=ForgetsHeld)),
     Mutant(
         "held-too-early", "A key is held by a later row than its first", "order", Parts(mover=HeldTooEarly),
-        fixed={"kinds": ("lock", "commits", "cancelled"), "keys": 2, "pause": 0.3, "rate": 10.0}, budget=200,
+        fixed={"kinds": ("lock", "commits", "cancelled"), "keys": 2, "pause": 0.2, "rate": 20.0}, budget=120,
     ),
     Mutant("passes-changed", "Rows pass one that was changed meanwhile", "order", Parts(mover=PassesChanged)),
     Mutant("drops-portions", "What a failed portion held is forgotten", "order", Parts(mover=Drops)),
+    Mutant(
+        "unconfirmed", "A former primary without rows is believed", "waits", Parts(mover=Unconfirmed),
+        fixed={"kinds": ("switch",), "pause": 20.0},
+    ),
     Mutant("never-again", "A row that was held back is not tried again", "waits", Parts(mover=NeverAgain)),
     Mutant("old-sizes", "A row that was corrected counts as it was", "waits", Parts(mover=OldSizes)),
     Mutant("unbounded-portion", "A portion has no bound in bytes", "bounded", Parts(mover=Unbounded)),

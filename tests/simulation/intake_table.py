@@ -81,6 +81,7 @@ class Tables:
         token: The fence's.
         holder: The session that holds the fence.
         denied: Whether a permission is withdrawn.
+        primary: The number of the server that is the primary.
         down_until: When the server is back.
         by_commits: Whether rows are put in order by their commits, else by their numbers.
         versions: Whether a changed row has another place.
@@ -94,6 +95,7 @@ class Tables:
         self.token = 0
         self.holder: SimulatedSession | None = None
         self.denied = False
+        self.primary = 1
         self.down_until = 0.0
         self.sessions: list[SimulatedSession] = []
         chance = world.chance
@@ -152,7 +154,8 @@ class SimulatedSession:
         self.removed: set[int] = set()
         self._host = host
         self._locked: list[Event] = []
-        self._open = self._broken = False
+        self._broken = False
+        self._primary = tables.primary
         ask(host, tables.world, self._connect)
 
     def _connect(self) -> None:
@@ -202,7 +205,6 @@ class SimulatedSession:
         world = self.tables.world
         if self._broken:
             raise lost("the connection is closed")
-        self._open = True
         if fate == "before":
             self.break_off()
             raise lost("the request is lost")
@@ -220,7 +222,18 @@ class SimulatedSession:
             raise lost("the reply is lost")
         return found
 
+    @property
+    def under_way(self) -> bool:
+        """Whether it is in a transaction that changes something."""
+        return self.tables.holder is self or bool(self._locked)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether it is one with a former primary, which is read-only, and from which all has been moved."""
+        return self._primary != self.tables.primary
+
     def _hold(self) -> Any:
+        self.require_permission()
         if self.tables.holder not in (None, self):
             return WAITS
         self.tables.holder = self
@@ -235,6 +248,8 @@ class SimulatedSession:
         return True
 
     def require_permission(self) -> None:
+        if self.outdated:
+            raise lost("the server is read-only")
         if self.tables.denied:
             raise AccessDenied("permission denied")
 
@@ -245,7 +260,7 @@ class SimulatedSession:
                 row.locked = None
         if self.tables.holder is self:
             self.tables.holder = None
-        self._locked, self.written, self.removed, self._open = [], [], set(), False
+        self._locked, self.written, self.removed = [], [], set()
 
     def break_off(self) -> None:
         """Ends the connection, as the server sees it."""
@@ -270,6 +285,8 @@ class SimulatedIntake:
     def scan(self, most: int, without: Collection[str]) -> list[Listed]:
         def look() -> list[Listed]:
             tables, left_out = self.tables, set(without)
+            if self.session.outdated:
+                return []
             rows = [row for row in tables.in_order() if not (tables.tells_keys and row.key in left_out)]
             return [
                 Listed(tables.place(row), row.key if tables.tells_keys else "", row.size)

@@ -24,11 +24,10 @@ from .scheduler import Host, Scheduler
 from .trail import Violation
 
 KINDS = (
-    *("lost", "commits", "cancelled", "crash", "kill", "suspend", "rivals", "denied"),
+    *("lost", "commits", "cancelled", "crash", "switch", "kill", "suspend", "rivals", "denied"),
     *("lock", "update", "delete", "refuse", "break", "large"),
 )
 """What may go wrong: with connections, servers and leaders; with rows."""
-ROWS = frozenset({"lock", "update", "delete", "refuse", "break", "large"})
 LIMITS = Limits(max_lane_bytes=2048)
 LARGE = 5_000
 LEAST = 200
@@ -44,7 +43,7 @@ class Parts:
     """What a mutant can replace."""
 
     mover: type[moving.Mover] = moving.Mover
-    hold: Any = portable_intakes._hold  # noqa: SLF001 - what is broken here is the product
+    hold: Any = portable_intakes._hold
     intake: type[SimulatedIntake] = SimulatedIntake
 
 
@@ -353,6 +352,13 @@ class IntakeWorld:
         for session in [*self.tables.sessions]:
             session.break_off()
         self.scheduler.at(self.tables.down_until, self.disturbed)
+        self.disturbed()
+
+    def _switch(self) -> None:
+        """Has another server take over; the former primary keeps its connections."""
+        self.tables.primary += 1
+        for session in [each for each in self.tables.sessions if each.under_way]:
+            session.break_off()
         self.disturbed()
 
     def _kill(self) -> None:

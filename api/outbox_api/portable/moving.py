@@ -39,6 +39,10 @@ LOCKED_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
 """The pause before a row is tried again that the outbox has refused."""
 
+CONFIRM_SECONDS = 5.0
+"""If nothing was moved for so long, it is confirmed that something could be: a former primary, which is
+read-only and keeps its connections, has no rows that wait."""
+
 _LONG = 10.0
 """Seconds after which a scan is what keeps rows waiting."""
 
@@ -81,6 +85,7 @@ class Mover:
         self._tried: dict[str, _Held] = {}  # held until the last scan, to be tried since
         self._under_way: list[Listed] = []  # what was taken off the list, and is not known to be done with
         self._changed: set[str] = set()  # keys of rows that have changed since the scan
+        self._confirmed_at = float("-inf")
         self._relisted = False  # whether the last scan has listed keys that were held back
         self._most = PORTION
         self._suspect: Any = None  # the place of a row that was alone when the connection was lost
@@ -108,6 +113,7 @@ class Mover:
         self._under_way = []
         try:
             if not self._list and not self._scan(intake):
+                self._confirm(intake, hold)
                 return False
             rows = self._portion(intake, max_bytes)
             if rows:
@@ -166,6 +172,12 @@ class Mover:
         self._stuck_since = (self._stuck_since or now) if waits else None
         return bool(self._list)
 
+    def _confirm(self, intake: PortableIntake, hold: Callable[[], None]) -> None:
+        if self._clock() > self._confirmed_at + CONFIRM_SECONDS:
+            with intake.session.transaction(f"take in rows of table {self._table}"):
+                hold()
+            self._confirmed_at = self._clock()
+
     def _portion(self, intake: PortableIntake, max_bytes: int) -> list[Listed]:
         """Takes the next rows off the list, and holds back those that cannot be read."""
         rows, size = list[Listed](), 0
@@ -208,6 +220,7 @@ class Mover:
         except DriverError as error:
             self._handle(error, intake, rows, hold)
             return
+        self._confirmed_at = self._clock()
         # Not before rows of their keys that come before them have been moved.
         for row, number, said in locked:
             self._hold(row, number, said, locked=True)
