@@ -324,8 +324,8 @@ class Mover:
             self._hold(row, "?", reason)
             return
         with intake.session.transaction(f"look at table {self._table}", reads=True):
-            there = intake.there([row.place])
             [row] = self._keyed(intake, [row], {})
+            there = intake.there([row.place])  # what is still there then has a key that is known
         if row.place not in there:
             self._changed.add(row.key)
         elif not self._is_behind(row):
