@@ -83,6 +83,11 @@ def topic_problem(intake: Intake, row: Mapping[str, Any]) -> str:
     return ""
 
 
+def held_key(intake: Intake, row: Mapping[str, Any], bind: Callable[[Record], object]) -> str:
+    """Returns the key that :func:`take` gives a row, of which only the columns of the key are there."""
+    return _held_key(_Row(intake, row), bind)
+
+
 def fault(names: Sequence[Any], values: Sequence[Any]) -> str | None:
     """Returns why a taken row could not be mapped, or ``None`` for any other row."""
     if values or len(names) != 1 or not isinstance(names[0], str) or not names[0].startswith(FAULT):

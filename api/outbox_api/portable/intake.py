@@ -21,9 +21,13 @@ from outbox_api.portable.sources import BEGINNING, COLUMNS, EXTRAS, quoted
 from outbox_api.portable.statements import stash
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.record import Record
+from outbox_api.taken import held_key
 
 _LISTED = 500
 """So many ids that are no numbers one statement lists."""
+
+UNTOLD = ""
+"""Stands for the key of each row, if a scan does not tell it."""
 
 _LONG = 1_000
 """Of a key of more bytes only the beginning is compared: rows that begin alike wait for each other."""
@@ -192,7 +196,7 @@ class PortableIntake(KnownTable):
     def _key_text(self) -> str:
         idiom, intake = self.session.idiom, self._intake
         if not self.tells_keys:
-            return "''"
+            return f"'{UNTOLD}'"
         text = idiom.as_text(self._name(intake.key))
         short = f"CASE WHEN {idiom.size_of(text)} > {_LONG} THEN {idiom.beginning(text, BEGINNING)}"
         return f"COALESCE({short} ELSE {text} END, '')"
@@ -208,21 +212,19 @@ class PortableIntake(KnownTable):
         A database that cannot leave them out waits.
         """
         hint, lock = self.session.idiom.free_rows
-        return list(self._contents(f"{self._found_in()}{hint}", places, self._intake.columns, lock))
+        names = self._intake.columns
+        columns = ", ".join((self._place, *map(self._read, names)))
+        found = self._fetch_at(columns, f"{self._found_in()}{hint}", places, lock)
+        return [(place, self._values(self._content(names, row))) for place, *row in found]
 
     def keys(self, places: Sequence[Any]) -> dict[Any, str]:
         """Returns the places and keys of rows, locked or not; reads nothing else of them."""
-        source = self.session.idiom.snapshot_read(self._source)
-        names = [*dict.fromkeys(columns_of(self._intake.key))]
-        return {place: str(row["kafka_key"]) for place, row in self._contents(source, places, names)}
-
-    def _contents(
-        self, source: str, places: Sequence[Any], names: Sequence[str], lock: str = ""
-    ) -> Iterator[tuple[Any, Mapping[str, object]]]:
-        nothing = dict.fromkeys(self._intake.columns)
-        read = ", ".join((self._place, *map(self._read, names)))
-        for place, *row in self._fetch_at(read, source, places, lock):
-            yield place, self._values(nothing | self._content(names, row))
+        source, names = self.session.idiom.snapshot_read(self._source), columns_of(self._intake.key)
+        columns = ", ".join((self._place, *map(self._read, names)))
+        return {
+            place: held_key(self._intake, self._content(names, row), self._bind)
+            for place, *row in self._fetch_at(columns, source, places)
+        }
 
     def there(self, places: Sequence[Any]) -> dict[Any, str]:
         """Returns the places and ids of those rows that are still in the table, locked or not."""

@@ -9,7 +9,7 @@ behind it, and other keys go on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -18,7 +18,7 @@ from typing import Any
 from outbox_api.bounds import too_large
 from outbox_api.errors import AccessDenied, DriverError, RolledBack
 from outbox_api.intakes import IntakeState
-from outbox_api.portable.intake import Listed, PortableIntake, not_told_apart
+from outbox_api.portable.intake import UNTOLD, Listed, PortableIntake, not_told_apart
 from outbox_api.portable.session import LockTimeout, TableMissing
 
 LISTED = 50_000
@@ -39,6 +39,10 @@ LOCKED_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
 """The pause before a row is tried again that the outbox has refused."""
 
+CONFIRM_SECONDS = 5.0
+"""If nothing was moved for so long, it is confirmed that something could be: a former primary, which is
+read-only and keeps its connections, has no rows that wait."""
+
 _LONG = 10.0
 """Seconds after which a scan is what keeps rows waiting."""
 
@@ -47,6 +51,9 @@ _REFUSED = ("the outbox refuses it", "widen the outbox's column, or correct the 
 _KEPT = ("its table keeps it", "drop the foreign key or the trigger that does, or set intake.done")
 
 _SLOW = "to list its rows in their order takes long; name a column with an index as intake.order"
+
+LOSSES = 3
+"""If the connection is lost so often while a row is moved alone, it may be for that row."""
 
 HOPELESS = 100
 """If so many rows in a row are refused, it is no fault of theirs."""
@@ -61,7 +68,7 @@ class _Held:
     reason: str
     since: float
     due: float
-    unread: bool
+    locked: bool
 
 
 class Mover:
@@ -77,12 +84,16 @@ class Mover:
         self._clock = clock
         self._list: deque[Listed] = deque()
         self._held: dict[str, _Held] = {}
-        self._tried: dict[str, _Held] = {}  # held until the last scan, which has put them into the list
+        self._tried: dict[str, _Held] = {}  # held until the last scan, to be tried since
+        self._under_way: list[Listed] = []  # what was taken off the list, and is not known to be done with
         self._changed: set[str] = set()  # keys of rows that have changed since the scan
+        self._confirmed_at = float("-inf")
+        self._relisted = False  # whether the last scan has listed keys that were held back
         self._most = PORTION
         self._suspect: Any = None  # the place of a row that was alone when the connection was lost
+        self._losses = 0  # how often it was
         self._removing = False
-        self._lost = ""  # what was said when that happened again
+        self._loss = ""
         self._refused = 0
         self._scanned_at = float("-inf")
         self._moved = self._moved_since_scan = 0
@@ -102,16 +113,17 @@ class Mover:
             LeadershipLost: The fence is no longer the caller's; nothing was moved.
             DriverError: The database refused, or is gone. After a retryable one, connect anew.
         """
-        rows: Sequence[Listed] = ()
+        self._under_way = []
         try:
             if not self._list and not self._scan(intake):
+                self._confirm(intake, hold)
                 return False
             rows = self._portion(intake, max_bytes)
             if rows:
                 self._move(intake, rows, hold)
         except BaseException as error:
-            # They come first again: what was listed behind them must not overtake them.
-            self._list.extendleft(reversed(rows))
+            # Some may have been moved or held back; the others must not be passed by later rows.
+            self._list.extendleft(reversed(self._under_way))
             if isinstance(error, DriverError):
                 self.failed(error)
             raise
@@ -151,44 +163,55 @@ class Mover:
         self._scanned_at, self._moved_since_scan, self._scans_since = now, 0, now
         self._changed.clear()
         # Those that were tried, and neither moved nor held back again, are gone.
-        self._tried = {key: held for key, held in self._held.items() if held.due <= now}
-        self._held = {key: held for key, held in self._held.items() if held.due > now}
-        # Of a row that was not read it may have been the size; the list tells the present one.
-        again = {key: held.row for key, held in self._tried.items() if not held.unread}
-        self._list.extend(again.values())
-        self._list.extend(intake.scan(LISTED, [*self._held, *again]))
+        due = {key: held for key, held in self._held.items() if held.due <= now}
+        locked = {key: held.row for key, held in due.items() if held.locked}
+        # Other ones may have been corrected, so they are listed anew, with those behind them: these may be
+        # so many that there is no room for other keys, which then have the next scan.
+        self._relisted = not self._relisted and len(locked) < len(due)
+        self._tried = due if self._relisted else {key: due[key] for key in locked}
+        self._held = {key: held for key, held in self._held.items() if key not in self._tried}
+        self._list.extend(locked.values())
+        self._list.extend(intake.scan(LISTED, [*self._held, *locked]))
         self._scans_since = None
         waits = self._list or self._held
         self._stuck_since = (self._stuck_since or now) if waits else None
         return bool(self._list)
+
+    def _confirm(self, intake: PortableIntake, hold: Callable[[], None]) -> None:
+        if self._clock() > self._confirmed_at + CONFIRM_SECONDS:
+            with intake.session.transaction(f"take in rows of table {self._table}"):
+                hold()
+            self._confirmed_at = self._clock()
 
     def _portion(self, intake: PortableIntake, max_bytes: int) -> list[Listed]:
         """Takes the next rows off the list, and holds back those that cannot be read."""
         rows, size = list[Listed](), 0
         while self._list and len(rows) < self._most:
             row = self._list[0]
-            if intake.tells_keys and (row.key in self._held or row.key in self._changed):
+            if row.key in self._changed or (intake.tells_keys and row.key in self._held):
                 self._list.popleft()
                 continue
-            if fault := self._fault(row, max_bytes):
-                if rows:
-                    break  # which may be of its key, and must have gone before it is held back
-                self._hold_back(intake, row, fault, unread=True)
-                self._list.popleft()
-                self._suspect, self._lost = None, ""
-                continue
-            if rows and size + row.size > PORTION_BYTES:
+            fault = self._fault(row, max_bytes)
+            if rows and (fault or size + row.size > PORTION_BYTES):
                 break
+            self._under_way.append(self._list.popleft())
+            if fault:
+                self._hold_back(intake, row, fault)
+                continue
             size += row.size
-            rows.append(self._list.popleft())
+            rows.append(row)
         return rows
 
     def _fault(self, row: Listed, max_bytes: int) -> str:
+        """Returns why a row must not even be read; empty if it may be."""
         if row.place is None:
             return "its id is null"
         if row.size > max_bytes:
             return too_large(row.size, max_bytes)
-        return self._lost if row.place == self._suspect else ""
+        if row.place == self._suspect and self._losses >= LOSSES:
+            self._suspect, self._losses = None, 0
+            return f"the connection is lost whenever it is moved: {self._loss}"
+        return ""
 
     def _move(self, intake: PortableIntake, rows: Sequence[Listed], hold: Callable[[], None]) -> None:
         began = self._clock()
@@ -204,9 +227,11 @@ class Mover:
         except DriverError as error:
             self._handle(error, intake, rows, hold)
             return
-        self._suspect, self._lost = None, ""
-        for row, number, reason in locked:
-            self._hold(row, number, reason, LOCKED_SECONDS)
+        self._confirmed_at = self._clock()
+        # Not before rows of their keys that come before them have been moved.
+        for row, number, said in locked:
+            self._hold(row, number, said, locked=True)
+        self._suspect, self._losses = None, 0
         # Who raises the fence waits for a portion.
         slow = self._clock() > began + PORTION_SECONDS
         self._most = max(1, len(rows) // 2) if slow else min(PORTION, 2 * self._most)
@@ -225,8 +250,7 @@ class Mover:
         """Locks the rows that nobody has locked, but none behind one of its key that somebody has.
 
         Returns:
-            What becomes of them, by their places; and the first row of each key that somebody has locked, its
-            id, and what is to be said of it. It is held back once the rows in front of it are moved.
+            Place → values of these rows; the first locked one of each key, with its id and a reason.
         """
         if not rows:
             return {}, []
@@ -237,31 +261,25 @@ class Mover:
         if len(found) == len(rows) and intake.tells_keys:
             return {row.place: found[row.place] for row in rows}, []
         rows = self._keyed(intake, rows, found)
-        there = intake.there([row.place for row in rows if row.place not in found])
-        free, locked = dict[Any, Mapping[str, object]](), list[Listed]()
-        passed, changed = {row.key for row in rows if self._is_behind(row)}, set[str]()
-        for row in rows:
-            if row.place in found:
-                if row.key not in passed:
-                    free[row.place] = found[row.place]
-                continue
-            if row.place not in there:
-                changed.add(row.key)
-            elif row.key not in passed:
-                locked.append(row)
-            passed.add(row.key)
-        self._changed |= changed
-        return free, self._blocked(intake, locked, there)
-
-    def _blocked(
-        self, intake: PortableIntake, rows: Sequence[Listed], there: Mapping[Any, str]
-    ) -> list[tuple[Listed, str, str]]:
-        """Returns locked rows, their ids, and what is to be said of each."""
-        held = {row.key: held for row in rows if (held := self._held_before(row))}
+        missing = [row for row in rows if row.place not in found]
+        there = intake.there([row.place for row in missing])
+        if not intake.tells_keys:
+            rows = self._before_gone(rows, found.keys() | there.keys())
+            missing = [row for row in rows if row.place not in found]
+        first = {row.key: row for row in reversed(missing)}.values()
+        locked = [row for row in first if row.place in there and not self._is_behind(row)]
+        held = {row.key: held for row in locked if (held := self._held_before(row))}
         long = [each.row.place for each in held.values() if self._clock() > each.since + LOCKED_SECONDS]
         holders = intake.holders(long) if long else ""
         said = f"another transaction has locked it{f': {holders}' if holders else ''}; end that"
-        return [(row, there[row.place], said) for row in rows]
+        self._changed.update(row.key for row in first if row.place not in there)
+        free, passed = dict[Any, Mapping[str, object]](), {row.key for row in rows if self._is_behind(row)}
+        for row in rows:
+            if row.place not in found:
+                passed.add(row.key)
+            elif row.key not in passed:
+                free[row.place] = found[row.place]
+        return free, [(row, there[row.place], said) for row in locked]
 
     @staticmethod
     def _keyed(
@@ -272,12 +290,18 @@ class Mover:
             return rows
         others = intake.keys([row.place for row in rows if row.place not in found])
         keys = {place: str(values["kafka_key"]) for place, values in found.items()} | others
-        return [row._replace(key=keys.get(row.place, "")) for row in rows]
+        return [row._replace(key=keys.get(row.place, UNTOLD)) for row in rows]
+
+    def _before_gone(self, rows: Sequence[Listed], present: Collection[Any]) -> Sequence[Listed]:
+        """Returns the rows before the first that has gone, whose key nobody knows any more."""
+        for number, row in enumerate(rows):
+            if row.place not in present:
+                self._changed.add(UNTOLD)
+                return rows[:number]
+        return rows
 
     def _is_behind(self, row: Listed) -> bool:
-        tried = self._tried.get(row.key)
-        another = tried is not None and tried.row.place != row.place
-        return another or row.key in self._held or row.key in self._changed
+        return row.key in self._changed or row.key in self._held
 
     def _handle(
         self, error: DriverError, intake: PortableIntake, rows: Sequence[Listed], hold: Callable[[], None]
@@ -286,15 +310,15 @@ class Mover:
         lone = len(rows) == 1
         if error.retryable or isinstance(error, AccessDenied | TableMissing) or not _sound(intake):
             if lone and error.retryable and not isinstance(error, RolledBack):
-                if rows[0].place == self._suspect:
-                    self._lost = f"the connection is lost whenever it is moved: {error}"
-                self._suspect = rows[0].place
+                self._losses = self._losses + 1 if self._suspect == rows[0].place else 1
+                self._suspect, self._loss = rows[0].place, str(error)
             self._most = max(1, len(rows) // 2)
             raise error
         if not lone:
             middle = len(rows) // 2
             self._move(intake, rows[:middle], hold)
-            self._move(intake, [row for row in rows[middle:] if row.key not in self._held], hold)
+            passed = self._held.keys() | self._changed
+            self._move(intake, [row for row in rows[middle:] if row.key not in passed], hold)
             return
         what, cure = _KEPT if self._removing else _REFUSED
         self._hold_back(intake, rows[0], f"{what}: {error}; {cure}")
@@ -303,24 +327,27 @@ class Mover:
             self._refused = 0
             raise error
 
-    def _hold_back(self, intake: PortableIntake, row: Listed, reason: str, *, unread: bool = False) -> None:
-        """Holds a row back, unless it is behind another one, or has changed."""
+    def _hold_back(self, intake: PortableIntake, row: Listed, reason: str) -> None:
+        if row.place is None:
+            self._hold(row, "?", reason)
+            return
         with intake.session.transaction(f"look at table {self._table}", reads=True):
-            there = intake.there([row.place])
             [row] = self._keyed(intake, [row], {})
-        if row.place is not None and row.place not in there:
+            there = intake.there([row.place])  # what is still there then has a key that is known
+        if row.place not in there:
             self._changed.add(row.key)
         elif not self._is_behind(row):
-            self._hold(row, there.get(row.place, "?"), reason, REFUSED_SECONDS, unread=unread)
+            self._hold(row, there[row.place], reason)
 
     def _held_before(self, row: Listed) -> _Held | None:
         held = self._tried.get(row.key) or self._held.get(row.key)
         return held if held and held.row.place == row.place else None
 
-    def _hold(self, row: Listed, number: str, reason: str, seconds: float, *, unread: bool = False) -> None:
+    def _hold(self, row: Listed, number: str, reason: str, *, locked: bool = False) -> None:
         now, before = self._clock(), self._tried.pop(row.key, None) or self._held.get(row.key)
         since = before.since if before and before.row.place == row.place else now
-        self._held[row.key] = _Held(row, number, reason, since, now + seconds, unread)
+        due = now + (LOCKED_SECONDS if locked else REFUSED_SECONDS)
+        self._held[row.key] = _Held(row, number, reason, since, due, locked)
 
 
 class _Undone(Exception):  # noqa: N818 - ends a transaction, and is no error
