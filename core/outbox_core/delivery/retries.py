@@ -139,7 +139,7 @@ class FailedKeys:
         policy: Decides when a failed record is tried again, and when its key is parked.
 
     Attributes:
-        held: Keys that would be parked if there were room; selections leave them out.
+        held: Keys that wait until they are tried again; selections leave them out.
         topics: Topics that fail as a whole; selections leave them out, too.
     """
 
@@ -149,14 +149,16 @@ class FailedKeys:
         self.topics = HeldTopics(policy.pause_after)
         self.attempts: dict[tuple[int, str], Attempts] = {}  # by source and key: ids rise within a source
         self._size = 0  # of their keys
+        self._tries = False  # whether the last look took in some that were held
 
     def add(
         self, now: float, batch: Sequence[MarkedRecord], failures: Sequence[Failure], source: int = 0
     ) -> tuple[float, list[Poison]]:
         """Counts the failures of an aborted batch.
 
-        There is no pause after a failure that is not retryable, since the whole lane would wait. A key that
-        cannot be parked is held, and a topic that fails as a whole; the lane waits for neither.
+        A key whose first record has failed is held, so that the lane goes on with the others. The lane waits
+        itself if there is no room for the key, or if it is unknown which record was at fault and the batch
+        cannot become smaller. A failure that is not retryable needs no pause then: it parks the key soon.
 
         Args:
             now: The caller's time.
@@ -178,8 +180,12 @@ class FailedKeys:
             attempts = self._count(now, failure, source, is_first=is_first)
             if is_first and self.policy.parks(attempts):
                 parking.add(failure.record.key)
-            elif failure.retryable or not self._hold(now, failure):
-                pause = max(pause, self.policy.pause(attempts))
+            elif failure.suspect and len(batch) > 1:
+                if failure.record.id == batch[0].id:
+                    pause = max(pause, self.policy.pause(attempts))
+            elif is_first and not self._hold(now, failure, attempts):
+                if failure.retryable or self.policy.full:
+                    pause = max(pause, self.policy.pause(attempts))
         return pause, [self._forget(source, key).poison() for key in parking]
 
     def delivered(self, records: Sequence[MarkedRecord], source: int = 0) -> None:
@@ -202,9 +208,21 @@ class FailedKeys:
         """Whether selections leave out anything but parked keys."""
         return bool(self.held) or bool(self.topics.held)
 
-    def next_look(self, now: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Returns the keys and the topics that the next selection leaves out; see :meth:`.Held.next_look`."""
-        return self.held.next_look(now), self.topics.held.next_look(now)
+    def leaves_out(self, record: MarkedRecord) -> bool:
+        """Returns whether looks leave out a record's key or topic."""
+        return record.key in self.held or record.topic in self.topics.held
+
+    def next_look(self, now: float, *, again: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the keys and the topics that the next look leaves out: all held ones but a few that are due.
+
+        What it takes in fails the others with it. So the look after it takes in none, and neither does one
+        that only looks ``again`` for what was given up. A key is held again when it fails again.
+        """
+        self._tries = not (again or self._tries)
+        if not self._tries:
+            return self.held.names, self.topics.held.names
+        self.held.release(now)
+        return self.held.names, self.topics.held.next_look(now)
 
     def blocked(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
@@ -222,12 +240,13 @@ class FailedKeys:
             if key not in self.held:
                 self._forget(source, key)
 
-    def _hold(self, now: float, failure: Failure) -> bool:
-        """Returns whether the lane may go on at once: the record fails too rarely yet, or is left out."""
-        self.topics.failed(now, [failure])
-        if failure.record.topic in self.topics.held or not self.policy.full:
-            return True
-        return self.held.add(now, failure.record.key)
+    def _hold(self, now: float, failure: Failure, attempts: Attempts) -> bool:
+        """Leaves out the key of a failed record, or its topic; returns whether there was room."""
+        if not failure.retryable:
+            self.topics.failed(now, [failure])
+            if failure.record.topic in self.topics.held:
+                return True
+        return self.held.add(now, failure.record.key, attempts.failures)
 
     def _count(self, now: float, failure: Failure, source: int, *, is_first: bool) -> Attempts:
         """Counts a failure, but for that of a record of whose key an earlier one has failed and is next.

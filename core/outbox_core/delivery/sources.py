@@ -44,6 +44,7 @@ class _Source:
         rest: Until when it is left alone in any case, as the last look has taken long and found nothing.
         full: Whether the last look reached its limit.
         turn: The number of the last look.
+        again: The limit of the next look if it is to find only what was given up; otherwise 0.
     """
 
     size: BatchSize
@@ -51,6 +52,7 @@ class _Source:
     rest: float = 0.0
     full: bool = False
     turn: int = 0
+    again: int = 0
 
     def due(self, *, excludes: bool) -> float:
         return max(self.size.due, self.size.passing_due) if excludes else self.size.due
@@ -62,6 +64,9 @@ class Sources:
     Args:
         ages: The least age of the rows of each source, in seconds; none if there is one source of all rows.
         new_size: Makes the size of a source.
+
+    Attributes:
+        again: Whether the look that was begun last is one for what was given up (:meth:`repeat`).
     """
 
     def __init__(self, ages: Sequence[float], new_size: Callable[[], BatchSize]) -> None:
@@ -71,11 +76,13 @@ class Sources:
         self._turn = 0
         self._own_waits = True  # the last look was at another source, so the own one is next if it is due
         self._wanted: int | None = None
+        self.again = False
 
     @property
     def look(self) -> tuple[int, int]:
         """The source of the look that was begun last, and its limit in records."""
-        return self._looking, self._sources[self._looking].size.limit
+        source = self._sources[self._looking]
+        return self._looking, source.again or source.size.limit
 
     @property
     def limit(self) -> int:
@@ -105,7 +112,8 @@ class Sources:
             excludes: As for :meth:`due`.
         """
         due = [number for number, each in enumerate(self._sources) if each.due(excludes=excludes) <= now]
-        if self._wanted is not None and self._wanted in due:
+        self.again = self._wanted in due
+        if self._wanted is not None and self.again:
             number, self._wanted = self._wanted, None
         elif due[0] == 0 and (self._own_waits or len(due) == 1):
             number = 0
@@ -127,6 +135,7 @@ class Sources:
             passed: Whether it may have passed excluded rows up to the end of the table.
         """
         source, seconds = self._sources[self._looking], now - self._since
+        source.again = 0
         source.size.marked(now, full=full, empty=empty, grow=grow)
         source.full = full
         if self._looking:
@@ -157,11 +166,12 @@ class Sources:
         Args:
             now: The time.
             source: The source.
-            records: The limit of that look; 0 for the limit of a first look.
+            records: The limit of that look; 0 for the limit of a first look, which later looks have anyway.
         """
         self._wanted = source
-        self._sources[source].size.begin_anew(records)
-        self._sources[source].size.due = now
+        self._sources[source].again = records
+        self._sources[source].size.begin_anew()
+        self._sources[source].size.due = self._sources[source].size.passing_due = now
 
     def cut(self, source: int, records: int) -> None:
         """Handles that only the first ``records`` of what the last look at ``source`` found can be used."""
