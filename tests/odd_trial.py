@@ -169,7 +169,6 @@ def trial(  # noqa: PLR0917 - what a trial is made of
         count.waiting = len(waiting(database))
         count.took = round(time.monotonic() - begun, 1)
         _enter(count, committed, arrivals.times)
-        if __import__("os").environ.get("T46"): print([round(arrivals.times.get(v,0)-a,2) for v,a in committed.items()][::5], file=sys.stderr)
         letters = database.fetch("SELECT reason FROM outbox_dead_letters")
         count.parked = len(letters)
         count.reasons = dict(Counter(_general(reason) for (reason,) in letters).most_common(30))

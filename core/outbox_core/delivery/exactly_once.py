@@ -258,7 +258,7 @@ class SelectPublishPurge:
         publishing = [self._publishing.batch] if self._publishing else []
         source, limit = self._sources.look if selects else (0, 0)
         pending = [*self._locked, *self._finished, *publishing]
-        left_out = self.failed.next_look(now, again=self._sources.again) if selects else ((), ())
+        left_out = self.failed.next_look(now) if selects else ((), ())
         finished = [*self._retrying, *self._purging]
         return Advance(finished, pending, limit, self._max_bytes, source, *left_out)
 
@@ -336,26 +336,29 @@ class SelectPublishPurge:
         return publishing
 
     def _take_back(self, now: float, taken: _Selected, failures: Sequence[Failure]) -> None:
-        """Abandons a batch and the one selected after it; what is not left out is selected again in order.
+        """Gives up a batch and the one selected after it, but for those of its records that go on at once.
 
-        The next batch ends before the first failed record that is not left out either: it was not the first
-        of its key, or is only a suspect, or there was no room. It has no new record, so it fails less often
-        than its records, and no earlier record is parked with one.
+        These are the ones before the first failed record, without what is left out from now on. A failed
+        record is not left out if it was not the first of its key, or is only a suspect, or there was no room;
+        the batch that begins with it is small, so that few others share its transactions.
         """
         if taken is not self._selected:
             self._move(taken, BatchStage.ABANDONED)
         self._drop_selected()
-        pause, poisons = self.failed.add(now, taken.records, failures, taken.source)
-        culprits = {failure.record.id for failure in failures}
-        parked = {failure.record.key for failure in failures if failure.record.id in {p.id for p in poisons}}
-        rest = (each for each in taken.records if not (each.key in parked or self.failed.leaves_out(each)))
-        before = itertools.takewhile(lambda record: record.id not in culprits, rest)
-        self._sources.repeat(now, taken.source, sum(1 for _ in before))
         self._abandon = isinstance(self._database, Advance)
         self._unreported.extend(failures)
-        self._resume = now + pause
+        pause, poisons = self.failed.add(now, taken.records, failures, taken.source)
+        heads, culprits = {each.id for each in poisons}, {each.record.id for each in failures}
         if poisons:
             self._park = Park(None, poisons, [])
+        parked = {each.record.key for each in failures if each.record.id in heads}
+        left = [each for each in taken.records if not (each.key in parked or self.failed.leaves_out(each))]
+        rest = list(itertools.takewhile(lambda record: record.id not in culprits, left))
+        self._sources.repeat(now, taken.source, anew=len(rest) < len(left))
+        self._resume = now if rest else now + pause
+        if rest and not self._draining:
+            batch = Batch.of([record.id for record in rest], taken.batch.newest)
+            self._select(_Selected(batch, rest, sum(map(size_of, rest)), taken.source))
 
     def _select(self, selected: _Selected) -> None:
         self._selected = selected

@@ -156,9 +156,9 @@ class FailedKeys:
     ) -> tuple[float, list[Poison]]:
         """Counts the failures of an aborted batch.
 
-        A key whose first record has failed is held, so that the lane goes on with the others. The lane waits
-        itself if there is no room for the key, or if it is unknown which record was at fault and the batch
-        cannot become smaller. A failure that is not retryable needs no pause then: it parks the key soon.
+        A key whose first record has failed is held, so that the lane goes on with the others. If there is no
+        room for it, or it is not known which record is at fault, the lane itself waits; but not for a failure
+        that is not retryable and soon parks the key.
 
         Args:
             now: The caller's time.
@@ -167,7 +167,7 @@ class FailedKeys:
             source: The batch's source.
 
         Returns:
-            The seconds to wait before the next batch, and the records whose keys are to be parked, which are
+            The seconds to wait before what is not held is tried again, and the records whose keys are to be parked, which are
             forgotten. A record is parked only if it is the first of its key in the batch.
         """
         if self._size > MAX_FAILED_BYTES:
@@ -180,10 +180,7 @@ class FailedKeys:
             attempts = self._count(now, failure, source, is_first=is_first)
             if is_first and self.policy.parks(attempts):
                 parking.add(failure.record.key)
-            elif failure.suspect and len(batch) > 1:
-                if failure.record.id == batch[0].id:
-                    pause = max(pause, self.policy.pause(attempts))
-            elif is_first and not self._hold(now, failure, attempts):
+            elif (failure.suspect and len(batch) > 1) or (is_first and not self._hold(now, failure, attempts)):
                 if failure.retryable or self.policy.full:
                     pause = max(pause, self.policy.pause(attempts))
         return pause, [self._forget(source, key).poison() for key in parking]
@@ -212,13 +209,13 @@ class FailedKeys:
         """Returns whether looks leave out a record's key or topic."""
         return record.key in self.held or record.topic in self.topics.held
 
-    def next_look(self, now: float, *, again: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def next_look(self, now: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Returns the keys and the topics that the next look leaves out: all held ones but a few that are due.
 
-        What it takes in fails the others with it. So the look after it takes in none, and neither does one
-        that only looks ``again`` for what was given up. A key is held again when it fails again.
+        What it takes in may fail, and then all is given up that the look finds. So the look after it takes in
+        none. A key is held again when it fails again.
         """
-        self._tries = not (again or self._tries)
+        self._tries = not self._tries
         if not self._tries:
             return self.held.names, self.topics.held.names
         self.held.release(now)

@@ -44,7 +44,6 @@ class _Source:
         rest: Until when it is left alone in any case, as the last look has taken long and found nothing.
         full: Whether the last look reached its limit.
         turn: The number of the last look.
-        again: The limit of the next look if it is to find only what was given up; otherwise 0.
     """
 
     size: BatchSize
@@ -52,7 +51,6 @@ class _Source:
     rest: float = 0.0
     full: bool = False
     turn: int = 0
-    again: int = 0
 
     def due(self, *, excludes: bool) -> float:
         return max(self.size.due, self.size.passing_due) if excludes else self.size.due
@@ -64,9 +62,6 @@ class Sources:
     Args:
         ages: The least age of the rows of each source, in seconds; none if there is one source of all rows.
         new_size: Makes the size of a source.
-
-    Attributes:
-        again: Whether the look that was begun last is one for what was given up (:meth:`repeat`).
     """
 
     def __init__(self, ages: Sequence[float], new_size: Callable[[], BatchSize]) -> None:
@@ -76,13 +71,11 @@ class Sources:
         self._turn = 0
         self._own_waits = True  # the last look was at another source, so the own one is next if it is due
         self._wanted: int | None = None
-        self.again = False
 
     @property
     def look(self) -> tuple[int, int]:
         """The source of the look that was begun last, and its limit in records."""
-        source = self._sources[self._looking]
-        return self._looking, source.again or source.size.limit
+        return self._looking, self._sources[self._looking].size.limit
 
     @property
     def limit(self) -> int:
@@ -112,8 +105,7 @@ class Sources:
             excludes: As for :meth:`due`.
         """
         due = [number for number, each in enumerate(self._sources) if each.due(excludes=excludes) <= now]
-        self.again = self._wanted in due
-        if self._wanted is not None and self.again:
+        if self._wanted is not None and self._wanted in due:
             number, self._wanted = self._wanted, None
         elif due[0] == 0 and (self._own_waits or len(due) == 1):
             number = 0
@@ -135,7 +127,6 @@ class Sources:
             passed: Whether it may have passed excluded rows up to the end of the table.
         """
         source, seconds = self._sources[self._looking], now - self._since
-        source.again = 0
         source.size.marked(now, full=full, empty=empty, grow=grow)
         source.full = full
         if self._looking:
@@ -160,18 +151,19 @@ class Sources:
         if not own.full:
             own.size.due = min(own.size.due, now)
 
-    def repeat(self, now: float, source: int, records: int) -> None:
-        """Makes the next look one at ``source`` again: what it found last was given up.
+    def repeat(self, now: float, source: int, *, anew: bool) -> None:
+        """Makes the next look one at ``source`` again: some of what it found last was given up.
 
         Args:
             now: The time.
             source: The source.
-            records: The limit of that look; 0 for the limit of a first look, which later looks have anyway.
+            anew: Whether that look has the limit of a first look.
         """
         self._wanted = source
-        self._sources[source].again = records
-        self._sources[source].size.begin_anew()
-        self._sources[source].size.due = self._sources[source].size.passing_due = now
+        size = self._sources[source].size
+        size.due = size.passing_due = now
+        if anew:
+            size.begin_anew()
 
     def cut(self, source: int, records: int) -> None:
         """Handles that only the first ``records`` of what the last look at ``source`` found can be used."""
