@@ -350,7 +350,7 @@ class SelectPublishPurge:
         pause, poisons = self.failed.add(now, taken.records, failures, taken.source)
         heads, culprits = {each.id for each in poisons}, {each.record.id for each in failures}
         if poisons:
-            self._park = Park(None, poisons, [])
+            self._park = Park(None, [*(self._park.poisons if self._park else ()), *poisons], [])
         parked = {each.record.key for each in failures if each.record.id in heads}
         left = [each for each in taken.records if not (each.key in parked or self.failed.leaves_out(each))]
         rest = list(itertools.takewhile(lambda record: record.id not in culprits, left))

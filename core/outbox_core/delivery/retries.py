@@ -149,7 +149,7 @@ class FailedKeys:
         self.topics = HeldTopics(policy.pause_after)
         self.attempts: dict[tuple[int, str], Attempts] = {}  # by source and key: ids rise within a source
         self._size = 0  # of their keys
-        self._tries = False  # whether the last look took in some that were held
+        self._tried = False  # whether the last look took in some that had been held
 
     def add(
         self, now: float, batch: Sequence[MarkedRecord], failures: Sequence[Failure], source: int = 0
@@ -215,11 +215,12 @@ class FailedKeys:
         What it takes in may fail, and then all is given up that the look finds. So the look after it takes in
         none. A key is held again when it fails again.
         """
-        self._tries = not self._tries
-        if not self._tries:
+        tried, self._tried = self._tried, False
+        if tried:
             return self.held.names, self.topics.held.names
-        self.held.release(now)
-        return self.held.names, self.topics.held.next_look(now)
+        topics = self.topics.held.next_look(now)
+        self._tried = bool(self.held.release(now)) or len(topics) < len(self.topics.held)
+        return self.held.names, topics
 
     def blocked(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
