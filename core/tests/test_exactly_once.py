@@ -197,17 +197,22 @@ def test_a_record_that_is_refused_too_often_has_its_key_parked():
     line = machine()
     now = 0.0
     for _ in range(2):
-        now = abort(line, now, record(1, "bad"), record(2, "good"), record(3, "bad"))
+        abort(line, now, record(1, "bad"), record(3, "bad"))
+        now += 1
     only(line.decide(now), Advance)
     advanced(line, now, [record(1, "bad"), record(2, "good"), record(3, "bad")])
     only(line.decide(now), Publish)
+    line._database = None
     line.aborted(now, [Failure(record(1, "bad"), "too large", retryable=False)])
-    park = only(line.decide(now), Park)
+    commands = line.decide(now)
+    assert only(commands, Publish).records == [record(2, "good")]
+    park = only(commands, Park)
     assert (park.leader_id, park.ids) == (None, [])
     assert [(poison.id, poison.attempts) for poison in park.poisons] == [(1, 3)]
     line.parked(now, 1)
     assert line.policy.parked == 1
-    only(line.decide(now), Advance)
+    line.published(now)
+    assert only(line.decide(now), Advance).excluded_keys == ()
 
 
 def test_a_faulty_row_is_never_published():
@@ -219,7 +224,8 @@ def test_a_faulty_row_is_never_published():
     assert only(commands, ReportFailures).failures[0].reason == "header arrays differ in length"
 
 
-def test_what_time_does_not_cure_is_tried_again_at_once_and_in_a_small_batch():
+@pytest.mark.parametrize(("suspect", "limit"), [(False, 800), (True, 100)])
+def test_batches_stay_large_but_for_one_that_begins_with_what_failed_and_is_not_held(suspect, limit):
     line = machine(Limits(max_batch_records=1000))
     now = 0.0
     for _ in range(3):
@@ -229,10 +235,13 @@ def test_what_time_does_not_cure_is_tried_again_at_once_and_in_a_small_batch():
         line._database = None
         line.published(now)
     only(line.decide(now), Advance)
-    advanced(line, now, [record(1, "bad"), record(2)])
+    advanced(line, now, [record(1, "bad"), record(2, "bad"), record(3)])
     only(line.decide(now), Publish)
-    line.aborted(now, [Failure(record(1, "bad"), "too large", retryable=False)])
-    assert only(line.decide(now), Advance).limit == 100
+    line.aborted(now, [Failure(record(1, "bad"), "refused", retryable=True, suspect=suspect)])
+    line.decide(now)
+    if not suspect:
+        line.published(now)
+    assert only(line.decide(line.wake_at()), Advance).limit == limit
 
 
 def test_what_lies_before_the_culprit_is_published_and_not_parked_with_it():
@@ -244,12 +253,10 @@ def test_what_lies_before_the_culprit_is_published_and_not_parked_with_it():
     line.aborted(0, [Failure(bad, "too large", retryable=False)])
     commands = line.decide(0)
     none(commands, Park)
-    assert only(commands, Advance).limit == 1
-    advanced(line, 0, [good])
-    only(line.decide(0), Publish)
+    assert only(commands, Publish).records == [good]
     line._database = None
     line.published(0)
-    only(line.decide(0), Advance)
+    assert only(line.decide(0), Advance).excluded_keys == ()
     advanced(line, 0, [bad, rest])
     only(line.decide(0), Publish)
     line._database = None
@@ -623,6 +630,7 @@ class World:
         locked = self.purge(command.finished)
         keys = {self.rows[i] for i in self.parked if i in self.rows}
         taken = {i for batch in (*command.finished, *command.pending) for i in batch.ids()}
+        keys |= set(command.excluded_keys)
         ids = [i for i in sorted(self.rows) if i not in taken and self.rows[i] not in keys]
         ids = [i for i in ids if i // CLUSTER == command.source][: command.limit]
         return Advanced(0, [record(i, self.rows[i]) for i in ids], "now", locked)

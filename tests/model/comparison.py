@@ -203,8 +203,8 @@ class Comparison:
         retryable = self._random.random() < 0.5
         first = next(record for record in records if record.key == culprit.key)
         self.machine.aborted(self._now, [Failure(culprit, "refused", retryable=retryable)])
-        rest = [row for batch, stage in self.machine.batches() if stage is BatchStage.SELECTED for row in batch.ids()]
-        on = f"and goes on with {f'rows {rest}' if rest else 'nothing'}"
+        selected = [batch for batch, stage in self.machine.batches() if stage is BatchStage.SELECTED]
+        on = f"and goes on with {f'rows {selected[0].ids()}' if selected else 'nothing'}"
         if first == culprit and not retryable:
             self._follow("aborts", f"because of row {culprit.id},", on)
         else:

@@ -91,9 +91,9 @@ def _going_on(lanes: Lanes, rows: Rows) -> Iterator[Rows]:
     if "what goes on has no gap in a key" in lanes.off:
         yield from chain.from_iterable(combinations(rows, some) for some in range(1, len(rows)))
         return
-    keys = {lanes.keys[row]: [other for other in rows if lanes.keys[other] == lanes.keys[row]] for row in rows}
-    for counts in product(*(range(len(each) + 1) for each in keys.values())):
-        part = {row for each, count in zip(keys.values(), counts, strict=True) for row in each[:count]}
+    keys = [[row for row in rows if lanes.keys[row] == key] for key in {lanes.keys[row] for row in rows}]
+    for counts in product(*(range(len(each) + 1) for each in keys)):
+        part = {row for each, count in zip(keys, counts, strict=True) for row in each[:count]}
         if 0 < len(part) < len(rows):
             yield tuple(row for row in rows if row in part)
 

@@ -1,4 +1,4 @@
-"""What is left out of marks and selections because it fails: keys of an exactly-once lane, and whole topics."""
+"""What is left out of marks and selections because it fails: keys of exactly-once lanes, and whole topics."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ MAX_EXCLUDED_KEYS = 1000
 MAX_EXCLUDED_BYTES = 1 << 20
 """How many characters these keys have together, as each mark and selection names them."""
 TRIED = 10
-"""How many held keys or topics one look takes in to try them again: others share its transaction."""
+"""How many held topics one look takes in to try them again: others share its transaction."""
+TRIED_KEYS = 100
+"""The same for held keys: those that fail again leave the transaction together."""
 FORGET_SECONDS = 60.0
-"""A topic that has not failed for this long after its pause is held no longer: its rows were deleted or changed."""
+"""A topic that has not failed for so long after its pause is held no longer: its rows are gone or changed."""
 
 
 @dataclass(slots=True)
@@ -71,9 +73,9 @@ class Held:
         if self._names.pop(name, None) is not None:
             self._size -= len(name)
 
-    def release(self, now: float) -> list[tuple[str, _Held]]:
-        """Holds no longer a few of those whose pause is over, and returns them."""
-        due = [(name, each) for name, each in self._names.items() if each.until <= now][:TRIED]
+    def release(self, now: float, most: int) -> list[tuple[str, _Held]]:
+        """Holds no longer some of those whose pause is over, and returns them."""
+        due = [(name, each) for name, each in self._names.items() if each.until <= now][:most]
         for name, _ in due:
             self.discard(name)
         return due
@@ -84,7 +86,7 @@ class Held:
         These are held again after that look, for longer, and come last next time; but for those that have
         not failed for long.
         """
-        tried = self.release(now)
+        tried = self.release(now, TRIED)
         left_out = self.names
         for name, each in tried:
             if now < each.forget_at and self.add(now, name, each.tries + 1):

@@ -9,7 +9,7 @@ from sys import intern
 from outbox_api import Failure, MarkedRecord, Poison
 
 from outbox_core.config.settings import Failures
-from outbox_core.delivery.held import MAX_EXCLUDED_KEYS, Held, HeldTopics
+from outbox_core.delivery.held import MAX_EXCLUDED_KEYS, TRIED_KEYS, Held, HeldTopics
 
 IO_BACKOFF_SECONDS = 5.0
 """The longest pause between two tries at a database that fails."""
@@ -167,22 +167,28 @@ class FailedKeys:
             source: The batch's source.
 
         Returns:
-            The seconds to wait before what is not held is tried again, and the records whose keys are to be parked, which are
-            forgotten. A record is parked only if it is the first of its key in the batch.
+            The seconds to wait before what is not held is tried again, and the records whose keys are to be
+            parked, which are forgotten. A record is parked only if it is the first of its key in the batch.
         """
         if self._size > MAX_FAILED_BYTES:
             self._forget_oldest()
         first = {record.key: record.id for record in reversed(batch)}
         parking: set[str] = set()
         pause = 0.0
+        failing = {failure.record.key for failure in failures}
+        sound = {record.topic for record in batch if record.key not in failing}
         for failure in failures:
             is_first = first[failure.record.key] == failure.record.id
             attempts = self._count(now, failure, source, is_first=is_first)
             if is_first and self.policy.parks(attempts):
                 parking.add(failure.record.key)
-            elif (failure.suspect and len(batch) > 1) or (is_first and not self._hold(now, failure, attempts)):
-                if failure.retryable or self.policy.full:
-                    pause = max(pause, self.policy.pause(attempts))
+                continue
+            suspect = failure.suspect and len(batch) > 1
+            if not failure.retryable and failure.record.topic not in sound:
+                self._judge_topic(now, failure, attempts)
+            waits = suspect or (is_first and not self._hold(now, failure.record, attempts))
+            if waits and (failure.retryable or self.policy.full):
+                pause = max(pause, self.policy.pause(attempts))
         return pause, [self._forget(source, key).poison() for key in parking]
 
     def delivered(self, records: Sequence[MarkedRecord], source: int = 0) -> None:
@@ -210,7 +216,7 @@ class FailedKeys:
         return record.key in self.held or record.topic in self.topics.held
 
     def next_look(self, now: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Returns the keys and the topics that the next look leaves out: all held ones but a few that are due.
+        """Returns the keys and topics that the next look leaves out: all held ones but a few that are due.
 
         What it takes in may fail, and then all is given up that the look finds. So the look after it takes in
         none. A key is held again when it fails again.
@@ -219,7 +225,7 @@ class FailedKeys:
         if tried:
             return self.held.names, self.topics.held.names
         topics = self.topics.held.next_look(now)
-        self._tried = bool(self.held.release(now)) or len(topics) < len(self.topics.held)
+        self._tried = bool(self.held.release(now, TRIED_KEYS)) or len(topics) < len(self.topics.held)
         return self.held.names, topics
 
     def blocked(self, now: float) -> tuple[int, float]:
@@ -238,13 +244,14 @@ class FailedKeys:
             if key not in self.held:
                 self._forget(source, key)
 
-    def _hold(self, now: float, failure: Failure, attempts: Attempts) -> bool:
-        """Leaves out the key of a failed record, or its topic; returns whether there was room."""
-        if not failure.retryable:
+    def _judge_topic(self, now: float, failure: Failure, attempts: Attempts) -> None:
+        """Counts the failing keys of a topic, each once: those that are tried again say nothing new."""
+        if attempts.incurable == 1 or failure.record.topic in self.topics.held:
             self.topics.failed(now, [failure])
-            if failure.record.topic in self.topics.held:
-                return True
-        return self.held.add(now, failure.record.key, attempts.failures)
+
+    def _hold(self, now: float, record: MarkedRecord, attempts: Attempts) -> bool:
+        """Leaves out the key of a failed record, unless its topic is; returns whether there was room."""
+        return record.topic in self.topics.held or self.held.add(now, record.key, attempts.failures)
 
     def _count(self, now: float, failure: Failure, source: int, *, is_first: bool) -> Attempts:
         """Counts a failure, but for that of a record of whose key an earlier one has failed and is next.

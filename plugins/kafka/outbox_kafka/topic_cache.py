@@ -88,7 +88,7 @@ class TopicCache:
         return topic not in self.existing and topic not in self._missing
 
     def is_worth_waiting_for(self, topic: str) -> bool:
-        """Returns whether brokers may be creating a new topic: they have not lately failed to create another."""
+        """Returns whether brokers may be creating a new topic: none was found missing lately."""
         return self.is_new(topic) and self._clock() - self._last_new >= self._propagation_time
 
     def update(self, statuses: Statuses) -> None:

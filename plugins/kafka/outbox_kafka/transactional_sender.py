@@ -142,10 +142,8 @@ class KafkaTransactionalSender:
         if len(checkpoint) > MAX_CHECKPOINT:
             raise ValueError(f"a checkpoint of {len(checkpoint)} characters, {MAX_CHECKPOINT} fit")
         retries, topics, chunk_bytes = _RETRIES, {record.topic for record in records}, self._chunk_bytes
-        if failures := missing_topic_failures(self._topics, self._producer.look_up, records, self._settings):
+        if failures := self._foreseen(records):
             return failures
-        if refused := self._limits.foreseen(records):
-            return untimely_failures(refused, self._settings)
         while True:
             trace = self._tracer.next(records, topics)
             errors = TransactionErrors(self._store.record(checkpoint, trace), trace.time_ms)
@@ -179,6 +177,11 @@ class KafkaTransactionalSender:
     def close(self) -> None:
         """Disconnects; see :meth:`outbox_api.TransactionalSender.close`."""
         self._producer.close()
+
+    def _foreseen(self, records: Sequence[MarkedRecord]) -> list[Failure]:
+        """Returns the records that brokers would refuse, the first of each key, as far as that is known."""
+        missing = missing_topic_failures(self._topics, self._producer.look_up, records, self._settings)
+        return missing or untimely_failures(self._limits.foreseen(records), self._settings)
 
     def _end_late_transactions(self, places: Sequence[Partition] = ()) -> None:
         """Ends what late requests of an earlier sender have left open, with its checkpoint and in ``places``.
