@@ -136,7 +136,7 @@ def test_poison_in_a_batch_parks_its_key_and_the_others_arrive_once(shop: Shop, 
 
 
 def test_keys_that_fail_for_a_while_hold_up_no_other(shop: Shop, fleet: Fleet) -> None:
-    # A topic cannot be created whose name is the same to the broker's metrics: it may yet appear, says the client.
+    # No topic can be created whose name is the same to the metrics of brokers; clients wait for it to appear.
     missing, in_the_way = f"{shop.topic}.missing", f"{shop.topic}_missing"
     shop.create_topic(name=in_the_way)
     with shop.connect() as connection, connection.transaction():
