@@ -7,7 +7,7 @@ The life of a batch::
 
     --Advance--> selected --Publish--> in the log --Advance--> purged
                     ^                      |
-                    +----- abandoned <-----+  the transaction was aborted: its rows are selected again
+                    +----- abandoned <-----+  aborted: the others go on, what failed is selected again
 
 Nothing is written into a row before it is deleted. A batch is the set of its rows' ids, and the checkpoint
 that its transaction carries names that set. The next batch is selected while the one before is published.
@@ -25,7 +25,6 @@ What makes that safe:
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -35,7 +34,8 @@ from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize, ByteLimit
 from outbox_core.delivery.checkpoint import encode, fitting, shorter
 from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish, ReportFailures
-from outbox_core.delivery.retries import FailedKeys, RetryPolicy
+from outbox_core.delivery.failed_keys import FailedKeys
+from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.size import size_of
 from outbox_core.delivery.sources import Sources
 from outbox_core.delivery.stages import BatchStage
@@ -338,9 +338,7 @@ class SelectPublishPurge:
     def _take_back(self, now: float, taken: _Selected, failures: Sequence[Failure]) -> None:
         """Gives up a batch and the one selected after it, but for those of its records that go on at once.
 
-        These are the ones before the first failed record, without what is left out from now on. A failed
-        record is not left out if it was not the first of its key, or is only a suspect, or there was no room;
-        the batch that begins with it is small, so that few others share its transactions.
+        A batch that begins with a failed record is small, so that few others share its transactions.
         """
         if taken is not self._selected:
             self._move(taken, BatchStage.ABANDONED)
@@ -348,13 +346,10 @@ class SelectPublishPurge:
         self._abandon = isinstance(self._database, Advance)
         self._unreported.extend(failures)
         pause, poisons = self.failed.add(now, taken.records, failures, taken.source)
-        heads, culprits = {each.id for each in poisons}, {each.record.id for each in failures}
         if poisons:
             self._park = Park(None, [*(self._park.poisons if self._park else ()), *poisons], [])
-        parked = {each.record.key for each in failures if each.record.id in heads}
-        left = [each for each in taken.records if not (each.key in parked or self.failed.leaves_out(each))]
-        rest = list(itertools.takewhile(lambda record: record.id not in culprits, left))
-        self._sources.repeat(now, taken.source, anew=len(rest) < len(left))
+        rest, is_cut = self.failed.going_on(taken.records, failures, poisons)
+        self._sources.repeat(now, taken.source, anew=is_cut)
         self._resume = now if rest else now + pause
         if rest and not self._draining:
             batch = Batch.of([record.id for record in rest], taken.batch.newest)
