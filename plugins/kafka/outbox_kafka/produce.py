@@ -124,7 +124,7 @@ def missing_topic_failures(
     unnamed = {topic for topic in unknown if not _TOPIC_NAME.fullmatch(topic)}
     unknown -= unnamed
     if topics := {topic for topic in unknown if not cache.is_missing(topic)}:
-        cache.update(look_up(topics, set(filter(cache.is_new, topics))))
+        cache.update(look_up(topics, set(filter(cache.is_worth_waiting_for, topics))))
     missing = set(filter(cache.is_missing, unknown))
     failures: dict[str, Failure] = {}
     for record in records if missing or unnamed else ():

@@ -189,3 +189,14 @@ def test_a_topic_that_the_client_takes_for_missing_is_asked_for_again(harness: L
     harness.answer()
     assert harness.sent == [1, 2]
     assert len(harness.asked) == 2
+
+
+def test_nobody_waits_for_a_new_topic_just_after_another_was_found_missing() -> None:
+    now = [0.0]
+    cache = TopicCache(PATIENCE, lambda: now[0])
+    assert cache.is_worth_waiting_for("a")
+    cache.update({"a": TopicStatus.MISSING})
+    assert not cache.is_worth_waiting_for("a")
+    assert not cache.is_worth_waiting_for("b")
+    now[0] = PATIENCE
+    assert cache.is_worth_waiting_for("b")
