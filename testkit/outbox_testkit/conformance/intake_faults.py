@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 from outbox_api import Capability, DriverError, Intakes
@@ -114,7 +115,7 @@ class IntakeFaultConformance(Conformance):
 
 def _lose_a_reply(box: Box, monkeypatch: pytest.MonkeyPatch, *, committed: bool) -> None:
     """Has the reply of the first transaction be lost that moves rows."""
-    connected = box.dialect.connect_intakes()  # type: ignore[attr-defined]  # portable dialects have it
+    connected = box.dialect.connect_intakes()
     connected.session.close()
     kind, replies = type(connected.session), ["the first"]
     original = kind.transaction
@@ -125,7 +126,7 @@ def _lose_a_reply(box: Box, monkeypatch: pytest.MonkeyPatch, *, committed: bool)
             raise DriverError("the reply is lost", retryable=True)
 
     @contextmanager
-    def transaction(self: object, doing: str, *, reads: bool = False) -> Iterator[None]:
+    def transaction(self: Any, doing: str, *, reads: bool = False) -> Iterator[None]:
         with original(self, doing, reads=reads):
             yield
             lose(doing, when=False)
