@@ -126,6 +126,8 @@ def check(
     checks |= connection_checks(chosen.outboxes, looked_at=looked_at)
     for label, error in chosen.failed:
         checks[label] = partial(_search_failed, error)
+    for label in chosen.unmatched:
+        checks[label] = _nothing_matches
     with _progress():
         rows = _rows(checks)
     errors = sum(row.finding.level is Level.ERROR for row in rows)
@@ -184,6 +186,11 @@ def _check_http(http: HttpSettings) -> Sequence[Finding]:
 
 def _search_failed(error: OutboxError) -> Sequence[Finding]:
     return [Finding(Level.ERROR, "template", f"its tables cannot be looked for: {error}")]
+
+
+def _nothing_matches() -> Sequence[Finding]:
+    cure = "correct its pattern, or grant the rights by which its tables are found"
+    return [Finding(Level.ERROR, "template", "it matches no table", cure)]
 
 
 def _check_elector(settings: HarvestSettings) -> Sequence[Finding]:

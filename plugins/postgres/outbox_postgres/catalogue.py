@@ -97,7 +97,8 @@ WHERE t.tgrelid = $1::oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
   AND t.tgtype & 1 <> 0 AND t.tgtype & 2 <> 0 AND t.tgtype & 8 <> 0 AND p.prosrc ~* '\mreturn\s+null\M'
 UNION ALL
 SELECT 'row security may hide rows from this user, or keep them from being deleted',
-       'ALTER ROLE ... BYPASSRLS, or ALTER TABLE ' || $1::oid::regclass || ' DISABLE ROW LEVEL SECURITY'
+       format('ALTER ROLE %I BYPASSRLS, or ALTER TABLE %s DISABLE ROW LEVEL SECURITY', current_user,
+              $1::oid::regclass)
 WHERE row_security_active($1::oid)
 """
 _REPLICATED = "SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1::oid)"

@@ -121,7 +121,7 @@ def _fault(topic: Any, key: Any, names: Sequence[Any], values: Sequence[Any]) ->
 
 
 class PostgresDeadLetters(PortableDeadLetters):
-    """The ``DeadLetters`` of PostgreSQL. Made by ``PostgresDialect.dead_letters``."""
+    """The dead letters of PostgreSQL. Made by ``PostgresDialect.dead_letters``."""
 
     def __init__(self, session: Session, layout: Layout) -> None:
         super().__init__(session, layout.known, binary=layout.binary)

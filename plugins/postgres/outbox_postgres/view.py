@@ -66,7 +66,7 @@ MAX_PASSED = 100_000
 
 
 class PostgresView(PortableView):
-    """The ``OutboxView`` of PostgreSQL. Made by ``PostgresDialect.watch``."""
+    """The view of PostgreSQL. Made by ``PostgresDialect.watch``."""
 
     def __init__(
         self,
