@@ -283,8 +283,8 @@ TABLE_PROBES = (
         subject="row security",
         sql="""
             SELECT 'row security hides rows from this user',
-                   format('ALTER ROLE %I BYPASSRLS, or ALTER TABLE %s DISABLE ROW LEVEL SECURITY', current_user,
-                          $1::oid::regclass)
+                   format('ALTER ROLE %I BYPASSRLS, or ALTER TABLE %s DISABLE ROW LEVEL SECURITY',
+                          current_user, $1::oid::regclass)
             WHERE row_security_active($1::oid)""",
         level=Level.ERROR,
         cure="",
@@ -293,7 +293,7 @@ TABLE_PROBES = (
     Probe(
         subject="inheritance",
         sql="""
-            SELECT format('rows of table %s, which inherits the outbox, are harvested as if they were its own, '
+            SELECT format('rows of table %s, which inherits the outbox, are harvested as its own, '
                           'and their ids may be there twice', i.inhrelid::regclass),
                    format('ALTER TABLE %s NO INHERIT %s', i.inhrelid::regclass, c.oid::regclass)
             FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhparent AND c.relkind = 'r'
