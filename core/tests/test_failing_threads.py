@@ -27,6 +27,8 @@ PATIENCE = 100.0
 UNFAILED_SECONDS = {"start": 60.0, "loop": 15.0}
 """Every thread is started within the first, also on a busy machine; a short one has no loop."""
 UNNOTICED_SECONDS = 10.0
+QUIET_SECONDS = 3.0
+"""Until a thread has failed, nothing is stashed for so long: some start only once an outbox goes to rest."""
 OUTBOXES = ("one", "two", "three")
 MANY = 15
 """So many kinds of threads there are at least."""
@@ -128,7 +130,7 @@ def rows(outbox: HarvestSettings) -> int:
 def outcome(trial: Trial, process: subprocess.Popen[bytes], how: str) -> str:
     """Stashes until the thread has failed and all that waits is sent; returns what is wrong."""
     began = monotonic()
-    failed_at: float | None = None
+    stashed_at, failed_at = began, float("inf")
     stuck_since: float | None = None
     while monotonic() - began < PATIENCE:
         if process.poll() is not None:
@@ -139,12 +141,14 @@ def outcome(trial: Trial, process: subprocess.Popen[bytes], how: str) -> str:
             return "not failed"
         waiting = trial.waiting()
         if not waiting:
-            if failed_at is not None and monotonic() - failed_at > 2.0:
+            if monotonic() - failed_at > 2.0:
                 return ""
             stuck_since = None
-            trial.stash()
-            if failed and failed_at is None:
-                failed_at = monotonic()
+            if failed or monotonic() - stashed_at > QUIET_SECONDS:
+                trial.stash()
+                stashed_at = monotonic()
+            if failed:
+                failed_at = min(failed_at, monotonic())
         elif stuck_since is None:
             stuck_since = monotonic()
         elif failed and monotonic() - stuck_since > UNNOTICED_SECONDS and not all(map(is_told, waiting)):

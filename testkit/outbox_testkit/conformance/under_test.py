@@ -55,7 +55,7 @@ class OutboxUnderTest:
     restart: Sequence[str] = ("TRUNCATE TABLE {table}",)
     rename: str = "ALTER TABLE {table} RENAME TO {name}"
     write_id: str = "{insert}"
-    refusing: Sequence[str] = ("ALTER TABLE {table} ADD CONSTRAINT refused CHECK (NOT ({condition}))",)
+    refusing: Sequence[str] = ("ALTER TABLE {table} ADD CHECK (NOT ({condition}))",)
     lease_ahead: str = "renewed_at + INTERVAL '1' HOUR"
 
     def refuse(self, table: str, condition: str) -> Sequence[str]:
