@@ -13,7 +13,7 @@ from .protocol import freed
 from .seen import Seen
 from .servers import LOST
 from .traces import Asked
-from .world import NOTHING, Checkpoint, Process, World
+from .world import NOTHING, Checkpoint, Lane, Process, World
 
 Steps = Iterable[Step]
 
@@ -56,11 +56,8 @@ class Answers(Seen):
         words = {"commit": "has", "park": "parks", "drained": "is drained"}
         if call.do == "advance":
             yield from self._advance(view, call)
-        elif call.do == "abort" and again:
-            yield from self._abort_and_fill(view)
         elif call.do == "abort":
-            steps = FAULTS["repeat" if call.spent else "abort"](self.lanes, once)
-            yield from self.only(view, steps, "aborts", twice=call.spent)
+            yield from self._abort_and_fill(view) if again else self._aborts(view, call)
         elif call.do == "commit" and call.spent:
             yield from self.only(view, FAULTS["repeat"](self.lanes, once), "has", twice=True)
         elif call.do == "park" and view.lane.poison is None:
@@ -76,6 +73,19 @@ class Answers(Seen):
             yield from self.model.stray(world, place, call)
         for head in world.database.parked:
             yield f"row {head}, and its key, is freed", freed(world, head)
+
+    def _aborts(self, view: LaneView, call: Asked) -> Iterator[Step]:
+        """Yields the steps after which the batch is selected anew, or goes on without its last rows."""
+        steps = FAULTS["repeat" if call.spent else "abort"](self.lanes, view.world._replace(faults=1))
+        for told, after in self.only(view, steps, "aborts", twice=call.spent):
+            if "goes on with nothing" in told:
+                yield told, after
+                yield told, self.goes_on(self.at(after, view.number, view.place), view.lane)
+
+    def goes_on(self, view: LaneView, before: Lane) -> World:
+        """Returns the state in which a lane takes its batch again; it may leave the last rows out."""
+        batch = before.publishing or before.selected
+        return view.step("", lane=view.lane._replace(selected=batch))[1]
 
     def begun(self, world: World, call: Asked) -> World | None:
         """Returns the state in which a batch is being published, and nothing of it was sent yet."""

@@ -223,8 +223,9 @@ class Replay:
 
     def _refused(self, state: State, number: int, call: Asked) -> Iterator[After]:
         """Yields the state behind a call to publish that was refused, maybe before anything was sent."""
-        world = state.world if number not in state.pending else self._model.dropped(state.world, call)
-        yield "", State(world, state.pending - {number}), 0
+        unsent = number in state.pending
+        for world in self._model.dropped(state.world, call) if unsent else (state.world,):
+            yield "", State(world, state.pending - {number}), 0
 
     def _fail(self, number: int, call: Asked) -> None:
         if call.do == "publish":
