@@ -65,7 +65,7 @@ def judge(intake: Intake, columns: Mapping[str, ColumnFacts], sample: Callable[[
 def _numbers(facts: ColumnFacts, words: str) -> Order:
     blocks = "an application that gives out the numbers of a block itself writes them out of order"
     if facts.step < 0:
-        doubt = "its numbers do not always rise: the sequence counts down, or begins anew (CYCLE)"
+        doubt = "its numbers do not always rise: the sequence counts down, or starts over (CYCLE)"
         return Order(Level.ERROR, words, doubt, f"ALTER SEQUENCE … NO CYCLE, or {_NAME_ONE}")
     if facts.step > 1:
         doubt = f"its numbers are given out in blocks of {facts.step}: {blocks}"

@@ -49,7 +49,7 @@ def overridden(section: Section, overrides: Mapping[str, str]) -> Section:
 
 def database_of(outbox: HarvestSettings) -> tuple[str, object]:
     """Returns what two outboxes have in common whose settings name the same database, spelled alike."""
-    return outbox.place[:2]
+    return outbox.table_identity[:2]
 
 
 def by_database(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object], list[HarvestSettings]]:
@@ -124,7 +124,7 @@ def _refuse_twins(
     """Adds a problem for each outbox that is another one's table in the same database."""
     for number, one in enumerate(outboxes):
         for other in outboxes[:number]:
-            if one.place == other.place:
+            if one.table_identity == other.table_identity:
                 place = sections[one.label].place
                 message = f"is the same table in the same database as outboxes.{other.label}"
                 problems.add(place, join("outboxes", one.label), message)

@@ -234,7 +234,7 @@ class HarvestSettings:
         return min(self.limits.send_concurrency, wanted or LANE_GROUPS)
 
     @property
-    def place(self) -> tuple[str, object, object]:
+    def table_identity(self) -> tuple[str, object, object]:
         """Driver, database and table, as they are spelled; other options make no other outbox."""
         options = self.dialect.options
         database = getattr(options, "data_source", self.title)

@@ -54,8 +54,8 @@ def matching(template: Template) -> list[HarvestSettings]:
 
 def unknown(found: Iterable[HarvestSettings], known: Collection[HarvestSettings]) -> list[HarvestSettings]:
     """Returns those whose tables are none of the known ones."""
-    places = {outbox.place for outbox in known}
-    return [outbox for outbox in found if outbox.place not in places]
+    there = {outbox.table_identity for outbox in known}
+    return [outbox for outbox in found if outbox.table_identity not in there]
 
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_api import Failure, Header, MarkedRecord
+from outbox_api.bounds import is_topic
 from outbox_kafka_client.clients import ClientLog, Producer
 
 from outbox_kafka.errors import is_permanent, reason
@@ -19,7 +19,6 @@ from outbox_kafka.topic_lookup import TopicLookup
 OnDelivery = Callable[[MarkedRecord, KafkaError | None, Message], None]
 """Receives a record and its delivery report."""
 
-_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NO_NAME = KafkaError(KafkaError.TOPIC_EXCEPTION)
 _NO_ANSWER = "the brokers did not say in time whether its topic exists"
 _ANY_PARTITION = -1
@@ -55,7 +54,7 @@ def produce(
     for index, record in enumerate(records):
         _, topic, key, value, headers, partition, timestamp, _, _ = record
         if lookup is not None and topic not in existing:
-            if _TOPIC_NAME.fullmatch(topic):
+            if is_topic(topic):
                 lookup.add(record)
             else:
                 on_refused(record, KafkaException(_NO_NAME))
@@ -125,7 +124,7 @@ def missing_topic_failures(
         settings: The producer's settings, whose secrets stay out of the reasons.
     """
     unknown = {record.topic for record in records} - cache.existing
-    unnamed = {topic for topic in unknown if not _TOPIC_NAME.fullmatch(topic)}
+    unnamed = {topic for topic in unknown if not is_topic(topic)}
     unknown -= unnamed
     silent = set[str]()
     if topics := {topic for topic in unknown if not cache.is_missing(topic)}:
