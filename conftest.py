@@ -28,7 +28,6 @@ from xdist.scheduler import LoadFileScheduling, Scheduling
 
 SPARK_FILES = frozenset(
     (
-        "test_audit_spark.py",
         "test_demo.py",
         "test_goharvest_file.py",
         "test_lakehouse.py",

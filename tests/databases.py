@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from threading import Lock
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import psycopg
 from outbox_api import Capability, Dialect, DriverError, LaneStatus, OutboxTable, Record, Seam, Stasher, find
@@ -14,6 +14,8 @@ from outbox_api.portable import ErrorKind, PortableDialect
 from outbox_api.portable import Session as PortableSession
 from outbox_api.statement import Statement, Style
 from psycopg.conninfo import make_conninfo
+
+from . import events
 
 GOHARVEST_DDL = """
 CREATE TABLE IF NOT EXISTS outbox (
@@ -31,6 +33,25 @@ CREATE TABLE IF NOT EXISTS outbox (
 
 SALES = "CREATE TABLE sales (customer VARCHAR(100), number INTEGER, PRIMARY KEY (customer, number))"
 
+
+class Written(NamedTuple):
+    """A table of records, and what its columns mean.
+
+    Attributes:
+        table: Its name.
+        number: The column that tells its rows apart.
+        key: The column with the key.
+        waits: The condition of rows that have not been harvested.
+    """
+
+    table: str
+    number: str
+    key: str
+    waits: str
+
+
+OUTBOX = Written("outbox", "id", "kafka_key", "1 = 1")
+
 _KEYS = "(SELECT DISTINCT customer FROM sales) AS keys_sold"
 _TOUCHES = """
 CREATE TABLE touches (at TIMESTAMPTZ, who TEXT, what TEXT, records BIGINT);
@@ -40,9 +61,11 @@ BEGIN
     SELECT clock_timestamp(), current_setting('application_name'), TG_OP, count(*) FROM touched;
     RETURN NULL;
 END $$;
-CREATE TRIGGER touched_by_update AFTER UPDATE ON outbox
+"""
+_TOUCHES_OF = """
+CREATE TRIGGER touched_by_update AFTER UPDATE ON {table}
     REFERENCING OLD TABLE AS touched FOR EACH STATEMENT EXECUTE FUNCTION note_touch();
-CREATE TRIGGER touched_by_delete AFTER DELETE ON outbox
+CREATE TRIGGER touched_by_delete AFTER DELETE ON {table}
     REFERENCING OLD TABLE AS touched FOR EACH STATEMENT EXECUTE FUNCTION note_touch();
 """
 
@@ -57,11 +80,15 @@ class Database(ABC):
 
     Attributes:
         driver: Its dialect's driver name.
+        numbered: The type of a column whose numbers are given out.
+        taken: Whether the application writes its records into another table (see :mod:`.events`).
         dialect: The dialect of its outbox.
         fence: Queries the outbox and its fence.
     """
 
     driver: ClassVar[str]
+    numbered: ClassVar[str] = "INTEGER"
+    taken = False
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -76,10 +103,11 @@ class Database(ABC):
         return Capability.CONCURRENT_WRITERS in self.dialect.capabilities
 
     def open(self) -> None:
-        """Creates the tables of sales and of the outbox."""
+        """Creates the tables of sales and of the outbox, and the one that an intake is of."""
         self._create_outbox()
         with closing(self.connect()) as connection:
-            self.execute(connection, SALES)
+            for ddl in SALES, *([events.ddl(self.numbered)] if self.taken else []):
+                self.execute(connection, ddl)
             connection.commit()
 
     def connect(self) -> Any:
@@ -101,15 +129,37 @@ class Database(ABC):
 
     def sell(self, connection: Any, sales: Sequence[tuple[str, int]], records: Sequence[Record]) -> None:
         """Writes sales and their records as part of a transaction."""
-        statement = Statement("INSERT INTO sales VALUES ({customer}, {number})", self.style)
-        rows = [statement.arguments({"customer": customer, "number": number}) for customer, number in sales]
-        connection.cursor().executemany(statement.text, rows)
-        self._stasher.stash_many(connection, records)
+        made = [{"customer": customer, "number": number} for customer, number in sales]
+        self._insert(connection, "INSERT INTO sales VALUES ({customer}, {number})", made)
+        if self.taken:
+            self._insert(connection, events.INSERT, map(events.row, records))
+        else:
+            self._stasher.stash_many(connection, records)
+
+    def _insert(self, connection: Any, sql: str, rows: Iterable[Mapping[str, object]]) -> None:
+        statement = Statement(sql, self.style)
+        connection.cursor().executemany(statement.text, [statement.arguments(row) for row in rows])
+
+    @property
+    def written(self) -> Written:
+        """What the application writes its records into."""
+        return Written(events.TABLE, "seq", "name", events.UNSENT) if self.taken else OUTBOX
+
+    def waiting(self, connection: Any, customer: str | None = None) -> Sequence[Any]:
+        """Returns the first records that have not been harvested, of all customers or of one."""
+        # First where they come from.
+        for table, number, key, waits in dict.fromkeys((self.written, OUTBOX)):
+            of_customer = "" if customer is None else f" AND {key} = '{customer}'"
+            select = f"SELECT * FROM {table} WHERE {waits}{of_customer} ORDER BY {number} LIMIT 3"
+            rows: Sequence[Any] = self.execute(connection, select).fetchall()
+            if rows:
+                return rows
+        return []
 
     def clear(self) -> None:
         """Deletes all sales and all records."""
         with closing(self.connect()) as connection:
-            for table in "outbox", "sales":
+            for table in dict.fromkeys((self.written.table, "outbox", "sales")):
                 self.execute(connection, f"DELETE FROM {table}")
             connection.commit()
 
@@ -190,6 +240,7 @@ class Postgres(Database):
     """PostgreSQL, with goharvest's outbox table."""
 
     driver = "postgres"
+    numbered = "BIGINT GENERATED ALWAYS AS IDENTITY"
 
     @property
     def style(self) -> Style:
@@ -213,9 +264,11 @@ class Postgres(Database):
             return {str(customer): int(lane) for customer, lane in connection.execute(sql.encode())}
 
     def watch(self) -> None:
-        """Records from now on which connection changes how many rows of the outbox."""
+        """Records from now on which connection changes how many rows that wait."""
         with self.connect_at_once() as connection:
             connection.execute(_TOUCHES)
+            for table in dict.fromkeys((self.written.table, "outbox")):
+                connection.execute(_TOUCHES_OF.format(table=table).encode())
 
     def touches(self, since: float) -> dict[str, int]:
         """Returns application name → rows that its connections have changed since a time in seconds."""
@@ -256,6 +309,7 @@ class MySql(Portable):
     """MySQL, or MariaDB."""
 
     driver = "mysql"
+    numbered = "BIGINT AUTO_INCREMENT"
 
 
 class Sqlite(Portable):

@@ -165,12 +165,10 @@ class Shop:
         return began
 
     def wait_until_harvested(self, timeout: float, customer: str | None = None) -> float:
-        """Waits until the outbox has no record, or none of a customer; returns how many seconds that took."""
+        """Waits until no record waits, or none of a customer; returns how many seconds that took."""
         started = time.monotonic()
         with closing(self.database.connect()) as connection:
-            of_customer = "" if customer is None else f"WHERE kafka_key = '{customer}'"
-            select = f"SELECT * FROM outbox {of_customer} ORDER BY id LIMIT 3"
-            while rows := self.database.execute(connection, select).fetchall():
+            while rows := self.database.waiting(connection, customer):
                 connection.rollback()  # the next query sees what is committed then
                 assert time.monotonic() < started + timeout, f"not harvested within {timeout:g} s: {rows}"
                 time.sleep(0.02)

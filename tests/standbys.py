@@ -21,6 +21,8 @@ SECONDS = 60.0
 """How long a copy, or a wait for replication, may take."""
 MARIADB: Mapping[str, str | int] = {"log-bin": "binlog", "log-slave-updates": "ON", "server-id": 1}
 """Settings of a MariaDB server that is to have a standby, which replays everything from the beginning."""
+POSTGRES: Mapping[str, str | int] = {"track_commit_timestamp": "on"}
+"""Settings of a PostgreSQL server, and of its standbys, that is to tell the order of commits."""
 _DURABLE = {"innodb_flush_log_at_trx_commit": 1, "sync_binlog": 1}
 _NUMBERS = itertools.count(2)
 
@@ -44,7 +46,7 @@ def postgres_standby(primary: PostgresServer, moved: Mapping[Path, Path] | None 
         primary: The server.
         moved: Where the copy has its table spaces.
     """
-    standby = PostgresServer()
+    standby = PostgresServer(settings=POSTGRES)
     data = standby.folder / "data"
     data.mkdir(mode=0o700)
     shutil.copy(primary.folder / "password", standby.folder)

@@ -68,6 +68,21 @@ def test_other_databases_lose_and_reorder_nothing(
         strike(site, names, measure)
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.slow("postgres")
+def test_rows_of_another_table_are_neither_lost_nor_reordered(tmp_path: Path, measure: Measure) -> None:
+    with Site(
+        tmp_path,
+        "inline",
+        random.Random(7),
+        delivery=EXACTLY_ONCE,
+        intake="order",
+        harvesters=2,
+        session=SHORT_SESSION,
+    ) as site:
+        strike(site, ["kill-leader", "locked-row", "switchover"], measure)
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.slow("protocol")
 @pytest.mark.parametrize("delivery", [AT_LEAST_ONCE, EXACTLY_ONCE])

@@ -243,4 +243,7 @@ def test_a_late_request_of_a_leader_s_own_costs_a_new_election_at_most(
         time.sleep(0.05)
     assert election.first.error is None
     # A late join takes the member's place: the group's coordinator knows it by its name.
-    assert election.first.story == ["acquired"] + ["fenced", "acquired"] * (kind == JOIN)
+    # Of the others, the broken connection alone can cost an election where the machine is busy.
+    elections = election.first.story.count("acquired")
+    assert election.first.story == ["acquired"] + ["fenced", "acquired"] * (elections - 1)
+    assert elections in ({2} if kind == JOIN else {1, 2})

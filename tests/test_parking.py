@@ -153,9 +153,7 @@ def test_a_topic_that_is_not_permitted_parks_its_keys_and_nothing_reaches_it(
     assert "outbox itself uses" in reasons["to-election"]
     assert "harvest.topics" in reasons["to-elsewhere"]
     assert elsewhere not in shop.admin.list_topics(timeout=60).topics
-    heard = messages(shop.kafka.bootstrap, election, ends(shop.admin, election, 1))
-    assert heard, "the harvester's own heartbeats"
-    assert b"to-election" not in {message.key() for message in heard}
+    assert not messages(shop.kafka.bootstrap, election, ends(shop.admin, election, 1))
     until(lambda: len(left(shop)) == 4, "what arrived is purged", 60)
     harvester.leave()
 

@@ -38,7 +38,7 @@ def rows_of_no_record(topic: str) -> dict[str, tuple[Row, str, str]]:
         "no topic of Kafka's": (
             (f"{topic} bad", "name", "v", [], []),
             "topic names have 1 to 249 letters, digits, '.', '_' and '-'",
-            "a record's topic is text of 1 to 249 letters from a to z, digits, '.', '_' and '-'",
+            "a record's topic is text: a topic has 1 to 249 letters from a to z, digits, '.', '_' and '-'",
         ),
         "a header without a name": (
             (topic, "header", "v", [None], ["x"]),

@@ -51,7 +51,6 @@ TESTS = (
     ("core/tests/test_transforms.py", "python", "docs/transforms.md"),
     ("plugins/kubernetes/tests/conftest.py", "yaml", "plugins/kubernetes/README.md"),
     ("plugins/mysql/tests/test_mysql_roles.py", "sql", "plugins/mysql/README.md"),
-    ("plugins/neli_kafka/tests/test_neli_alone.py", "python", "plugins/neli_kafka/README.md"),
     ("plugins/postgres/tests/test_postgres_roles.py", "sql", "plugins/postgres/README.md"),
     ("plugins/spark/tests/test_spark_sinks.py", "python", "docs/spark-sinks.md"),
     ("tests/replication.py", "sql ini", "docs/multi-cluster.md"),

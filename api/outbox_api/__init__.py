@@ -1,8 +1,10 @@
 """What applications and plugins import: records, the stasher, the six seams and their errors."""
 
+from typing import TYPE_CHECKING, Any
+
 from outbox_api.affinity import MAX_CLUSTER, Affinity, ColumnIs, Origin, Takeover
 from outbox_api.bounds import Bounds, PermittedTopics
-from outbox_api.dialect import Capability, Dialect, Insert
+from outbox_api.dialect import Capability, Insert
 from outbox_api.elector import Candidate, Elector
 from outbox_api.engine import (
     Address,
@@ -34,11 +36,11 @@ from outbox_api.finding import Finding, Level
 from outbox_api.hooks import Driver, Duration, Unit, hookimpl
 from outbox_api.intake import Intake
 from outbox_api.intakes import Intakes, IntakeState
-from outbox_api.journal import Action, Entry, Journal
-from outbox_api.lease import Lease, Members
+from outbox_api.journal import Action, Entry
+from outbox_api.lease import Lease
 from outbox_api.outbox_table import UNBOUNDED, Advanced, Changed, OutboxTable
-from outbox_api.outbox_view import Backlog, OldSnapshot, OriginBacklog, OutboxView, Upkeep
-from outbox_api.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
+from outbox_api.outbox_view import Backlog, OldSnapshot, OriginBacklog, Upkeep
+from outbox_api.parking import DeadLetter, DeadLetterStatus, Parked, Poison
 from outbox_api.publisher import (
     MAX_CHECKPOINT,
     Attempt,
@@ -56,6 +58,11 @@ from outbox_api.schema import OLDEST, SCHEMA, Schema
 from outbox_api.stasher import AsyncStasher, PreparedStash, Stasher
 from outbox_api.taken import Taken
 from outbox_api.transform import Outgoing, Transform
+
+if TYPE_CHECKING:
+    from outbox_api.portable.dialect import PortableDialect as Dialect
+else:
+    Dialect = Any  # for annotations: who stashes loads nothing of a dialect
 
 __all__ = [
     "MAX_CHECKPOINT",
@@ -81,7 +88,6 @@ __all__ = [
     "ConfigError",
     "DeadLetter",
     "DeadLetterStatus",
-    "DeadLetters",
     "Deliveries",
     "Dialect",
     "Driver",
@@ -104,20 +110,17 @@ __all__ = [
     "Intake",
     "IntakeState",
     "Intakes",
-    "Journal",
     "LaneStatus",
     "LeadershipLost",
     "Lease",
     "Level",
     "MarkedRecord",
-    "Members",
     "Needs",
     "OldSnapshot",
     "Origin",
     "OriginBacklog",
     "OutboxError",
     "OutboxTable",
-    "OutboxView",
     "Outgoing",
     "Parked",
     "PermittedTopics",

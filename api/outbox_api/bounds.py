@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from outbox_api.record import MarkedRecord, Record
+
+NO_TOPIC = "a topic has 1 to 249 letters from a to z, digits, '.', '_' and '-', and is neither '.' nor '..'"
+"""Why Kafka has no topic of a name."""
+
+_TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 
 MAX_TOPIC_BYTES = 1000
 """A row with a longer topic is not read; Kafka takes 249."""
@@ -26,6 +32,11 @@ MESSAGE_TOO_LARGE = (
 
 _OVERHEAD = 36
 """Bytes that Kafka's client counts of each message besides its key, value and headers."""
+
+
+def is_topic(name: str) -> bool:
+    """Returns whether Kafka lets a topic have a name."""
+    return _TOPIC.fullmatch(name) is not None
 
 
 def too_long(topic: int, key: int) -> str | None:

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import pluggy
 
 from outbox_api.affinity import Affinity
-from outbox_api.dialect import Dialect, Insert
+from outbox_api.dialect import Insert
 from outbox_api.elector import Elector
 from outbox_api.engine import Engine
 from outbox_api.publisher import Publisher
@@ -65,7 +65,7 @@ class Driver(Generic[Seam_co]):
             (client settings), ``leader_topic``, ``leader_group_id``, ``min_poll_interval``,
             ``heartbeat_timeout``, ``stop_after``.
             A field ``lease`` whose metadata is ``GIVEN`` receives a function that connects to the lease in
-            the outbox's own database (:meth:`outbox_api.Dialect.lease`). A field ``origin`` whose metadata is
+            the outbox's own database (``PortableDialect.lease``). A field ``origin`` whose metadata is
             ``GIVEN`` receives what the affinity says about it (:class:`outbox_api.Origin`, or ``None``). A
             field ``topics`` whose metadata is ``GIVEN`` receives the patterns of ``harvest.topics``. A field
             ``identity`` of a transform: see :class:`outbox_api.Transform`.
@@ -85,7 +85,7 @@ class Driver(Generic[Seam_co]):
 
 
 @hookspec
-def outbox_dialect() -> Driver[Dialect]:  # type: ignore[empty-body]  # a hookspec has no body
+def outbox_dialect() -> Driver[Any]:  # type: ignore[empty-body]  # a hookspec has no body
     """Offers a dialect, for example ``Driver(PostgresOptions, PostgresDialect, insert)``."""
 
 

@@ -12,8 +12,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from outbox_api.errors import ConfigError, PluginError, RecordError
-from outbox_api.portable.dialect import PortableDialect
+from outbox_api.errors import ConfigError, RecordError
 from outbox_api.portable.inbox import LENGTHS, InboxStatements
 from outbox_api.record import ID_HEADER
 from outbox_api.registry import Seam, find
@@ -34,7 +33,7 @@ class _Notes:
         table: The table, optionally with its schema, which consumers may share.
 
     Raises:
-        PluginError: The dialect is not installed, or has no inbox.
+        PluginError: The dialect is not installed.
         ConfigError: ``table`` is not the name of a table, or ``consumer`` not a name.
     """
 
@@ -143,8 +142,6 @@ class AsyncInbox(_Notes):
 def _statements(dialect: str, table: str) -> InboxStatements:
     driver = find(Seam.DIALECT, dialect)
     made = driver.create(driver.options(table=table))
-    if not isinstance(made, PortableDialect):
-        raise PluginError(f"the dialect '{dialect}' has no inbox")
     return InboxStatements(made.idiom, made.options.outbox)
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from secrets import randbits
-from typing import Protocol
 from uuid import UUID
 
 
@@ -47,37 +45,6 @@ class Entry:
     at: datetime
     action: Action
     outcome: str | None
-
-
-class Journal(Protocol):
-    """A connection to the journal of one outbox; used by one thread.
-
-    An action is noted before it is done, in a transaction of its own, and its outcome afterwards. So nothing
-    is done that is not noted, and what was interrupted can be told. Texts that are too long for the table are
-    cut; characters that it cannot hold are replaced.
-
-    Every method raises ``DriverError`` if the database refuses or cannot be reached.
-    """
-
-    def user(self) -> str:
-        """Returns the user as whom this process has signed in; empty if the database knows no users."""
-        ...
-
-    def begin(self, action: Action) -> UUID:
-        """Notes what is about to be done, durably; returns the id of the entry."""
-        ...
-
-    def end(self, entry: UUID, outcome: str) -> None:
-        """Notes what came of it. Does nothing if there is no such entry, or it has an outcome; idempotent."""
-        ...
-
-    def entries(self, limit: int = 100) -> Sequence[Entry]:
-        """Returns the last entries of this outbox, the newest first, ``limit`` at most."""
-        ...
-
-    def close(self) -> None:
-        """Disconnects. Idempotent, and never raises."""
-        ...
 
 
 def new_entry_id() -> UUID:

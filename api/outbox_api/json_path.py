@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -49,10 +50,11 @@ def columns(*references: str) -> list[str]:
     return [member.column for reference in references if reference for member in members_of(reference)]
 
 
-def reach(document: str, path: tuple[str, ...]) -> str | None:
+def reach(document: str, path: tuple[str, ...], *, written: bool = False) -> str | None:
     """Returns the text of a member of a JSON document, ``None`` where it is null or is not there.
 
-    A text comes as its characters, anything else as it is written there: no number is rounded.
+    Anything comes as it is written there, so no number is rounded; but a text as its characters, unless
+    ``written`` asks for JSON.
 
     Raises:
         ValueError: The document is not JSON.
@@ -67,15 +69,34 @@ def reach(document: str, path: tuple[str, ...]) -> str | None:
         raise ValueError(f"it ends too early, or is too deep: {type(error).__name__}") from error
     if value is None:
         return None
-    return value if isinstance(value, str) else document[start:end]
+    return value if isinstance(value, str) and not written else document[start:end]
+
+
+def texts(document: str) -> Iterator[tuple[str, str | None]]:
+    """Returns the names and texts of an object's members, or of a list's by their numbers; as :func:`reach`.
+
+    Raises:
+        ValueError: The document is not JSON.
+    """
+    try:
+        for name, start, end in _members(document, _behind_blanks(document, 0)):
+            value = _DECODER.raw_decode(document, start)[0]
+            yield name, value if isinstance(value, str | None) else document[start:end]
+    except (IndexError, RecursionError) as error:
+        raise ValueError(f"it ends too early, or is too deep: {type(error).__name__}") from error
 
 
 def _member(document: str, start: int, name: str) -> int | None:
     """Returns where a member of an object, or by its number of a list, begins; the last of its name."""
-    opening, found, at = document[start], None, start
-    if opening not in _CLOSING:
+    if document[start] not in _CLOSING:
         return None
-    closing, number = _CLOSING[opening], 0
+    return max((begins for each, begins, _ in _members(document, start) if each == name), default=None)
+
+
+def _members(document: str, start: int) -> Iterator[tuple[str, int, int]]:
+    """Returns the names of members, or their numbers in a list, and where each begins and ends."""
+    opening, at, number = document[start], start, 0
+    closing = _CLOSING[opening]
     while document[at] != closing:
         at = _behind_blanks(document, at + 1)
         if not number and document[at] == closing:
@@ -84,14 +105,13 @@ def _member(document: str, start: int, name: str) -> int | None:
         if opening == "{":
             member, at = _DECODER.raw_decode(document, _expected(document, at, '"') - 1)
             at = _behind_blanks(document, _expected(document, _behind_blanks(document, at), ":"))
-        if member == name:
-            found = at
+        begins = at
         _, at = _DECODER.raw_decode(document, at)
+        yield member, begins, at
         at = _behind_blanks(document, at)
         if document[at] not in f",{closing}":
             raise json.JSONDecodeError(f"Expecting ',' or {closing!r}", document, at)
         number += 1
-    return found
 
 
 def _expected(document: str, at: int, character: str) -> int:

@@ -1,5 +1,8 @@
 """The connection to one outbox table: the contract that the lanes of a harvester rely on.
 
+It is a protocol, as it is hot: a database may have a way of its own. The rest of an outbox is asked of base
+classes: :class:`outbox_api.portable.PortableDialect` and what its methods return.
+
 Three ways to mark exist; a dialect picks the one that its database does in the least SQL: one statement
 (``UPDATE … RETURNING``), one statement with ``OUTPUT``, or a transaction (``SELECT … FOR UPDATE``,
 ``UPDATE``, commit).
@@ -8,12 +11,14 @@ Three ways to mark exist; a dialect picks the one that its database does in the 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from outbox_api.fence import Fence, TransactionalLane
-from outbox_api.outbox_view import OutboxView
-from outbox_api.parking import Poison
+from outbox_api.affinity import Takeover
+from outbox_api.fence import Fence, LaneStatus, TransactionalLane
+from outbox_api.outbox_view import Backlog
+from outbox_api.parking import Parked, Poison
 from outbox_api.record import Batch, MarkedRecord
 
 UNBOUNDED = 2**62
@@ -53,7 +58,7 @@ class Changed(NamedTuple):
     kept: Sequence[int] = ()
 
 
-class OutboxTable(OutboxView, Protocol):
+class OutboxTable(Protocol):
     """A connection to one outbox table and its fence; used by one thread at a time.
 
     A lane has two: it marks and resets over the one, never both at once, and purges over the other meanwhile.
@@ -61,7 +66,46 @@ class OutboxTable(OutboxView, Protocol):
     Every method raises ``DriverError`` if the database refuses or cannot be reached. After a retryable one
     the outcome of the call is unknown and the connection may be broken: close it and connect anew. A call on
     a connection that somebody has closed raises a retryable one, too.
+
+    What it has in common with :class:`outbox_api.portable.PortableView` is described there.
     """
+
+    @property
+    def name(self) -> str:
+        """As of a view."""
+        ...
+
+    def transactional_lanes(self) -> Mapping[int, TransactionalLane]:
+        """As of a view."""
+        ...
+
+    def parked(self) -> Parked:
+        """As of a view."""
+        ...
+
+    def lane_statuses(self) -> list[LaneStatus]:
+        """As of a view."""
+        ...
+
+    def backlog(self) -> Backlog:
+        """As of a view."""
+        ...
+
+    def peek(self, after: int, limit: int) -> list[MarkedRecord]:
+        """As of a view."""
+        ...
+
+    def takeovers(self) -> Sequence[Takeover]:
+        """As of a view."""
+        ...
+
+    def now(self) -> datetime:
+        """As of a view."""
+        ...
+
+    def close(self) -> None:
+        """Disconnects. Idempotent, and never raises."""
+        ...
 
     def identity(self) -> str:
         """Returns what distinguishes this outbox from every other, of whatever name, in whatever database.

@@ -12,11 +12,9 @@ its order under every leader, and all other keys flow. An operator ends it::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
 
 from outbox_api.record import MarkedRecord
 
@@ -95,65 +93,3 @@ class DeadLetter:
     since: datetime
     age: float
     status: DeadLetterStatus
-
-
-class DeadLetters(Protocol):
-    """An operator's connection to the dead letters of one outbox; used by one thread.
-
-    ``retry``, ``skip`` and ``redrive`` are durable when they return, and change all of their dead letters
-    or none. They may be called while a leader harvests; its next mark sees the change. A dead letter that
-    is gone, or no longer in the required state, is left out. Each returns the ids of the dead letters that
-    it changed, ordered.
-
-    Every method raises ``DriverError`` if the database refuses or cannot be reached.
-    """
-
-    def find(
-        self,
-        keys: Sequence[str] = (),
-        status: DeadLetterStatus | None = None,
-        *,
-        ids: Collection[int] | None = None,
-        whole: bool = True,
-    ) -> list[DeadLetter]:
-        """Returns dead letters, ordered by id.
-
-        Args:
-            keys: The keys, whole; none means all.
-            status: In which state; ``None`` means both.
-            ids: Which of them; ``None`` means all.
-            whole: Whether to return all of each record, which may be large. If not, values are ``None``,
-                headers are left out, and topics and keys are as :func:`listed` says.
-        """
-        ...
-
-    def waiting(self, key: str) -> int:
-        """Returns how many rows of a key the outbox holds, its head included. May read the whole table."""
-        ...
-
-    def retry(self, ids: Sequence[int]) -> list[int]:
-        """Frees the keys of parked letters: their heads are marked again, as the rows are by now.
-
-        The letters are deleted. A head that fails again is parked again, its attempts counted anew.
-        """
-        ...
-
-    def skip(self, ids: Sequence[int]) -> list[int]:
-        """Deletes the heads of parked letters from the outbox and frees their keys.
-
-        The letters stay as ``skipped``, holding the head as its row was at this moment. A head whose row has
-        another key by now is left where it is, as it flows with that key, and its letter is deleted.
-        """
-        ...
-
-    def redrive(self, ids: Sequence[int]) -> list[int]:
-        """Stashes skipped letters again, in the order of their ids, and deletes the letters.
-
-        They take new ids and thus their place behind everything that their keys have in the outbox. What
-        a row held beyond topic, key, value and headers is not restored.
-        """
-        ...
-
-    def close(self) -> None:
-        """Disconnects. Idempotent, and never raises."""
-        ...

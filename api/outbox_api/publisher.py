@@ -22,11 +22,14 @@ class Failure:
         reason: What happened, free of secrets.
         retryable: ``False`` when sending the same bytes again cannot succeed (too large, unknown topic
             where topics are not created, not authorized, not serializable).
+        suspect: Whether a transaction failed as a whole, and any of its records may be at fault. The next one
+            ends before this record; if it is the first, the lane waits before it publishes them again.
     """
 
     record: MarkedRecord
     reason: str
     retryable: bool
+    suspect: bool = False
 
 
 @dataclass(slots=True)

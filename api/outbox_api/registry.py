@@ -9,19 +9,21 @@ from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pluggy
 
 from outbox_api import hooks
 from outbox_api.affinity import Affinity
-from outbox_api.dialect import Dialect
 from outbox_api.elector import Elector
 from outbox_api.engine import Engine
 from outbox_api.errors import PluginError
 from outbox_api.hooks import GROUP, Driver
 from outbox_api.publisher import Publisher
 from outbox_api.transform import Transform
+
+if TYPE_CHECKING:
+    from outbox_api.portable.dialect import PortableDialect  # who stashes loads nothing of a dialect
 
 DISTRIBUTIONS = {
     "postgres": "outbox-postgres",
@@ -71,7 +73,7 @@ class Installed:
 
 
 @overload
-def find(seam: Literal[Seam.DIALECT], name: str) -> Driver[Dialect]: ...
+def find(seam: Literal[Seam.DIALECT], name: str) -> Driver[PortableDialect]: ...
 @overload
 def find(seam: Literal[Seam.ELECTOR], name: str) -> Driver[Elector]: ...
 @overload

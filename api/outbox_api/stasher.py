@@ -10,24 +10,18 @@ In a span of OpenTelemetry a record gets the span's context as headers (:mod:`ou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from outbox_api.affinity import MAX_CLUSTER
-from outbox_api.bounds import MAX_KEY_BYTES, Bounds, too_long
+from outbox_api.bounds import MAX_KEY_BYTES, NO_TOPIC, Bounds, is_topic, too_long
 from outbox_api.errors import ConfigError, PluginError, RecordError
 from outbox_api.record import Header, Record
 from outbox_api.registry import Seam, find
 from outbox_api.statement import Rename, Statement, Style, Values, statement_of
 from outbox_api.target import AsyncTarget, Target, find_async_target, find_target
 from outbox_api.tracing import trace_headers, with_trace
-
-TOPIC_LENGTH = 249
-"""The longest name that Kafka lets a topic have, in characters."""
-
-_TOPIC = re.compile(rf"(?!\.{{1,2}}\Z)[a-zA-Z0-9._-]{{1,{TOPIC_LENGTH}}}")
 
 
 class Stasher:
@@ -253,11 +247,8 @@ def _problem(record: Any) -> str:
     if not isinstance(record, Record):
         return "what is stashed is a Record"
     topic, key, value, headers = _parts(record)
-    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
-        return (
-            f"a record's topic is text of 1 to {TOPIC_LENGTH} letters from a to z, digits, '.', '_' and '-', "
-            "and neither '.' nor '..'"
-        )
+    if not isinstance(topic, str) or not is_topic(topic):
+        return f"a record's topic is text: {NO_TOPIC}"
     if not isinstance(key, str):
         cure = "use '' for no key" if key is None else f"write key=str(…) for a {type(key).__name__}"
         return f"a record's key is text, possibly empty, never None: {cure}"

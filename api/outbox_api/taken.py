@@ -10,8 +10,9 @@ from hashlib import sha256
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from outbox_api.bounds import NO_TOPIC, is_topic
 from outbox_api.column_text import aware, text_of
-from outbox_api.json_path import Member, members_of, reach
+from outbox_api.json_path import Member, members_of, reach, texts
 from outbox_api.placement import partition_of, timestamp_of
 from outbox_api.record import Header, Record
 
@@ -23,7 +24,6 @@ FAULT: Final = "outbox: "
 
 Headers = list[tuple[str, str | None]]
 
-_TOPIC_LENGTH = 249
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _SHOWN = 100
@@ -74,6 +74,20 @@ def key_of(intake: Intake, row: Mapping[str, Any]) -> str:
         return ""
 
 
+def topic_problem(intake: Intake, row: Mapping[str, Any]) -> str:
+    """Says why a row has no topic, or nothing."""
+    try:
+        _Row(intake, row).topic()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def held_key(intake: Intake, row: Mapping[str, Any], bind: Callable[[Record], object]) -> str:
+    """Returns the key that :func:`take` gives a row, of which only the columns of the key are there."""
+    return _held_key(_Row(intake, row), bind)
+
+
 def fault(names: Sequence[Any], values: Sequence[Any]) -> str | None:
     """Returns why a taken row could not be mapped, or ``None`` for any other row."""
     if values or len(names) != 1 or not isinstance(names[0], str) or not names[0].startswith(FAULT):
@@ -121,7 +135,7 @@ class _Row:
                 ) from error
         headers = self._headers()
         return Taken(
-            topic=self._topic(),
+            topic=self.topic(),
             key=self.key(),
             value=value,
             names=[name for name, _ in headers],
@@ -135,11 +149,11 @@ class _Row:
         return self._text(self._intake.key) or ""
 
     def value(self) -> str | bytes | None:
-        """Returns the value: bytes and texts as they are, anything else as its text."""
+        """Returns the value: bytes and texts as they are, members as JSON, anything else as its text."""
         [member] = members_of(self._intake.value)
         found = self._row[member.column]
         if member.path:
-            return self._member(member)
+            return self._member(member, written=True)
         if isinstance(found, bytearray | memoryview):
             return bytes(found)
         return found if isinstance(found, str | bytes) else text_of(found, self._zone)
@@ -152,10 +166,10 @@ class _Row:
                 return found
         return None
 
-    def _member(self, member: Member) -> str | None:
+    def _member(self, member: Member, *, written: bool = False) -> str | None:
         document = self._document(member.column)
         try:
-            return None if document is None else reach(document, member.path)
+            return None if document is None else reach(document, member.path, written=written)
         except ValueError as error:
             raise ValueError(f"column '{member.column}' is not JSON: {error}") from error
 
@@ -165,7 +179,8 @@ class _Row:
             return bytes(found).decode()
         return text_of(found)
 
-    def _topic(self) -> str:
+    def topic(self) -> str:
+        """Returns the topic."""
         found = []
         for literal, name in parts(self._intake.topic):
             found.append(literal)
@@ -174,8 +189,8 @@ class _Row:
                     raise ValueError(f"column '{name}' is null, and the topic is made of it")
                 found.append(text)
         topic = "".join(found)
-        if not 0 < len(topic) <= _TOPIC_LENGTH:
-            raise ValueError(f"its topic has {len(topic)} characters; Kafka takes 1 to {_TOPIC_LENGTH}")
+        if not is_topic(topic):
+            raise ValueError(f"its topic is {topic[:_SHOWN]!r} of {len(topic)} characters; {NO_TOPIC}")
         return topic
 
     def _headers(self) -> Headers:
@@ -190,25 +205,27 @@ class _Row:
 
     def _object(self, reference: str) -> dict[str, str | None]:
         [member] = members_of(reference)
-        found = self._loaded(member)
-        if found is None:
-            return {}
-        if not isinstance(found, Mapping):
-            raise ValueError(f"column '{member.column}' is not a JSON object")  # noqa: TRY004 - bad data
-        return {str(name): _header(part) for name, part in found.items()}
+        return dict(self._texts(member, dict, f"column '{member.column}' is not a JSON object"))
 
     def _lists(self, names: str, values: str) -> Iterator[tuple[str, str | None]]:
-        lists = [self._loaded(Member(column)) or [] for column in (names, values)]
-        if not all(isinstance(each, list) for each in lists) or len(lists[0]) != len(lists[1]):
-            raise ValueError(f"columns '{names}' and '{values}' are not lists of one length")
-        return ((str(name), _header(value)) for name, value in zip(*lists, strict=True))
+        fault = f"columns '{names}' and '{values}' are not lists of one length"
+        lists = [[text for _, text in self._texts(Member(column), list, fault)] for column in (names, values)]
+        if len(lists[0]) != len(lists[1]):
+            raise ValueError(fault)
+        return ((str(name), value) for name, value in zip(*lists, strict=True))
 
-    def _loaded(self, member: Member) -> Any:
+    def _texts(self, member: Member, kind: type, fault: str) -> list[tuple[str, str | None]]:
+        """Returns the names and texts of what JSON holds; no number is rounded."""
         document = self._member(member) if member.path else self._document(member.column)
         try:
-            return None if document is None else json.loads(document)
+            found = None if document is None else json.loads(document)
+            if isinstance(found, kind):
+                return list(texts(document or ""))
         except (ValueError, RecursionError) as error:
             raise ValueError(f"column '{member.column}' is not JSON: {error}") from error
+        if found is None:
+            return []
+        raise ValueError(fault)
 
     def _partition(self, column: str) -> int | None:
         try:
@@ -224,10 +241,6 @@ class _Row:
             return None if value is None else timestamp_of(milliseconds(value, self._zone))
         except (ValueError, OverflowError) as error:
             raise ValueError(f"column '{column}' holds no moment that a message may have: {error}") from error
-
-
-def _header(part: Any) -> str | None:
-    return part if isinstance(part, str | None) else json.dumps(part, ensure_ascii=False)
 
 
 def milliseconds(value: Any, zone: tzinfo) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
-from outbox_api.dialect import Dialect
+from outbox_api.portable.dialect import PortableDialect
 from outbox_api.portable.rows import header_fault
 from outbox_api.record import Record
 from outbox_api.registry import Seam, find
@@ -122,7 +122,7 @@ def place(database: Any) -> tuple[str, str]:
     return driver, plain.render_as_string(hide_password=False)
 
 
-def dialect_at(database: tuple[str, str], table: str) -> Dialect:
+def dialect_at(database: tuple[str, str], table: str) -> PortableDialect:
     """Returns the dialect of an outbox at a :func:`place`."""
     driver, data_source = database
     kind = find(Seam.DIALECT, driver)

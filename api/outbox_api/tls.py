@@ -38,6 +38,15 @@ def is_local(host: str) -> bool:
     return address.is_loopback
 
 
+def host_of(address: str) -> str:
+    """Returns the host of ``host``, ``host:port`` or ``scheme://host:port``; IPv6 loses its brackets."""
+    address = address.rpartition("://")[2]
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    # An IPv6 address without brackets has no port.
+    return address if address.count(":") > 1 else address.partition(":")[0]
+
+
 WRONG_HOST = 62
 """OpenSSL's code for a certificate that is for another host name; all codes: x509_vfy.h."""
 

@@ -20,7 +20,6 @@ from django.conf import settings
 from django.db import connections, transaction
 from outbox_api import ConfigError, PluginError, RecordError, Seam, find
 from outbox_api.inbox import AsyncInbox, Inbox
-from outbox_api.portable import PortableDialect
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -49,7 +48,6 @@ class Database:
         self.stack = stack
         dialect = find(Seam.DIALECT, driver)
         self._dialect = dialect.create(dialect.options(data_source=source))
-        assert isinstance(self._dialect, PortableDialect)
         self.errors = self._dialect.idiom.errors
         self.inbox = Inbox("billing", driver)
         with closing(self._dialect.stash_connection()) as connection:

@@ -89,7 +89,8 @@ def test_every_column_that_a_mapping_can_name() -> None:
     ("changes", "columns", "reason"),
     [
         ({}, {"aggregatetype": None}, "column 'aggregatetype' is null, and the topic is made of it"),
-        ({}, {"aggregatetype": "x" * 240}, "its topic has 253 characters; Kafka takes 1 to 249"),
+        ({}, {"aggregatetype": "x" * 240}, "of 253 characters; a topic has 1 to 249"),
+        ({}, {"aggregatetype": "shop.Order$Placed"}, "its topic is 'outbox.event.shop.Order$Placed'"),
         ({"headers_json": "h"}, {"h": "{"}, "column 'h' is not JSON"),
         ({"headers_json": "h"}, {"h": "[]"}, "column 'h' is not a JSON object"),
         ({"headers_json": "h"}, {"h": "[" * 100_000}, "column 'h' is not JSON"),
@@ -199,11 +200,10 @@ EAST = timezone(timedelta(hours=8))
     ],
 )
 def test_each_type_has_one_text_wherever_it_stands(value: Any, text: str) -> None:
-    intake = Intake(table="events", layout="debezium", topic="t.{part}", headers={"h": "part"})
+    topic = "t.{part}" if re.fullmatch(r"[\w.-]+", text, re.ASCII) else "t"
+    intake = Intake(table="events", layout="debezium", topic=topic, headers={"h": "part"})
     found = taken(intake, row(aggregateid=value, part=value))
-    assert (found.key, found.values) == (text, [text])
-    if re.fullmatch(r"[\w.-]+", text):
-        assert found.topic == f"t.{text}"
+    assert (found.topic, found.key, found.values) == (topic.format(part=text), text, [text])
 
 
 def test_different_bytes_are_different_keys() -> None:
@@ -305,6 +305,24 @@ def test_a_value_and_headers_within_a_json_column_keep_their_digits() -> None:
         ["k", None, "[1]"],
     )
     assert taken(intake, {"Id": 1, "Name": "n", "Content": '{"Headers":{}}'})[:3] == ("n", "1", None)
+
+
+def test_numbers_among_headers_keep_their_digits() -> None:
+    many = '{"a": 1.10, "b": {"c" : 9007199254740993.10}, "d": [1e9], "e": null, "f": "x", "a": 1e22, "": 0}'
+    written = {
+        "a": "1e22",
+        "b": '{"c" : 9007199254740993.10}',
+        "d": "[1e9]",
+        "e": None,
+        "f": "x",
+        "": "0",
+    }
+    intake = Intake(table="outbox", layout="debezium", headers={}, headers_json="h")
+    found = taken(intake, row(h=many))
+    assert dict(zip(found.names, found.values, strict=True)) == {"id": str(ID), **written}
+    lists = Intake(table="outbox", layout="debezium", headers={}, header_names="n", header_values="v")
+    found = taken(lists, row(n='["a", "b"]', v="[1.10, [2.50]]"))
+    assert (found.names[1:], found.values[1:]) == (["a", "b"], ["1.10", "[2.50]"])
 
 
 def test_headers_in_two_lists() -> None:

@@ -59,6 +59,7 @@ def test_a_whole_number_has_a_greatest_one() -> None:
         ([uuid4().bytes], Level.ERROR),
         ([UUID("0194f3a6-0000-7000-8000-000000000001")], Level.WARNING),
         (["01J9ZQ"], Level.WARNING),
+        (["0000018cfcc3c8a1-66f8c7df475c0000"], Level.WARNING),  # Eventuate's
         ([True], Level.ERROR),
     ],
 )

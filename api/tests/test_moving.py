@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from outbox_api.errors import RolledBack
 from outbox_api.portable import moving
 from outbox_api.portable.intake import Listed
 from outbox_api.portable.moving import HOPELESS, LOCKED_SECONDS, REFUSED_SECONDS, Mover
+from outbox_api.portable.session import LockTimeout
 
 ROOM = 1_000
 
@@ -38,6 +39,7 @@ class Table:
         self.outbox: list[list[int]] = []
         self.scans: list[set[str]] = []
         self.reads = 0
+        self.lost: set[int] = set()
         self._written: list[int] = []
 
     @contextmanager
@@ -56,6 +58,8 @@ class Table:
 
     def scan(self, most: int, without: list[str]) -> list[Listed]:
         self.scans.append(set(without))
+        if not self.tells_keys:
+            return [Listed(row, "", size) for row, (_, size) in sorted(self.rows.items())][:most]
         found = [
             Listed(row, key, size) for row, (key, size) in sorted(self.rows.items()) if key not in without
         ]
@@ -64,10 +68,16 @@ class Table:
     def free(self, places: list[int]) -> list[tuple[int, dict[str, object]]]:
         self.reads += len(places)
         found = [row for row in places if row in self.rows and row not in self.locked]
-        return [(row, {"row": row}) for row in found]
+        return [(row, {"row": row, "kafka_key": self.rows[row][0]}) for row in found]
 
     def there(self, places: list[int]) -> dict[int, str]:
+        if self.lost & {*places}:
+            self.lost.clear()
+            raise refusal(retryable=True)
         return {row: str(row) for row in places if row in self.rows}
+
+    def keys(self, places: list[int]) -> dict[int, str]:
+        return {row: self.rows[row][0] for row in places if row in self.rows}
 
     def holders(self, places: list[int]) -> str:
         return f"by {len(places)}"
@@ -139,6 +149,35 @@ def test_a_locked_row_is_tried_again_and_later_ones_of_its_key_wait_behind_it(wo
     assert (world.mover.state().held, world.mover.state().stuck) == (0, 0)
 
 
+@pytest.mark.parametrize("tells_keys", [True, False])
+@pytest.mark.parametrize("also", [{}, {7: "too long"}, {2: "gone"}, {2: "deadlock"}, {3: "deadlock"}])
+@pytest.mark.parametrize("fault", ["locked", "large", "lost"])
+def test_no_row_overtakes_one_of_its_key_that_waits_before_it(
+    tells_keys: bool, fault: str, also: dict[int, str]
+) -> None:
+    world = World(rows=30)
+    table = world.table
+    table.tells_keys = tells_keys
+    table.locked = {11} if fault == "locked" else set()
+    if fault != "locked":
+        table.rows[11] = ("k2", ROOM + 1)
+        table.lost = {11} if fault == "lost" else set()
+    errors = {"gone": refusal(retryable=True), "deadlock": RolledBack("no", retryable=True)}
+    table.refused = {row: errors.get(what, refusal()) for row, what in also.items()}
+    for seconds in (0, LOCKED_SECONDS, LOCKED_SECONDS, 2 * REFUSED_SECONDS, LOCKED_SECONDS, LOCKED_SECONDS):
+        with suppress(DriverError):
+            world.wait(seconds)
+        if seconds == LOCKED_SECONDS:
+            table.refused = {}
+    assert {2, 5, 8, 10, 30} <= {*table.moved}, "neither those before it nor those of other keys wait for it"
+    assert not {11, 14} & {*table.moved}
+    table.locked, table.rows[11] = set(), ("k2", 10)
+    for _ in range(4):
+        world.wait(REFUSED_SECONDS)
+    assert [row for row in table.moved if row % 3 == 2] == [*range(2, 31, 3)]
+    assert sorted(table.moved) == [*range(1, 31)]
+
+
 def test_a_row_that_has_gone_holds_nothing_back(world: World) -> None:
     world.table.locked = {2}
     world.take()
@@ -158,7 +197,32 @@ def test_a_row_that_is_refused_is_found_and_tried_again(world: World) -> None:
     assert "the outbox refuses it: too long; widen the outbox's column" in state.reason
     world.table.refused = {}
     world.wait(REFUSED_SECONDS)
-    assert world.table.moved[6:] == [4, 8, 7]
+    assert world.table.moved[6:] == [4, 7, 8]
+
+
+def test_a_row_that_its_table_keeps_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remove(places: list[int]) -> None:
+        if 4 in places:
+            raise refusal()
+        world.table._written = places
+
+    monkeypatch.setattr(world.table, "remove", remove)
+    world.take()
+    assert world.table.moved == [1, 2, 3, 5, 6, 8, 9]
+    assert world.mover.state().reason.startswith("row 4: its table keeps it: too long; drop the foreign key")
+
+
+@pytest.mark.parametrize(("error", "slow"), [(RolledBack, True), (LockTimeout, False)])
+def test_a_list_that_waits_for_a_lock_is_not_called_slow(
+    world: World, error: type[DriverError], slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scan(*_: object) -> list[Listed]:
+        raise error("cancelled", retryable=True)
+
+    monkeypatch.setattr(world.table, "scan", scan)
+    with pytest.raises(error):
+        world.take()
+    assert ("intake.order" in world.mover.state().reason) is slow
 
 
 def test_an_error_that_is_no_rows_fault_holds_no_row_back(world: World) -> None:

@@ -1,16 +1,12 @@
 """``outbox audit``: compares the records that were committed with those that arrived."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from enum import StrEnum
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 from outbox_api.errors import ConfigError
 from outbox_api.file_text import present_text
 from outbox_core.cli.command import Command, ExitCode
-from outbox_core.cli.extras import MissingLibrary
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox
 from outbox_core.cli.progress import progress
@@ -22,13 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_audit import SEQUENCE_HEADER, Comparison, Defect, Isolation, Result, compare
-
-
-class Engine(StrEnum):
-    """Where an audit runs: in this process, or as a job of Spark."""
-
-    LOCAL = "local"
-    SPARK = "spark"
 
 
 def audit(  # noqa: PLR0917 - typer makes each parameter an option
@@ -58,21 +47,6 @@ def audit(  # noqa: PLR0917 - typer makes each parameter an option
             "--exactly-once", help="Count duplicates as errors, as 'delivery: exactly-once' promises none."
         ),
     ] = False,
-    engine: Annotated[
-        Engine, typer.Option(help="Compare in this process, or as a job of Spark for more records.")
-    ] = Engine.LOCAL,
-    master: Annotated[
-        str | None,
-        typer.Option(metavar="URL", show_default=False, help="Spark's master. Default: local[*], embedded."),
-    ] = None,
-    anomalies: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            show_default=False,
-            help="With Spark: write all that is wrong as a table into this new folder.",
-        ),
-    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Compare the records that an application committed with those in the topics.
@@ -85,22 +59,13 @@ def audit(  # noqa: PLR0917 - typer makes each parameter an option
     Reads like a consumer with isolation.level=read_committed, which does not see the transactions that
     exactly-once delivery aborted. Waits for transactions that are open.
 
-    With --engine spark, memory does not grow with the records. The ledger may be a folder, and may be Parquet
-    with the columns key, sequence and topic. Spark's settings are those of harvest.engine.settings.
-
     Exits with 1 if anything was lost, foreign or out of order, or if the ledger is empty; with --exactly-once
     also if any record arrived twice.
     """
-    for option, value in (("--master", master), ("--anomalies", anomalies)):
-        if value is not None and engine is not Engine.SPARK:
-            raise typer.BadParameter("is an option of --engine spark", param_hint=option)
     settings = operated_outbox(context, file, outbox)
     kafka = _kafka(settings)
-    with (
-        progress("reading", "read", quiet=json) as shown,
-        _engine(engine, settings, master, anomalies) as compared,
-    ):
-        found = compared(ledger, topics or [], kafka, header, progress=shown.advance, isolation=isolation)
+    with progress("reading", "read", quiet=json) as shown:
+        found = compare(ledger, topics or [], kafka, header, shown.advance, isolation=isolation)
     good = all(_good(comparison.result, exactly_once=exactly_once) for comparison in found)
     if json:
         audits = [_as_data(comparison, exactly_once=exactly_once) for comparison in found]
@@ -115,26 +80,6 @@ def audit(  # noqa: PLR0917 - typer makes each parameter an option
 
 def _good(result: Result, *, exactly_once: bool) -> bool:
     return result.exactly_once if exactly_once else result.good
-
-
-@contextmanager
-def _engine(
-    engine: Engine, settings: HarvestSettings, master: str | None, anomalies: str | None
-) -> Iterator[Callable[..., list[Comparison]]]:
-    """Yields what compares; for Spark it runs until the end of the block."""
-    if engine is Engine.LOCAL:
-        yield compare
-        return
-    try:
-        from outbox_audit import spark  # noqa: PLC0415 - Spark may be missing
-    except ModuleNotFoundError as error:
-        raise MissingLibrary(
-            f"an audit with --engine spark needs PySpark and PyArrow, but {error.name} is not installed",
-            "pip install 'outbox-audit[spark]'",
-        ) from error
-    own = getattr(settings.engine.options, "settings", {})
-    with spark.spark(master or spark.MASTER, own) as session:
-        yield partial(spark.compare, session, anomalies=anomalies)
 
 
 def _kafka(settings: HarvestSettings) -> dict[str, Any]:
@@ -206,7 +151,6 @@ COMMAND = Command(
         "outbox audit -f outbox.yaml --ledger ledger.jsonl",
         "outbox audit -f outbox.yaml --ledger ledger.jsonl --topic orders --header Number",
         "outbox audit -f outbox.yaml --ledger ledger.jsonl --exactly-once",
-        "outbox audit -f outbox.yaml --ledger ledger.jsonl --engine spark --anomalies anomalies",
         "outbox pump --topic trial --ledger trial.jsonl && outbox audit --ledger trial.jsonl",
     ),
 )

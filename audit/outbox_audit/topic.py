@@ -1,11 +1,11 @@
 """Reads all messages that are in a topic at this moment."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from enum import StrEnum
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from outbox_api import DriverError
@@ -30,30 +30,6 @@ _TIMEOUT_SECONDS = 10.0
 """Seconds to wait for the broker."""
 
 
-class Stretch(NamedTuple):
-    """Offsets of one partition: from ``begin``, and before ``end``."""
-
-    partition: int
-    begin: int
-    end: int
-
-
-class Arrival(NamedTuple):
-    """A message that was read.
-
-    Attributes:
-        partition: Its partition.
-        offset: Its offset.
-        key: Its key as text; empty if it has none.
-        sequence: The whole number in its header; ``None`` if there is none.
-    """
-
-    partition: int
-    offset: int
-    key: str
-    sequence: int | None
-
-
 def read_topic(
     kafka: Mapping[str, Any],
     topic: str,
@@ -64,60 +40,27 @@ def read_topic(
 ) -> Iterator[tuple[str, int | None]]:
     """Yields key and sequence of every message that is in the topic now, in the order of each partition.
 
-    Takes and raises what :func:`stretches` and :func:`read_stretches` do.
-    """
-    whole = stretches(kafka, topic)
-    for arrival in read_stretches(
-        kafka, topic, whole, header, isolation=isolation, idle_timeout=idle_timeout
-    ):
-        yield arrival.key, arrival.sequence
-
-
-def stretches(kafka: Mapping[str, Any], topic: str) -> list[Stretch]:
-    """Returns the offsets that are in a topic now, of each partition that is not empty.
+    A key is text, empty if there is none. Joins no group and commits nothing. With ``read_committed`` it
+    waits for open transactions, and a little longer for the messages of a transaction just committed.
 
     Args:
         kafka: librdkafka settings; ``bootstrap.servers`` at least.
         topic: The topic.
-
-    Raises:
-        DriverError: The broker cannot be reached, or the topic does not exist.
-    """
-    # With read_committed a partition would end before its first open transaction.
-    with _failing(topic), closing(_consumer(kafka, Isolation.READ_UNCOMMITTED)) as consumer:
-        return _stretches(consumer, topic)
-
-
-def read_stretches(
-    kafka: Mapping[str, Any],
-    topic: str,
-    wanted: Sequence[Stretch],
-    header: str = SEQUENCE_HEADER,
-    *,
-    isolation: Isolation = Isolation.READ_COMMITTED,
-    idle_timeout: float = 30.0,
-) -> Iterator[Arrival]:
-    """Yields the messages of some partitions, in the order of each.
-
-    Joins no group and commits nothing. With ``read_committed`` it waits for open transactions, and a little
-    longer for the messages of a transaction that was just committed.
-
-    Args:
-        kafka: librdkafka settings; ``bootstrap.servers`` at least.
-        topic: The topic.
-        wanted: What to read: at most one stretch of each partition.
         header: The header with the sequence; a message without a whole number in it yields ``None``.
         isolation: Whether messages of aborted transactions are left out; overrides ``kafka``.
         idle_timeout: Seconds without a message after which it gives up.
 
     Raises:
-        DriverError: The broker cannot be reached, or no message arrives in time.
+        DriverError: The broker cannot be reached, the topic does not exist, or no message arrives in time.
     """
-    ends = {each.partition: each.end for each in wanted}
+    # With read_committed a partition would end before its first open transaction.
+    with _failing(topic), closing(_consumer(kafka, Isolation.READ_UNCOMMITTED)) as consumer:
+        stretches = _stretches(consumer, topic)
+    ends = {each.partition: end for each, end in stretches}
     with _failing(topic), closing(_consumer(kafka, isolation)) as consumer:
-        consumer.assign([TopicPartition(topic, each.partition, each.begin) for each in wanted])
-        for partition, offset, message in _read(consumer, topic, ends, idle_timeout):
-            yield Arrival(partition, offset, _key(message), _sequence(message, header))
+        consumer.assign([each for each, _ in stretches])
+        for message in _read(consumer, topic, ends, idle_timeout):
+            yield _key(message), _sequence(message, header)
 
 
 @contextmanager
@@ -138,13 +81,8 @@ def _consumer(kafka: Mapping[str, Any], isolation: Isolation) -> Consumer:
     return Consumer({"auto.offset.reset": "error", **kafka, **own, "logger": _ClientLog()})
 
 
-def _read(
-    consumer: Consumer, topic: str, ends: dict[int, int], idle_timeout: float
-) -> Iterator[tuple[int, int, Message]]:
-    """Yields the messages before ``ends``, with partition and offset.
-
-    Removes the partitions that are read from ``ends``.
-    """
+def _read(consumer: Consumer, topic: str, ends: dict[int, int], idle_timeout: float) -> Iterator[Message]:
+    """Yields the messages before ``ends``, from which it removes the partitions that are read."""
     last = monotonic()
     while ends:
         messages = consumer.consume(_BATCH_SIZE, _POLL_SECONDS)
@@ -152,7 +90,7 @@ def _read(
             partition, offset = _position(message, topic)
             end = ends.get(partition, 0)
             if message.error() is None and offset < end:
-                yield partition, offset, message
+                yield message
             # The last offset before the end may be a transaction's control record, which is not a message.
             # Then PARTITION_EOF shows the end: it carries the next offset. PARTITION_EOF with a lower offset
             # means that a transaction is still open.
@@ -177,7 +115,8 @@ class _ClientLog:
         _LOG.log(logging.DEBUG if facility == "CONFWARN" else level, template, facility, client, line)
 
 
-def _stretches(consumer: Consumer, topic: str) -> list[Stretch]:
+def _stretches(consumer: Consumer, topic: str) -> list[tuple[TopicPartition, int]]:
+    """Returns where each partition that is not empty begins, and its end."""
     found = consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic]
     if found.error is not None:
         raise DriverError(f"topic '{topic}': {found.error.str()}", retryable=False)
@@ -187,7 +126,7 @@ def _stretches(consumer: Consumer, topic: str) -> list[Stretch]:
             TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS
         )
         if end > begin:
-            wanted.append(Stretch(partition, begin, end))
+            wanted.append((TopicPartition(topic, partition, begin), end))
     return wanted
 
 

@@ -1,22 +1,22 @@
 """Who may do what over HTTP.
 
-A *viewer* may read, an *operator* also change something. A client says who it is by a token, or by the cookie
-of a session that it began with a token, or a proxy names it. Where nothing of that is configured everybody is
-a viewer who can reach the server, which then listens on loopback only
+A *viewer* may read, an *operator* also change something. A client says who it is by a token, or a proxy names
+it. Where nothing of that is configured everybody is a viewer who can reach the server, which then listens on
+loopback only
 (:class:`outbox_core.config.http.HttpSettings`).
 """
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Coroutine
 from typing import Any
-from urllib.parse import quote
 
 from outbox_core.config.http import HttpSettings
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
-from outbox_console.clients import Client, Means, Role, Sessions, Tokens, digest
+from outbox_console.clients import Client, Means, Role, Tokens, digest
 from outbox_console.origins import is_own_host, is_same_origin
 from outbox_console.proxies import TrustedProxy
 from outbox_console.requests import RefusedError, wants_page
@@ -25,9 +25,11 @@ __all__ = ["Access", "Client", "Handler", "Means", "Role"]
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
-_ONCE = ("authorization", "cookie", "content-type", "host", "origin", "sec-fetch-site")
+_ONCE = ("authorization", "content-type", "host", "origin", "sec-fetch-site")
 _IN_ADDRESSES = ("token", "access_token")
 _READING = frozenset({"GET", "HEAD"})
+_ASKS = 'Basic realm="outbox: a token as the password", charset="UTF-8"'
+"""Has a browser ask for a name and a password."""
 
 
 class Access:
@@ -35,18 +37,10 @@ class Access:
 
     Handlers that it makes raise :class:`outbox_console.requests.RefusedError`, which
     :class:`outbox_console.page.refused.Refused` answers.
-
-    Args:
-        settings: Who may do what.
-
-    Attributes:
-        tokens: The tokens that clients may name.
-        sessions: The sessions of browsers.
     """
 
     def __init__(self, settings: HttpSettings) -> None:
-        self.tokens = Tokens(settings)
-        self.sessions = Sessions()
+        self._tokens = Tokens(settings)
         self._settings = settings
         self._proxy = None if settings.proxy is None else TrustedProxy(settings.proxy, settings.origin)
 
@@ -77,15 +71,6 @@ class Access:
 
         return self._serving(Role.OPERATOR, serve)
 
-    def anybody(self, handler: Handler) -> Handler:
-        """Makes a handler that serves everybody, as one for signing in must."""
-
-        async def serve(request: Request) -> Response:
-            self._require_sound(request)
-            return await handler(request)
-
-        return serve
-
     def require_own_post(self, request: Request) -> None:
         """Makes sure that a request is a POST, and that no page of another site has a browser make it.
 
@@ -104,47 +89,14 @@ class Access:
                 "this server, or a token in the header Authorization; behind a proxy set http.origin",
             )
 
-    def cookie(self, request: Request) -> str:
-        """Returns the name of the cookie of sessions.
-
-        It has the port, as browsers keep cookies by host only, and the path, below which they also send those
-        of a server above it.
-        """
-        _, port = request.scope.get("server") or ("", 0)
-        name = f"outbox-{port}{self._settings.prefix.replace('/', '-')}"
-        if not self.is_secure:
-            return name
-        return f"__Secure-{name}" if self._settings.prefix else f"__Host-{name}"  # which no path can have
-
-    def session_id(self, request: Request) -> str | None:
-        """Returns the id in the cookie of sessions; ``None`` if there is no cookie.
-
-        Ids need no unquoting, see :func:`outbox_console.requests.without_cookies`.
-        """
-        name = self.cookie(request)
-        pairs = (each.strip().partition("=") for each in request.headers.get("cookie", "").split(";"))
-        return next((value for key, _, value in pairs if key == name), None)
-
     @property
     def prefix(self) -> str:
         """What the paths of all addresses begin with; empty if nothing."""
         return self._settings.prefix
 
-    @property
-    def is_secure(self) -> bool:
-        """Whether browsers reach the server by TLS, through a proxy."""
-        return (self._settings.origin or "").lower().startswith("https:")
-
-    @property
-    def takes_tokens(self) -> bool:
-        """Whether somebody can sign in with a token."""
-        return bool(self._settings.viewer_tokens or self._settings.operator_tokens)
-
     def _serving(self, role: Role, handler: Handler) -> Handler:
         async def serve(request: Request) -> Response:
             client = self._identified(request)
-            if client is None and self._can_sign_in(request):
-                return self._to_sign_in(request)
             self._require(role, client, request)
             request.state.client = client
             return await handler(request)
@@ -164,7 +116,7 @@ class Access:
                 raise RefusedError(403, "ask by a name or address of loopback, such as 127.0.0.1")
             return Client("", Role.VIEWER, Means.NONE)
         named = None if self._proxy is None else self._proxy.client(request)
-        return named or self._bearer(request) or self._session(request)
+        return named or self._with_token(request)
 
     def _require_sound(self, request: Request) -> None:
         for name in (*_ONCE, *(() if self._proxy is None else self._proxy.headers)):
@@ -177,25 +129,16 @@ class Access:
                 "and send that in the header Authorization",
             )
 
-    def _bearer(self, request: Request) -> Client | None:
+    def _with_token(self, request: Request) -> Client | None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
+        if scheme.lower() not in {"basic", "bearer"}:
             return None
-        bearer = self.tokens.bearer(digest(given.strip()))
+        means = Means.BEARER if scheme.lower() == "bearer" else Means.BASIC
+        token = given if means is Means.BEARER else _password(given)
+        bearer = self._tokens.bearer(digest(token.strip()))
         if bearer is None:
             raise self._unknown(request)
-        return Client(bearer.name, bearer.role, Means.BEARER)
-
-    def _session(self, request: Request) -> Client | None:
-        identity = self.session_id(request) or ""
-        if request.headers.get("cookie", "").count(f"{self.cookie(request)}=") > 1:
-            return None  # another server of this host set one
-        token = self.sessions.token(identity)
-        bearer = None if token is None else self.tokens.bearer(token)
-        if bearer is None:
-            self.sessions.end(identity)
-            return None
-        return Client(bearer.name, bearer.role, Means.SESSION)
+        return Client(bearer.name, bearer.role, means)
 
     def _require(self, role: Role, client: Client | None, request: Request) -> None:
         if client is None:
@@ -213,22 +156,21 @@ class Access:
         doubt, silence = "", ""
         if self._proxy is not None:
             doubt, silence = self._proxy.doubt(request), self._proxy.silence(request)
-        lost = "the session of this browser is not known here" if self._has_cookie(request) else ""
-        page = f"sign in at {self.prefix}/login"
-        here = page if wants_page(request) else "send a token: Authorization: Bearer TOKEN"
-        ways = [here] if self.takes_tokens else []
+        is_person = wants_page(request)
+        page = "sign in with a token as the password, under any name"
+        here = page if is_person else "send a token: Authorization: Bearer TOKEN"
+        takes_tokens = bool(self._settings.viewer_tokens or self._settings.operator_tokens)
+        ways = [here] if takes_tokens else []
         ways += [f"sign in at {self._settings.start}"] if self._proxy is not None else []
         nothing = "" if request.method in _READING else "nothing was done: "
-        sentence = "; ".join(filter(None, (doubt, lost or silence, " or ".join(ways))))
-        return RefusedError(401, nothing + sentence, {"WWW-Authenticate": "Bearer"})
+        sentence = "; ".join(filter(None, (doubt or silence, " or ".join(ways))))
+        challenge = _ASKS if is_person and takes_tokens else "Bearer"
+        return RefusedError(401, nothing + sentence, {"WWW-Authenticate": challenge})
 
-    def _can_sign_in(self, request: Request) -> bool:
-        return request.method in _READING and wants_page(request) and self.takes_tokens
 
-    def _to_sign_in(self, request: Request) -> Response:
-        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        ended = "&ended=1" if self._has_cookie(request) else ""
-        return RedirectResponse(f"{self.prefix}/login?next={quote(path, safe='')}{ended}", 303)
-
-    def _has_cookie(self, request: Request) -> bool:
-        return self.session_id(request) is not None
+def _password(given: str) -> str:
+    """Returns the password of a browser's ``Authorization``; empty if there is none."""
+    try:
+        return b64decode(given, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""

@@ -25,7 +25,7 @@ from starlette.routing import BaseRoute
 
 from outbox_console import schemas
 from outbox_console.access import Access
-from outbox_console.requests import AsciiJSON, RefusedError, with_json, without_cookies
+from outbox_console.requests import AsciiJSON, RefusedError, with_json
 from outbox_console.work import Work
 
 MOST = 1000
@@ -168,14 +168,11 @@ def _route(access: Access) -> type[APIRoute]:
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handler = super().get_route_handler()
 
-            async def reading(request: Request) -> Response:
-                return await handler(without_cookies(request))
-
             async def changing(request: Request) -> Response:
-                return await reading(await with_json(request))
+                return await handler(await with_json(request))
 
             is_read = self.methods is not None and self.methods <= {"GET", "HEAD"}
-            return access.viewer(reading) if is_read else access.operator(changing)
+            return access.viewer(handler) if is_read else access.operator(changing)
 
     return Guarded
 

@@ -21,7 +21,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outbox_console.access import Access
 from outbox_console.api import Api
-from outbox_console.login import Login
 from outbox_console.page.live import Statuses
 from outbox_console.page.page import Page
 from outbox_console.page.parts import Outboxes, Parts
@@ -77,7 +76,6 @@ def application(
     routes = [
         *probes,
         *Api(observe, access, work, history, answers.status).routes,
-        *Login(access, templates).routes(),
         *Page(parts, history, several=settings.several).routes(),
     ]
     return FastAPI(

@@ -1,10 +1,9 @@
-"""Who clients are: what each may do, and the tokens and sessions by which they say so."""
+"""Who clients are: what each may do, and the tokens by which they say so."""
 
 from __future__ import annotations
 
 import hmac
 import logging
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
@@ -23,13 +22,6 @@ FRESH_SECONDS = 1.0
 VIEWER = "viewer"
 """The name of whoever has a token of viewers, which have none."""
 
-IDLE_SECONDS = 12 * 3600.0
-"""After so long without a request a session is over."""
-LONGEST_SECONDS = 24 * 3600.0
-"""After so long a session is over in any case."""
-MOST_OF_A_TOKEN = 100
-"""With more sessions of one token, the one of them that has been idle for longest ends."""
-
 
 class Role(IntEnum):
     """What a client may do; a greater role includes the lesser ones."""
@@ -47,8 +39,8 @@ class Means(Enum):
     """Not at all: everybody may read here."""
     BEARER = auto()
     """By a token in the header ``Authorization``, which no browser adds by itself."""
-    SESSION = auto()
-    """By the cookie of a session, which ``POST /logout`` ends."""
+    BASIC = auto()
+    """By a token as a password there, which a browser adds to every request once somebody has typed it."""
     PROXY = auto()
     """The proxy named the user."""
 
@@ -77,7 +69,7 @@ class Bearer(NamedTuple):
 
 
 def digest(token: str) -> bytes:
-    """Returns what is compared and remembered in place of a token."""
+    """Returns what is compared in place of a token."""
     return sha256(token.encode()).digest()
 
 
@@ -86,10 +78,6 @@ class Tokens:
 
     Files are read again, at most once a second. A token whose file cannot be read, or holds no usable token,
     stands for nobody until it does; that is logged once.
-
-    Args:
-        settings: The tokens.
-        clock: Returns seconds that never go back.
     """
 
     def __init__(self, settings: HttpSettings, clock: Callable[[], float] = monotonic) -> None:
@@ -104,11 +92,7 @@ class Tokens:
         self._present: Sequence[tuple[bytes, Bearer]] = ()
 
     def bearer(self, given: bytes) -> Bearer | None:
-        """Returns whom a token stands for; ``None`` for nobody.
-
-        Args:
-            given: The token's digest.
-        """
+        """Returns whom the token of a digest stands for; ``None`` for nobody."""
         if self._clock() - self._read_at >= FRESH_SECONDS:
             self._present = [(known, each.bearer) for each in self._entries if (known := each.read())]
             self._read_at = self._clock()
@@ -142,59 +126,3 @@ class _Entry:
             log.info("%s has a usable token again", self._key)
         self._is_usable = True
         return known
-
-
-@dataclass(slots=True)
-class _Session:
-    token: bytes
-    begun_at: float
-    used_at: float
-
-
-class Sessions:
-    """The sessions of this process, in memory only; used by one thread.
-
-    A session remembers the digest of the token that it was begun with. So it ends with that token.
-
-    Args:
-        clock: Returns seconds that never go back.
-    """
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._sessions: dict[bytes, _Session] = {}  # the one that is idle for longest first
-
-    def begin(self, token: bytes) -> str:
-        """Begins a session; returns its id, which is stored nowhere.
-
-        Args:
-            token: The digest of the token.
-        """
-        identity, now = secrets.token_urlsafe(32), self._clock()
-        self._sessions[_key(identity)] = _Session(token, now, now)
-        of_token = [key for key, session in self._sessions.items() if session.token == token]
-        if len(of_token) > MOST_OF_A_TOKEN:
-            del self._sessions[of_token[0]]
-        return identity
-
-    def token(self, identity: str) -> bytes | None:
-        """Returns the digest of a session's token, and has it go on; ``None`` if there is no such session."""
-        session = self._sessions.pop(_key(identity), None)
-        now = self._clock()
-        if (
-            session is None
-            or now - session.used_at >= IDLE_SECONDS
-            or now - session.begun_at >= LONGEST_SECONDS
-        ):
-            return None
-        session.used_at = now
-        self._sessions[_key(identity)] = session
-        return session.token
-
-    def end(self, identity: str) -> None:
-        """Ends a session, if there is such a one."""
-        self._sessions.pop(_key(identity), None)
-
-
-def _key(identity: str) -> bytes:
-    return sha256(identity.encode()).digest()

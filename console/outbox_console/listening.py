@@ -62,14 +62,12 @@ def check_http(http: HttpSettings) -> Iterator[Finding]:
         return
     origin = urlsplit(http.origin or "")
     if origin.scheme == "http" and not is_local(origin.hostname or ""):
-        yield Finding(
-            Level.WARNING, "TLS", f"browsers send tokens and cookies to {http.origin} in clear", _TLS
-        )
+        yield Finding(Level.WARNING, "TLS", f"browsers send tokens to {http.origin} in clear", _TLS)
     elif origin.scheme != "https" and not http.address.is_loopback:
         yield Finding(
             Level.WARNING,
             "TLS",
-            f"tokens and cookies cross the network in clear, as other machines may reach {http.address}",
+            f"tokens cross the network in clear, as other machines may reach {http.address}",
             _TLS,
         )
     else:

@@ -14,12 +14,7 @@ class _Reader(WithHistograms, PrometheusMetricReader):
 
 
 class Prometheus:
-    """Writes the figures that are known as Prometheus's text; one thread at a time.
-
-    Args:
-        figures: The figures.
-        process: The name of this process.
-    """
+    """Writes the figures that are known as Prometheus's text; one thread at a time."""
 
     def __init__(self, figures: HasFigures, process: str) -> None:
         self._registry = CollectorRegistry()
@@ -27,10 +22,6 @@ class Prometheus:
         self._provider = open_provider(figures, reader, process, patience=0.0)
 
     def write(self, accept: str) -> tuple[bytes, str]:
-        """Returns the text in a format that the client accepts, and its content type.
-
-        Args:
-            accept: The request's ``Accept``; may be empty.
-        """
+        """Returns the text in a format that the client accepts, and its content type."""
         encoder, content_type = choose_encoder(accept)
         return encoder(self._registry), content_type

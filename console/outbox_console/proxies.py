@@ -20,15 +20,7 @@ _BLANKS = " \t"
 
 
 class TrustedProxy:
-    """Believes a proxy's headers, and nobody else's.
-
-    Args:
-        settings: The proxy.
-        origin: How browsers reach it.
-
-    Attributes:
-        headers: The names of its headers.
-    """
+    """Believes a proxy's headers, and nobody else's."""
 
     def __init__(self, settings: ProxySettings, origin: str | None) -> None:
         self.headers = tuple(filter(None, (settings.user_header, settings.groups_header)))
@@ -40,8 +32,8 @@ class TrustedProxy:
         """Returns the user whom the proxy names; ``None`` if there is none, or somebody else names one.
 
         Raises:
-            RefusedError: The user may do nothing, or a page of another site may have a browser on the proxy's
-                machine ask for a name of its own.
+            RefusedError: This is no name, or a page of another site may have a browser on the proxy's machine
+                ask for a name of its own.
         """
         if doubt := self.doubt(request):
             log.warning("from %s: %s", _peer(request), doubt)
@@ -55,10 +47,7 @@ class TrustedProxy:
             )
         if not is_name(user):
             raise RefusedError(403, f"what {self._settings.user_header} holds can be no user's name")
-        role = role_of(self._settings, user, self._groups(request))
-        if role is None:
-            raise RefusedError(403, f"{user} may not read here: http.proxy.viewers lists no such user")
-        return Client(user, role, Means.PROXY)
+        return Client(user, role_of(self._settings, user, self._groups(request)), Means.PROXY)
 
     def doubt(self, request: Request) -> str:
         """Returns why the header with the user does not count; empty if it is not there, or does count."""
@@ -88,11 +77,11 @@ class TrustedProxy:
         return {group.strip(_BLANKS) for group in groups.split(",")} - {""}
 
 
-def role_of(settings: ProxySettings, user: str, groups: Collection[str]) -> Role | None:
-    """Returns what a user may do; ``None`` for nothing."""
+def role_of(settings: ProxySettings, user: str, groups: Collection[str]) -> Role:
+    """Returns what a user may do."""
     if {user, EVERYBODY} & set(settings.operators) or set(groups) & set(settings.operator_groups):
         return Role.OPERATOR
-    return Role.VIEWER if {user, EVERYBODY} & set(settings.viewers) else None
+    return Role.VIEWER
 
 
 def _text(request: Request, header: str) -> str:

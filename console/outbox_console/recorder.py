@@ -36,11 +36,6 @@ class Recorder:
 
     One thread asks for polls and records them as they are made. It never waits for a database, so one that
     hangs delays no other, and no end. An outbox that appears gets a history, and one that vanishes loses it.
-
-    Args:
-        observe: Returns the outboxes.
-        polls: Polls them.
-        interval: Seconds between two polls of an outbox.
     """
 
     def __init__(self, observe: RunningOutboxes, polls: StatusPolls, interval: float = INTERVAL) -> None:

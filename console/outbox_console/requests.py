@@ -96,15 +96,6 @@ async def with_json(request: Request) -> Request:
     return Request(request.scope, receive)
 
 
-def without_cookies(request: Request) -> Request:
-    """Returns the request for FastAPI, which parses all cookies of each, and needs none.
-
-    Python before 3.11.10 and 3.12.6 unquotes a cookie in quadratic time (CVE-2024-7592).
-    """
-    headers = [(name, value) for name, value in request.scope["headers"] if name != b"cookie"]
-    return Request({**request.scope, "headers": headers}, request.receive)
-
-
 async def _body(request: Request, kind: str) -> bytes:
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != kind:

@@ -1,8 +1,7 @@
-"""The HTTP server's thread, and its connections: those that ask for nothing cost the harvest nothing."""
+"""The HTTP server's thread, and its connections: never so many that the harvest lacks descriptors."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import resource
 from types import TracebackType
@@ -18,103 +17,45 @@ from outbox_console.listening import listen
 
 log = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 1000
-"""Requests and open connections beyond which clients get 503."""
 KEEP_SECONDS = 12
 """For how long a connection stays open after an answer: longer than the pause of any browser that looks."""
 _END_SECONDS = 1
 """How long the end waits for answers that are being written."""
 
-SILENT_SECONDS = 10.0
-"""How long a client may take for the head of a request."""
-ANSWER_SECONDS = 60.0
-"""How long it may take for the rest of the request, and to read the answer."""
-
-MOST_SILENT = 100
-"""Connections without a request beyond which the one that has been silent for longest is closed.
-
-Each has a file descriptor, which databases and brokers need too.
-"""
 MOST = 900
-"""Connections beyond which the one whose last request is the oldest is closed, where descriptors suffice."""
+"""Connections at a time, where descriptors suffice."""
 
 
 def most_open() -> int:
-    """Returns how many connections there may be: a quarter of the descriptors of this process at most."""
+    """Returns how many connections there may be: a quarter of the descriptors of this process at most.
+
+    Databases and brokers need descriptors too.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if soft == resource.RLIM_INFINITY else min(MOST, max(1, soft // 4))
 
 
-class AttentiveProtocol(H11Protocol):
-    """uvicorn's protocol, which itself would wait for ever for a client that does not send or read on."""
+class BoundedProtocol(H11Protocol):
+    """uvicorn's protocol, which itself would keep any number of clients that neither send nor read on."""
 
-    _end: asyncio.TimerHandle | None = None
-    _since = 0.0
-    _answered: object = None  # the request that is being answered, or was last; None for a silent client
+    begun_at = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Starts to wait for a request, in place of the client that has waited for longest."""
+        """Takes the place of the oldest connection if there are too many."""
         super().connection_made(transport)
-        self._wait(SILENT_SECONDS)
-        if len(self.connections) <= min(MOST_SILENT, most_open()):
-            return
+        self.begun_at = self.loop.time()
         # Many may be accepted at once, before the first of those that are closed here is forgotten.
         present = [
             each
             for each in self.connections
-            if isinstance(each, AttentiveProtocol) and not each.transport.is_closing()
+            if isinstance(each, BoundedProtocol) and not each.transport.is_closing()
         ]
-        silent = [each for each in present if each.is_silent]
-        if len(silent) > MOST_SILENT:
-            _oldest(silent).transport.abort()
-        elif len(present) > most_open():
-            _oldest(present).transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        """Waits for the answer to be read once there is a request, and for the next one afterwards."""
-        super().data_received(data)
-        cycle: Any = self.cycle  # None before the first request, whatever its type says
-        if cycle is not None and not cycle.response_complete:
-            if cycle is not self._answered:
-                self._answered = cycle
-                self._wait(ANSWER_SECONDS)
-        elif not self.is_silent:
-            self._answered = None
-            self._wait(SILENT_SECONDS)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Waits for nothing more."""
-        if self._end is not None:
-            self._end.cancel()
-        super().connection_lost(exc)
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether a request is waited for."""
-        return self._answered is None
-
-    @property
-    def since(self) -> float:
-        """Since when it is waited for what is waited for, by the loop's clock."""
-        return self._since
-
-    def _wait(self, seconds: float) -> None:
-        if self._end is not None:
-            self._end.cancel()
-        self._since = self.loop.time()
-        self._end = self.loop.call_later(seconds, self.transport.abort)
-
-
-def _oldest(connections: list[AttentiveProtocol]) -> AttentiveProtocol:
-    return min(connections, key=lambda each: each.since)
+        if len(present) > most_open():
+            min(present, key=lambda each: each.begun_at).transport.abort()
 
 
 class HttpServer:
     """Serves on a thread of its own until it is left; a context manager. It touches no lane.
-
-    Args:
-        address: Where to listen.
-        app: What to serve.
 
     Attributes:
         address: Where it listens, with the port that it has.
@@ -130,13 +71,12 @@ class HttpServer:
         config = uvicorn.Config(
             app,
             loop="asyncio",
-            http=AttentiveProtocol,
+            http=BoundedProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
-            limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEEP_SECONDS,
             proxy_headers=False,  # who may do what depends on the address that a client really has
             timeout_graceful_shutdown=_END_SECONDS,

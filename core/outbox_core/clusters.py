@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from outbox_api import LaneStatus, Origin, OutboxView, Takeover
+from outbox_api import LaneStatus, Origin, Takeover
+from outbox_api.portable.view import PortableView
 
 RECENT_SECONDS = 300.0
 """Records that were taken over within this time make a takeover a present one."""
@@ -52,13 +53,8 @@ class ClusterState:
         return self.seconds_ago is not None and self.seconds_ago <= RECENT_SECONDS
 
 
-def cluster_states(view: OutboxView, origin: Origin, lanes: Iterable[LaneStatus]) -> list[ClusterState]:
+def cluster_states(view: PortableView, origin: Origin, lanes: Iterable[LaneStatus]) -> list[ClusterState]:
     """Looks at the outbox, by cluster of origin.
-
-    Args:
-        view: The outbox.
-        origin: How rows tell where they were written.
-        lanes: The lanes of the present leader.
 
     Returns:
         The clusters that are known, that have records here, or are taken over; ascending.

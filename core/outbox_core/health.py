@@ -8,8 +8,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
 
-from outbox_api import DriverError
-from outbox_api.dialect import Dialect
+from outbox_api import Dialect, DriverError
 from outbox_api.fence import LaneStatus
 from outbox_api.outbox_view import Backlog, Upkeep
 from outbox_api.parking import Parked

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from outbox_api import DriverError, OutboxError
 from outbox_api.context_thread import ContextThread, repeat
-from outbox_api.lease import Members
-from outbox_api.outbox_view import OutboxView
+from outbox_api.portable.outboxes import PortableMembers
+from outbox_api.portable.view import PortableView
 
 from outbox_core.config.outboxes import by_database
 from outbox_core.config.settings import HarvestSettings, Settings
@@ -58,7 +58,7 @@ class MembersThread:
         self._member = member
         self._group = group
         self._after = after
-        self._members: Members | None = None
+        self._members: PortableMembers | None = None
         self._beside = ""
         self._refused_until: dict[str, float] = {}
         self._counts: Mapping[str, int] = {}
@@ -100,7 +100,7 @@ class MembersThread:
                 self._counts, self._counted_at = counts, monotonic()
                 return
 
-    def _open(self, place: HarvestSettings) -> Members:
+    def _open(self, place: HarvestSettings) -> PortableMembers:
         if self._members is None or self._beside != place.title:
             opened = place.dialect.create().members()
             self._leave()  # the place of before
@@ -129,7 +129,7 @@ def noted_as_starting(outbox: str, settings: HarvestSettings) -> Iterator[None]:
         thread.stop()
 
 
-def starting(view: OutboxView) -> Sequence[str]:
+def starting(view: PortableView) -> Sequence[str]:
     """Returns the processes that start the engine for an outbox, by their names, sorted."""
     return sorted(member.rpartition(" ")[0] for member in view.members(STARTING + view.name, PRESENT_SECONDS))
 
@@ -147,9 +147,5 @@ def group_of(settings: Settings) -> str:
 
 
 def places_among(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object], list[HarvestSettings]]:
-    """Returns database → its outboxes, ordered by their titles.
-
-    Databases whose dialect keeps no members are left out.
-    """
-    places = by_database(sorted(outboxes, key=lambda each: each.title))
-    return {database: its for database, its in places.items() if hasattr(its[0].dialect.create(), "members")}
+    """Returns database → its outboxes, ordered by their titles."""
+    return by_database(sorted(outboxes, key=lambda each: each.title))

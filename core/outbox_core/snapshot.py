@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from outbox_api.errors import DriverError
 from outbox_api.fence import LaneStatus
-from outbox_api.outbox_view import Backlog, OutboxView, Upkeep
+from outbox_api.outbox_view import Backlog, Upkeep
 from outbox_api.parking import Parked
+from outbox_api.portable.view import PortableView
 
 from outbox_core.clusters import ClusterState, cluster_states, clusters_as_data
 from outbox_core.config import HarvestSettings
@@ -62,7 +63,7 @@ class Snapshot:
 
     @classmethod
     def take(
-        cls, view: OutboxView, settings: HarvestSettings, beats: float = SILENT_HEARTBEATS
+        cls, view: PortableView, settings: HarvestSettings, beats: float = SILENT_HEARTBEATS
     ) -> "Snapshot":
         """Queries the outbox now.
 
@@ -112,7 +113,7 @@ class Views:
     """Connections to outboxes that are queried again and again; a context manager."""
 
     def __init__(self) -> None:
-        self._views: dict[str, OutboxView] = {}
+        self._views: dict[str, PortableView] = {}
 
     def snapshot(self, settings: HarvestSettings) -> Snapshot:
         """Queries an outbox now; connects if need be. One thread at a time for each outbox."""

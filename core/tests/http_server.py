@@ -1,6 +1,7 @@
 """For tests of who may do what: a real server, whose outboxes nobody looks at."""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -70,6 +71,11 @@ def serving(settings: Settings) -> Iterator[Server]:
 
 def bearer(token: str) -> tuple[str, str]:
     return ("Authorization", f"Bearer {token}")
+
+
+def basic(token: str) -> tuple[str, str]:
+    """Returns what a browser sends once somebody has typed a token as the password."""
+    return ("Authorization", f"Basic {b64encode(f'anybody:{token}'.encode()).decode()}")
 
 
 def verb(site: Site, *headers: tuple[str, str], peer: str = "127.0.0.1") -> Answered:

@@ -81,6 +81,7 @@ def test_a_template_that_matches_nothing_is_not_healthy(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE orders (id INTEGER)")
     dialect = {"driver": "sqlite", "dataSource": str(database)}
     file.write_text(json.dumps({"outboxes": {"tenants": {"outboxTable": "bxo_*", "dialect": dialect}}}))
-    ended = outbox(file, "health")
-    assert ended.returncode == 1
-    assert "outboxes.tenants: no table matches 'bxo_*'" in ended.stdout + ended.stderr
+    for command in ("health", "check"):
+        ended = outbox(file, command)
+        assert ended.returncode == 1
+        assert "outboxes.tenants: no table matches 'bxo_*'" in ended.stdout + ended.stderr

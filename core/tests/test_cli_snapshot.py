@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from outbox_api import Backlog, Fence, LaneStatus, OutboxTable, Parked
-from outbox_core.cli.snapshot import as_text
-from outbox_core.cli.watching import in_brief, overview
+from outbox_api import Backlog, Fence, LaneStatus, Parked
+from outbox_api.portable.view import PortableView
+from outbox_core.cli.snapshot import as_text, overview
 from outbox_core.config import parse
 from outbox_core.snapshot import Snapshot, as_data
 from rich.console import Console
@@ -43,7 +43,7 @@ def lane_status(
 def take(*lane_statuses: LaneStatus, backlog: Backlog = WAITING, parked: Parked = NONE) -> Snapshot:
     settings = parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {}).harvest
     return Snapshot.take(
-        cast("OutboxTable", FakeTable(held=lane_statuses, backlog=backlog, parked=parked)), settings
+        cast("PortableView", FakeTable(held=lane_statuses, backlog=backlog, parked=parked)), settings
     )
 
 
@@ -61,10 +61,9 @@ def test_what_the_fence_says_controls_no_terminal_and_no_line():
     with console.capture() as capture:
         console.print(as_text(snapshot))
         console.print(overview([("shop", snapshot)]))
-        console.print(in_brief(snapshot))
     text = capture.get()
     assert "\x1b" not in text
-    assert text.count(r"me\x1b[2J\nforged") == 3
+    assert text.count(r"me\x1b[2J\nforged") == 2
     assert text.count(r"[red]\x1b[31m[/]") == 2
 
 

@@ -11,8 +11,7 @@ import pytest
 from outbox_api import Fence, LaneStatus, OriginBacklog, Seam
 from outbox_core.cli.health import _as_data as health_as_data
 from outbox_core.cli.health import _as_text as health_as_text
-from outbox_core.cli.snapshot import as_text
-from outbox_core.cli.watching import overview
+from outbox_core.cli.snapshot import as_text, overview
 from outbox_core.clusters import RECENT_SECONDS
 from outbox_core.config import HarvestSettings, parse
 from outbox_core.health import Code, Health, examine

@@ -85,6 +85,10 @@ def test_a_star_in_the_table_makes_a_template():
         ("  a: {name: x}\n", "outboxes.a.name: belongs to the process"),
         ("  a: {limits: {sendConcurency: 1}}\n", "did you mean 'sendConcurrency'?"),
         ("  a: {outboxTable: x}\n  b: {outboxTable: x}\n", "outboxes.b: is the same table in the same datab"),
+        (
+            "  a: {outboxTable: x}\n  b: {outboxTable: x, dialect: {lockTimeout: 7s}}\n",
+            "outboxes.b: is the same table in the same database",
+        ),
         ('  a: {outboxTable: "x*", delivery: never}\n', "outboxes.a.delivery"),
     ],
 )

@@ -114,19 +114,74 @@ def test_a_purge_that_is_out_keeps_its_batch_in_the_checkpoint():
     assert line.in_flight == 4
 
 
-def test_after_an_abort_all_is_selected_anew():
+def test_after_an_abort_the_others_go_on_at_once_without_what_is_behind_the_failed_record_of_its_key():
     line = machine()
     decide(line, 0)
-    advanced(line, 0, [record(n) for n in (1, 2, 3, 4)])
+    advanced(line, 0, [record(1), record(2, "bad"), record(3), record(4, "bad")])
     only(decide(line, 0), Advance)
-    failure = Failure(record(2), "timed out", retryable=True)
+    failure = Failure(record(2, "bad"), "timed out", retryable=True)
     line.aborted(0, [failure])
-    assert only(decide(line, 0), ReportFailures).failures == [failure]
+    commands = decide(line, 0)
+    assert only(commands, ReportFailures).failures == [failure]
+    assert only(commands, Publish).records == [record(1), record(3)]
+    assert line.batches()[-1] == (batch(1, 3), BatchStage.PUBLISHING)
     advanced(line, 0, [record(5)])
     assert line.waiting == 0, "what was selected behind the aborted batch must not pass it"
+    again = only(decide(line, 0), Advance)
+    assert (again.pending, again.excluded_keys) == ([batch(1, 3)], ("bad",))
+
+
+def test_a_held_key_is_tried_again_after_its_pause_and_by_every_second_selection_only():
+    line = machine(failures=Failures(first_backoff=0.1))
+    now = abort(line, 0.0, record(1, "bad"), retryable=True)
+    assert now == 0, "the lane does not wait"
+    looks = []
+    for moment in (0.0, 0.05, 0.15, 0.2):
+        looks.append(only(decide(line, moment), Advance).excluded_keys)
+        advanced(line, moment, [])
+        now = wake_at(line)
+    assert looks == [("bad",), ("bad",), (), ()]
+
+
+def test_a_suspect_is_not_held_and_the_lane_waits_if_nothing_is_before_it():
+    line = machine()
+    decide(line, 0)
+    rows = [record(number, f"k{number}") for number in range(4)]
+    advanced(line, 0, rows)
+    decide(line, 0)
+    line._database = None
+    line.aborted(0, [Failure(rows[2], "one of them", retryable=True, suspect=True)])
+    assert only(decide(line, 0), Publish).records == rows[:2]
+    line._database = None
+    line.aborted(0, [Failure(rows[0], "all of them", retryable=True, suspect=True)])
+    assert only(decide(line, 0), ReportFailures)
     assert decide(line, 0.05) == [], "a pause comes first"
-    again = only(decide(line, 0.1), Advance)
-    assert again.pending == []
+    assert only(decide(line, 0.1), Advance).excluded_keys == ()
+    advanced(line, 0.1, rows[:1])
+    only(decide(line, 0.1), Publish)
+    line.aborted(0.1, [Failure(rows[0], "it alone", retryable=True, suspect=True)])
+    assert only(decide(line, 0.1), Advance).excluded_keys == ("k0",)
+
+
+def test_where_no_key_can_be_held_any_more_the_lane_waits(monkeypatch: pytest.MonkeyPatch):
+    line = machine()
+    monkeypatch.setattr(line.failed.held, "_most", 0)
+    assert abort(line, 0.0, record(1, "bad"), record(2), retryable=True) == 0.1
+    assert only(decide(line, 0.1), Advance).excluded_keys == ()
+
+
+def test_keys_that_are_parked_one_after_the_other_are_parked_together():
+    line = machine(failures=Failures(park_after=1))
+    decide(line, 0)
+    rows = [record(number, f"k{number}") for number in range(4)]
+    advanced(line, 0, rows)
+    assert only(decide(line, 0), Advance)  # is out meanwhile
+    line.aborted(0, [Failure(rows[0], "refused", retryable=False)])
+    assert only(decide(line, 0), Publish).records == rows[1:]
+    line.aborted(0, [Failure(rows[2], "refused", retryable=False)])
+    assert only(decide(line, 0), Publish).records == [rows[1], rows[3]]
+    advanced(line, 0, [])
+    assert [poison.id for poison in only(decide(line, 0), Park).poisons] == [0, 2]
 
 
 def abort(line, now, culprit, *rest, retryable=False):
@@ -144,17 +199,22 @@ def test_a_record_that_is_refused_too_often_has_its_key_parked():
     line = machine()
     now = 0.0
     for _ in range(2):
-        now = abort(line, now, record(1, "bad"), record(2, "good"), record(3, "bad"))
+        abort(line, now, record(1, "bad"), record(3, "bad"))
+        now += 1
     only(decide(line, now), Advance)
     advanced(line, now, [record(1, "bad"), record(2, "good"), record(3, "bad")])
     only(decide(line, now), Publish)
+    line._database = None
     line.aborted(now, [Failure(record(1, "bad"), "too large", retryable=False)])
-    park = only(decide(line, now), Park)
+    commands = decide(line, now)
+    assert only(commands, Publish).records == [record(2, "good")]
+    park = only(commands, Park)
     assert (park.leader_id, park.ids) == (None, [])
     assert [(poison.id, poison.attempts) for poison in park.poisons] == [(1, 3)]
     line.parked(now, 1)
     assert line.policy.parked == 1
-    only(decide(line, now), Advance)
+    line.published(now)
+    assert only(decide(line, now), Advance).excluded_keys == ()
 
 
 def test_a_faulty_row_is_never_published():
@@ -166,7 +226,8 @@ def test_a_faulty_row_is_never_published():
     assert only(commands, ReportFailures).failures[0].reason == "header arrays differ in length"
 
 
-def test_what_time_does_not_cure_is_tried_again_at_once_and_in_a_small_batch():
+@pytest.mark.parametrize(("suspect", "limit"), [(False, 800), (True, 100)])
+def test_batches_stay_large_but_for_one_that_begins_with_what_failed_and_is_not_held(suspect, limit):
     line = machine(Limits(max_batch_records=1000))
     now = 0.0
     for _ in range(3):
@@ -176,10 +237,13 @@ def test_what_time_does_not_cure_is_tried_again_at_once_and_in_a_small_batch():
         line._database = None
         line.published(now)
     only(decide(line, now), Advance)
-    advanced(line, now, [record(1, "bad"), record(2)])
+    advanced(line, now, [record(1, "bad"), record(2, "bad"), record(3)])
     only(decide(line, now), Publish)
-    line.aborted(now, [Failure(record(1, "bad"), "too large", retryable=False)])
-    assert only(decide(line, now), Advance).limit == 100
+    line.aborted(now, [Failure(record(1, "bad"), "refused", retryable=True, suspect=suspect)])
+    decide(line, now)
+    if not suspect:
+        line.published(now)
+    assert only(decide(line, wake_at(line)), Advance).limit == limit
 
 
 def test_what_lies_before_the_culprit_is_published_and_not_parked_with_it():
@@ -191,12 +255,10 @@ def test_what_lies_before_the_culprit_is_published_and_not_parked_with_it():
     line.aborted(0, [Failure(bad, "too large", retryable=False)])
     commands = decide(line, 0)
     none(commands, Park)
-    assert only(commands, Advance).limit == 1
-    advanced(line, 0, [good])
-    only(decide(line, 0), Publish)
+    assert only(commands, Publish).records == [good]
     line._database = None
     line.published(0)
-    only(decide(line, 0), Advance)
+    assert only(decide(line, 0), Advance).excluded_keys == ()
     advanced(line, 0, [bad, rest])
     only(decide(line, 0), Publish)
     line._database = None
@@ -570,6 +632,7 @@ class World:
         locked = self.purge(command.finished)
         keys = {self.rows[i] for i in self.parked if i in self.rows}
         taken = {i for batch in (*command.finished, *command.pending) for i in batch.ids()}
+        keys |= set(command.excluded_keys)
         ids = [i for i in sorted(self.rows) if i not in taken and self.rows[i] not in keys]
         ids = [i for i in ids if i // CLUSTER == command.source][: command.limit]
         return Advanced(0, [record(i, self.rows[i]) for i in ids], "now", locked)

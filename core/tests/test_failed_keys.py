@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from outbox_api import Failure, MarkedRecord
 from outbox_core.config.settings import Failures
-from outbox_core.delivery.retries import FailedKeys, RetryPolicy
+from outbox_core.delivery.failed_keys import FailedKeys
+from outbox_core.delivery.held import FAILING_KEYS, TRIED_KEYS
+from outbox_core.delivery.retries import RetryPolicy
 
 FIRST, SECOND = (MarkedRecord(number, "orders", "k", "v") for number in (1, 2))
 
@@ -26,3 +28,31 @@ def test_a_record_whose_predecessor_is_gone_is_counted_and_parked() -> None:
     failed.add(0.0, [FIRST, SECOND], [Failure(FIRST, "refused", retryable=False)])
     parked = [failed.add(0.0, [SECOND], [Failure(SECOND, "refused", retryable=False)])[1] for _ in range(2)]
     assert [[poison.id for poison in poisons] for poisons in parked] == [[], [2]]
+
+
+def many(count: int) -> list[MarkedRecord]:
+    return [MarkedRecord(number, "orders", f"k{number}", "v") for number in range(count)]
+
+
+def test_a_topic_of_which_some_records_of_the_batch_are_without_fault_is_not_held() -> None:
+    failed, rows = FailedKeys(RetryPolicy(Failures(), lambda: 0.5)), many(FAILING_KEYS + 1)
+    failures = [Failure(row, "refused", retryable=False) for row in rows]
+    failed.add(0.0, rows, failures[1:])
+    assert not failed.topics.held
+    failed.add(0.0, rows[:1], failures[:1])
+    failed.add(0.0, rows[1:], failures[1:])
+    assert not failed.topics.held, "those that are tried again say nothing new"
+    others = [Failure(row._replace(key=f"new {row.key}"), "refused", retryable=False) for row in rows]
+    failed.add(0.0, [other.record for other in others], others)
+    assert "orders" in failed.topics.held
+
+
+def test_so_many_held_keys_are_tried_at_a_time_and_none_by_the_selection_after() -> None:
+    failed, rows = FailedKeys(RetryPolicy(Failures(), lambda: 0.5)), many(TRIED_KEYS + 20)
+    failed.add(0.0, rows, [Failure(row, "timed out", retryable=True) for row in rows])
+    assert [len(failed.next_look(now)[0]) for now in (0.0, 9.0, 9.0, 9.0)] == [TRIED_KEYS + 20, 20, 20, 0]
+    first, *others = rows
+    failed.add(9.0, rows, [Failure(first, "timed out", retryable=True)])
+    assert failed.next_look(9.0)[0] == (first.key,)
+    failed.delivered(others)
+    assert list(failed.attempts) == [(0, first.key)]

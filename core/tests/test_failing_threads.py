@@ -6,6 +6,7 @@ The threads are those that a harvester is found to start, so a new one is tested
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,10 +27,13 @@ PATIENCE = 100.0
 UNFAILED_SECONDS = {"start": 60.0, "loop": 15.0}
 """Every thread is started within the first, also on a busy machine; a short one has no loop."""
 UNNOTICED_SECONDS = 10.0
+QUIET_SECONDS = 3.0
+"""Until a thread has failed, nothing is stashed for so long: some start only once an outbox goes to rest."""
 OUTBOXES = ("one", "two", "three")
 MANY = 15
 """So many kinds of threads there are at least."""
 TOKEN = "a-viewer-of-the-tests"
+INTAKE = {"table": "events", "id": "id", "topic": "{topic}", "key": "k", "value": "k"}
 
 
 class Trial:
@@ -42,11 +46,13 @@ class Trial:
         self._file = folder / "outbox.json"
         self._port = free_port()
         kafka_config = {"bootstrap.servers": kafka}
-        tables = {"one": "o_one", "two": "o_two"}
+        self.database = str(folder / "outboxes.db")
+        dialect = {"driver": "sqlite", "dataSource": self.database}
+        two = {"outboxTable": "o_two", "dialect": {**dialect, "intake": INTAKE}}
         self._document = {
             "harvest": {
                 "engine": "inline",
-                "dialect": {"driver": "sqlite", "dataSource": str(folder / "outboxes.db")},
+                "dialect": dialect,
                 "baseKafkaConfig": kafka_config,
                 "elector": {"driver": "lease", "sessionTimeout": "2s"},
                 "limits": {"restAfter": "0s", "minMetricsInterval": "1s"},
@@ -58,7 +64,7 @@ class Trial:
                     "elector": {"driver": "neli-kafka", "sessionTimeout": "6s", "heartbeatTimeout": "3s"},
                     "leaderGroupID": folder.name,
                 },
-                "two": {"outboxTable": tables["two"], "limits": {"restAfter": "1s"}},
+                "two": {**two, "limits": {"restAfter": "1s"}},
                 "more": {"outboxTable": "o_t*"},
             },
         }
@@ -67,7 +73,9 @@ class Trial:
                 {**self._document, "http": {"listen": f"127.0.0.1:{self._port}", "viewerTokens": [TOKEN]}}
             )
         )
-        named = {label: {"outboxTable": f"o_{label}"} for label in OUTBOXES}
+        named = {label: {"outboxTable": f"o_{label}"} for label in OUTBOXES} | {"two": two}
+        with closing(sqlite3.connect(self.database)) as connection:
+            connection.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, topic, k TEXT)")
         self.settings: Settings = configure({**self._document, "outboxes": named})
         for outbox in self.settings.outboxes:
             outbox.dialect.create().create()
@@ -92,10 +100,14 @@ class Trial:
                     connection, [Record("failing-threads", f"k{number}", "v") for number in range(5)]
                 )
                 connection.commit()
+        with closing(sqlite3.connect(self.database, timeout=30)) as connection, connection:
+            connection.executemany("INSERT INTO events (topic, k) VALUES ('failing-threads', ?)", ["a", "b"])
 
     def waiting(self) -> list[HarvestSettings]:
-        """Returns the outboxes that have rows."""
-        return [outbox for outbox in self.settings.outboxes if rows(outbox)]
+        """Returns the outboxes that have rows, or are to get some."""
+        with closing(sqlite3.connect(self.database, timeout=30)) as connection:
+            [more] = connection.execute("SELECT count(*) FROM events").fetchone()
+        return [each for each in self.settings.outboxes if rows(each) or (more and each.label == "two")]
 
     def ask(self) -> None:
         """Asks for the metrics, as Prometheus does."""
@@ -118,7 +130,7 @@ def rows(outbox: HarvestSettings) -> int:
 def outcome(trial: Trial, process: subprocess.Popen[bytes], how: str) -> str:
     """Stashes until the thread has failed and all that waits is sent; returns what is wrong."""
     began = monotonic()
-    failed_at: float | None = None
+    stashed_at, failed_at = began, float("inf")
     stuck_since: float | None = None
     while monotonic() - began < PATIENCE:
         if process.poll() is not None:
@@ -129,12 +141,14 @@ def outcome(trial: Trial, process: subprocess.Popen[bytes], how: str) -> str:
             return "not failed"
         waiting = trial.waiting()
         if not waiting:
-            if failed_at is not None and monotonic() - failed_at > 2.0:
+            if monotonic() - failed_at > 2.0:
                 return ""
             stuck_since = None
-            trial.stash()
-            if failed and failed_at is None:
-                failed_at = monotonic()
+            if failed or monotonic() - stashed_at > QUIET_SECONDS:
+                trial.stash()
+                stashed_at = monotonic()
+            if failed:
+                failed_at = min(failed_at, monotonic())
         elif stuck_since is None:
             stuck_since = monotonic()
         elif failed and monotonic() - stuck_since > UNNOTICED_SECONDS and not all(map(is_told, waiting)):
@@ -145,7 +159,8 @@ def outcome(trial: Trial, process: subprocess.Popen[bytes], how: str) -> str:
 
 def is_told(outbox: HarvestSettings) -> bool:
     found = examine(outbox, Thresholds(oldest=UNNOTICED_SECONDS / 2)).problems
-    return any(problem.code in (Code.NO_LEADER, Code.SILENT_LANE, Code.OLD_RECORDS) for problem in found)
+    told = (Code.NO_LEADER, Code.SILENT_LANE, Code.OLD_RECORDS, Code.INTAKE)
+    return any(problem.code in told for problem in found)
 
 
 @pytest.mark.timeout(3600)

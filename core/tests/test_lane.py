@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from functools import partial
 from threading import Event, Thread
 from time import monotonic
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -154,7 +155,7 @@ def batches(telemetry, control, threads):
 
 
 def database(*answers):
-    table = Table(*answers)
+    table: Any = Table(*answers)
     return Database(lambda: table, PermittedTopics()), table
 
 
@@ -428,8 +429,8 @@ class Running:
             lanes=4,
         )
         self.error = None
-        tables = marking, purging or Table()
-        connections = [Database(lambda table=table: table, PermittedTopics()) for table in tables]
+        tables: list[Any] = [marking, purging or Table()]
+        connections = [Database(partial(lambda table: table, table), PermittedTopics()) for table in tables]
         self._arguments = self.lane, broker, *connections, SystemThreads()
         self._thread = Thread(target=self._run)
 
@@ -488,10 +489,10 @@ def test_what_is_raised_in_a_loop_ends_the_lane(control, error):
     assert running.error is error
 
 
-def test_nothing_is_sent_once_the_lease_has_ended_or_the_lane(control):
+def test_nothing_is_sent_once_the_lease_has_ended_or_the_lane(control, monkeypatch):
     broker = Broker()
     running = Running(control, broker, Table([RECORD]))
-    running.lane.may_work = lambda: False  # between the lane and the client
+    monkeypatch.setattr(running.lane, "may_work", lambda: False)  # between the lane and the client
     running.start()
     assert broker.polled.wait(30)
     while not running.lane.machine.scoreboard.holds:
@@ -543,8 +544,9 @@ def test_a_batch_is_published_and_the_sender_closed(telemetry, control):
 
     lane = batch_lane(telemetry, control, SystemThreads(), FOREVER)
     connection, table = database(Advanced(0, [RECORD]))
+    sender: Any = Transactions()
     with pytest.raises(DriverError):
-        run_batches(lane, Transactions(), connection, SystemThreads())
+        run_batches(lane, sender, connection, SystemThreads())
     assert published == [RECORD, "closed"]
     assert table.closed
 

@@ -16,7 +16,7 @@ from outbox_testkit.proxy import Proxy
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .cli_runner import NOWHERE, until
-from .http_server import ALICE, VIEWER, Harvest
+from .http_server import ALICE, VIEWER, Harvest, basic
 from .page_site import AS_ALICE, AS_VIEWER, PageSite, hasten
 from .test_operations_services import park
 from .test_page_verbs import fields_of, follow
@@ -53,48 +53,41 @@ def site(
 
 def test_an_operator_signs_in_looks_and_acts(site: PageSite):
     page = site.get("/", Accept="text/html")
-    assert "Your token" in page.text
-    cookie = sign_in(site)
-    until(lambda: "1 problem: parked keys." in site.get("/", Cookie=cookie).text)
-    page = site.get("/", Cookie=cookie)
+    assert page.code == 401
+    assert page.headers["www-authenticate"].startswith("Basic ")
+    signed_in = basic(ALICE)[1]
+    until(lambda: "1 problem: parked keys." in site.get("/", Authorization=signed_in).text)
+    page = site.get("/", Authorization=signed_in)
     assert 'data-records="6"' in page.text
     ids = {key: row(page.text, key) for key in "abc"}
-    assert "2 in the outbox" in site.get(f"/letter?id={ids['a']}&count=1", Cookie=cookie).text
-    assert "a 0" not in site.get(f"/letter?id={ids['a']}", Cookie=cookie).text
-    assert '<pre id="value">a 0</pre>' in post(site, cookie, "/letter/reveal", id=ids["a"])
+    assert "2 in the outbox" in site.get(f"/letter?id={ids['a']}&count=1", Authorization=signed_in).text
+    assert "a 0" not in site.get(f"/letter?id={ids['a']}", Authorization=signed_in).text
+    assert '<pre id="value">a 0</pre>' in post(site, signed_in, "/letter/reveal", id=ids["a"])
 
-    asked = site.get(f"/do/retry?id={ids['a']}", Cookie=cookie)
-    said = post(site, cookie, "/do/retry", reason="the limit is raised", **fields_of(asked))
+    asked = site.get(f"/do/retry?id={ids['a']}", Authorization=signed_in)
+    said = post(site, signed_in, "/do/retry", reason="the limit is raised", **fields_of(asked))
     assert f"1 record tried again: {ids['a']}." in said
-    asked = site.get(f"/do/skip?id={ids['b']}&id={ids['c']}", Cookie=cookie)
-    said = post(site, cookie, "/do/skip", reason="nobody needs them", **fields_of(asked))
+    asked = site.get(f"/do/skip?id={ids['b']}&id={ids['c']}", Authorization=signed_in)
+    said = post(site, signed_in, "/do/skip", reason="nobody needs them", **fields_of(asked))
     assert f"2 records skipped: {ids['b']}, {ids['c']}." in said
     assert "No key is parked." in said
-    asked = site.get(f"/do/redrive?id={ids['b']}", Cookie=cookie)
-    assert "1 record stashed again" in post(site, cookie, "/do/redrive", reason="oh", **fields_of(asked))
-    asked = site.get("/do/raise-fence", Cookie=cookie)
+    asked = site.get(f"/do/redrive?id={ids['b']}", Authorization=signed_in)
+    assert "1 record stashed again" in post(site, signed_in, "/do/redrive", reason="oh", **fields_of(asked))
+    asked = site.get("/do/raise-fence", Authorization=signed_in)
     assert "leader leads, with token" in asked.text
-    assert "The fence is raised" in post(site, cookie, "/do/raise-fence", reason="x", **fields_of(asked))
+    assert "The fence is raised" in post(site, signed_in, "/do/raise-fence", reason="x", **fields_of(asked))
 
-    journal = site.get("/journal", Cookie=cookie).text
+    journal = site.get("/journal", Authorization=signed_in).text
     verbs = re.findall(r'data-verb="([\w-]+)"', journal)
     assert verbs == ["raise-fence", "redrive", "skip", "retry", "reveal"]
     assert "nobody needs them" in journal
-    assert site.get("/do/take-over?cluster=2", Cookie=cookie, Accept="text/html").code == 409
+    assert site.get("/do/take-over?cluster=2", Authorization=signed_in, Accept="text/html").code == 409
 
 
-def sign_in(site: PageSite) -> str:
-    form = urlencode({"token": ALICE, "next": "/"})
-    kind = ("Content-Type", "application/x-www-form-urlencoded")
-    done = site.ask("POST", "/login", kind, ("Origin", f"http://127.0.0.1:{site.port}"), body=form)
-    assert done.code == 303, done
-    return done.headers["set-cookie"].partition(";")[0]
-
-
-def post(site: PageSite, cookie: str, path: str, **fields: str) -> str:
+def post(site: PageSite, signed_in: str, path: str, **fields: str) -> str:
     """Sends a form as a browser does, and returns the page that it leads to."""
     headers = (
-        ("Cookie", cookie),
+        ("Authorization", signed_in),
         ("Accept", "text/html"),
         ("Content-Type", "application/x-www-form-urlencoded"),
     )
@@ -105,7 +98,7 @@ def post(site: PageSite, cookie: str, path: str, **fields: str) -> str:
     if done.code != 303:
         assert done.code == 200, done.text
         return done.text
-    return site.get(done.headers["location"], Cookie=cookie).text
+    return site.get(done.headers["location"], Authorization=signed_in).text
 
 
 def row(page: str, key: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from outbox_api import Failure, MarkedRecord
 from outbox_core.config.settings import Failures
-from outbox_core.delivery.retries import JITTER, MAX_FAILED_BYTES, Attempts, FailedKeys, RetryPolicy
+from outbox_core.delivery.failed_keys import FailedKeys
+from outbox_core.delivery.retries import JITTER, MAX_FAILED_BYTES, Attempts, RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
 
 RECORD = MarkedRecord(7, "orders", "key", "value", ())

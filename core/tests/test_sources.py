@@ -160,9 +160,9 @@ def test_in_a_hurry_all_are_due_but_for_those_that_rest():
 def test_a_source_whose_rows_were_given_up_is_next():
     board = sources(0.0, OLD, OLD)
     assert [look(board, 0.0, **FULL) for _ in range(4)] == [0, 1, 0, 2]
-    board.repeat(0.0, 1, 7)
+    board.repeat(0.0, 1, anew=True)
     board.begin(0.0)
-    assert board.look == (1, 7)
+    assert board.look == (1, 100)
     board.found(0.0, **FULL)
     assert look(board, 0.0, **FULL) == 0
 
@@ -293,12 +293,11 @@ def test_the_rows_of_an_aborted_batch_are_selected_again_before_those_of_others(
     line.published(0)
     assert only(decide(line, 0), Publish).records[0].id == OTHERS + 1
     found(line, 0, 5, 6, 7, 8)
-    line.aborted(0, [Failure(record(OTHERS + 3), "timed out", retryable=True)])
+    line.aborted(0, [Failure(record(OTHERS + 1), "timed out", retryable=True)])
     again = only(decide(line, 1), Advance)
-    assert (again.source, again.limit) == (1, 2), "up to the record that failed"
-    found(line, 1, OTHERS + 1, OTHERS + 2)
-    decide(line, 1)
-    assert line._database.source == 0, "what was selected behind it is selected again"
+    assert again.source == 1
+    found(line, 1)
+    assert only(decide(line, 1), Advance).source == 0, "what was selected behind it is selected again"
 
 
 def test_failures_of_one_key_are_counted_for_each_source():

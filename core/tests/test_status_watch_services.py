@@ -1,13 +1,12 @@
-"""`outbox status --watch` beside harvesters of a real PostgreSQL: what happens is shown, and written."""
+"""`outbox status --watch` beside harvesters of a real PostgreSQL: it shows who leads."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from .cli_runner import INSERT, OUTBOX, changed, configure, harvester, told, until
+from .cli_runner import INSERT, OUTBOX, changed, configure, harvester, told
 from .terminals import Terminal
 
 
@@ -23,36 +22,16 @@ def test_a_leader_is_killed_and_another_leads(
         for name in ("one", "other")
     )
     told(one, "init")
-    shown = tmp_path / "shown"
     command = [OUTBOX, "status", "--watch", "--interval", "200ms", "-f", str(one)]
-    with (
-        Terminal(command) as terminal,
-        shown.open("w") as output,
-        subprocess.Popen(command, stdout=output) as lines,
-    ):
-        try:
-            # Both have looked before anybody leads.
-            terminal.until(lambda text: re.search(r"leader +none", text))
-            until(lambda: "leader none" in shown.read_text())
-            with harvester(one):
-                terminal.until(lambda text: "one leads" in text and re.search(r"0 +\d+ +0 +0 ", text))
-            # It is killed now. Nobody can take over before the backlog is seen.
-            with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-                connection.execute(INSERT, (topic, 100))
-            terminal.until(lambda text: "backlog  100 rec" in text)
-            with harvester(other, "] outbox "):
-                terminal.until(lambda text: "the leader changed from one to other, after" in text)
-                terminal.until(lambda text: re.search(r"leader +other", text) and "backlog  0 rec" in text)
-            assert re.search(r"now 0 +max 100\n", terminal.text)
-            assert len(terminal.text.splitlines()) <= 24
-            assert terminal.interrupt() == 0
-        finally:
-            lines.terminate()
-        assert lines.wait(60) == 0
-    written = [line[20:] for line in shown.read_text().splitlines()]
-    changes = [line for line in written if line.startswith("leader-changed: ")]
-    assert changes[0] == "leader-changed: one leads"
-    assert re.fullmatch(
-        r"leader-changed: the leader changed from one to other, after .*s of silence", changes[1]
-    )
-    assert any(re.search(r"^backlog \d+, .*leader other$", line) for line in written)
+    with Terminal(command) as terminal:
+        terminal.until(lambda text: re.search(r"leader +none", text))
+        with harvester(one):
+            terminal.until(lambda text: re.search(r"leader +one", text) and re.search(r"0 +\d+ +0 +0 ", text))
+        # It is killed now. Nobody can take over before the backlog is seen.
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            connection.execute(INSERT, (topic, 100))
+        terminal.until(lambda text: "backlog  100 rec" in text)
+        with harvester(other, "] outbox "):
+            terminal.until(lambda text: re.search(r"leader +other", text) and "backlog  0 rec" in text)
+        assert len(terminal.text.splitlines()) <= 24
+        assert terminal.interrupt() == 0

@@ -16,7 +16,6 @@ from outbox_api import (
     Advanced,
     Batch,
     Changed,
-    DeadLetters,
     Dialect,
     DriverError,
     Fence,
@@ -26,6 +25,7 @@ from outbox_api import (
     OutboxTable,
     Poison,
 )
+from outbox_api.portable.dead_letters import PortableDeadLetters
 from outbox_servers.services import Postgres
 from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
 from outbox_testkit.conformance.clustered import created, origin
@@ -38,12 +38,12 @@ pytestmark = pytest.mark.slow("sqlite")
 class Broken:
     """A sound table, but for what a subclass does otherwise."""
 
-    def __init__(self, table: OutboxTable, dialect: Dialect) -> None:
-        self.sound = table
+    def __init__(self, table: Any, dialect: Dialect) -> None:
+        self.sound: OutboxTable = table
         self.dialect = dialect
         self.marked: set[int] = set()
         self.latest = 0
-        self.letters: DeadLetters | None = None
+        self.letters: PortableDeadLetters | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.sound, name)
@@ -339,6 +339,8 @@ class BeginsATakeoverAnew(Broken):
 
 
 class TellsOfKnownClustersOnly(Broken):
+    sound: Any
+
     def origins(self) -> list[OriginBacklog]:
         return [each for each in self.sound.origins() if each.cluster <= 3]
 
@@ -432,12 +434,10 @@ def box(database: str) -> Iterator[Box]:
 
 
 def break_it(box: Box, monkeypatch: pytest.MonkeyPatch, broken: type[Broken]) -> None:
-    connect = type(box.dialect).connect
-
-    def connect_broken(dialect: Any, *arguments: Any) -> Broken:
-        return broken(connect(dialect, *arguments), dialect)
-
-    monkeypatch.setattr(type(box.dialect), "connect", connect_broken)
+    kind = type(box.dialect)
+    connect, watch = kind.connect, kind.watch
+    monkeypatch.setattr(kind, "connect", lambda dialect, *rest: broken(connect(dialect, *rest), dialect))
+    monkeypatch.setattr(kind, "watch", lambda dialect: broken(watch(dialect), dialect))
 
 
 @pytest.mark.parametrize(("broken", "test", "arguments"), CASES)

@@ -16,9 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ..events import INTAKES  # noqa: TID252 - pytest gives tests no absolute name
 from .brokers import BROKER_SESSION_SECONDS, SETUPS, Setup
 from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, Fault
 from .followed import actions
+from .host import Power
 from .hosts import HOSTS
 from .outage import measure
 from .report import Report
@@ -46,7 +48,8 @@ def main() -> int:
         return 1 if sum(measure_outages(options, engine, report) for engine in options.engines) else 0
     ran: list[Ran] = []
     try:
-        for place in itertools.product(options.engines, options.database, options.delivery, SETUPS):
+        places = (options.engines, options.database, options.delivery, SETUPS, options.intake)
+        for place in itertools.product(*places):
             ran.extend(run(options, Place(*place), seed, report))  # keeps what was run before an error
     finally:
         if ran:
@@ -76,24 +79,28 @@ class Place(NamedTuple):
     database: str
     delivery: str
     setup: Setup
+    intake: str
 
 
 def run(options: argparse.Namespace, place: Place, seed: int, report: Report | None) -> Iterator[Ran]:
     """Runs the rounds that fit a place; yields them batch by batch."""
-    engine, database, delivery, setup = place
-    fitting = [each for each in options.kinds if each.fits(HOSTS[database], engine, delivery)]
+    engine, database, delivery, setup, intake = place
+    if intake == "commits" and Power.COMMITS not in HOSTS[database].powers:
+        return
+    fitting = [each for each in options.kinds if each.fits(HOSTS[database], engine, delivery, intake)]
     faults = [each for each in fitting if each.setup is setup]
     if not faults:
         return
     chance = random.Random(f"{seed} {engine}")
     folder = _folder(options, engine)
-    where = f"{database}, {setup.title}, engine {engine}, {delivery}"
+    through = f" ({intake})" if intake else ""
+    where = f"{database}{through}, {setup.title}, engine {engine}, {delivery}"
     tell(f"{where}, seed {seed}, {len(faults)} kinds; logs in {folder}")
     began, wrong = time.monotonic(), 0
     ends = began + 60 * options.minutes if options.minutes else float("inf")
     most = None if options.minutes and not options.rounds else (options.rounds or 1) * len(faults)
     cards = itertools.islice(deck(faults, chance), most)
-    settings = {"harvesters": options.harvesters, "session": options.session}
+    settings = {"harvesters": options.harvesters, "session": options.session, "intake": intake}
     settings["setup"] = setup.with_session(options.broker_session)
     with Site(folder, engine, chance, database=database, delivery=delivery, **settings) as site:
         while time.monotonic() < ends and (batch := list(itertools.islice(cards, BATCH))):
@@ -101,7 +108,7 @@ def run(options: argparse.Namespace, place: Place, seed: int, report: Report | N
             wrong += sum(bool(each.wrong) for each in rounds)
             if report:
                 report.add(seed, rounds, site)
-            yield from (Ran((database, engine, delivery), each) for each in rounds)
+            yield from (Ran((f"{database}{through}", engine, delivery), each) for each in rounds)
     tell(f"{where}: {wrong} rounds failed in {time.monotonic() - began:.0f} s")
     if not wrong and not options.keep:
         shutil.rmtree(folder, ignore_errors=True)
@@ -134,6 +141,12 @@ def _options() -> argparse.Namespace:
         help=f"{AT_LEAST_ONCE} (default), or more than one, comma-separated: {', '.join(DELIVERIES)}",
     )
     parser.add_argument(
+        "--intake",
+        type=_intakes,
+        default=[""],
+        help=f"applications write into another table; how rows are taken in, of {', '.join(INTAKES)}",
+    )
+    parser.add_argument(
         "--seed", type=int, help="seed of all random choices (default: a random one, which is printed)"
     )
     parser.add_argument("--harvesters", type=int, default=3, help="processes that compete (default 3)")
@@ -151,7 +164,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="deletes the earlier results of the report")
     parser.add_argument("--folder", type=Path, help="folder for logs and history (default: a temporary one)")
     parser.add_argument("--keep", action="store_true", help="keeps them even if no round fails")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.report and options.intake != [""]:
+        parser.error("the tables of a report do not tell intakes apart")
+    return options
+
+
+def _intakes(text: str) -> list[str]:
+    if unknown := set(text.split(",")) - set(INTAKES):
+        raise argparse.ArgumentTypeError(f"unknown intakes: {', '.join(sorted(unknown))}")
+    return text.split(",")
 
 
 def _kinds(text: str) -> list[Fault]:

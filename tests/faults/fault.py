@@ -42,6 +42,7 @@ class Fault(ABC):
         deliveries: The modes of delivery to which it applies.
         needs: What the database's host must be able to do.
         setup: Which brokers it needs.
+        intake: Whether it needs an intake, or needs that there is none; ``None`` for neither.
         graceful: Whether a leader that it ends hands over, and so leaves no stale copy.
     """
 
@@ -51,10 +52,13 @@ class Fault(ABC):
     deliveries: ClassVar[Collection[str]] = DELIVERIES
     needs: ClassVar[frozenset[Power]] = frozenset()
     setup: ClassVar[Setup] = ONE
+    intake: ClassVar[bool | None] = None
     graceful: ClassVar[bool] = False
 
-    def fits(self, host: type[Host], engine: str, delivery: str) -> bool:
+    def fits(self, host: type[Host], engine: str, delivery: str, intake: str = "") -> bool:
         """Returns whether the fault applies there."""
+        if self.intake not in (None, bool(intake)):
+            return False
         return engine in self.engines and delivery in self.deliveries and self.needs <= host.powers
 
     @abstractmethod

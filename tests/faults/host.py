@@ -27,6 +27,7 @@ class Power(Enum):
     EVICTION = "it ends the transaction of a process that is frozen"
     READ_ONLY = "it can refuse writes while it runs"
     SUCCESSION = "a replica can take over, and the name then leads there"
+    COMMITS = "it tells the order of commits"
     TOUCHES = "it records which connection changes how many rows of the outbox"
 
 

@@ -42,7 +42,7 @@ class PostgresHost(Host):
     def _start(self) -> None:
         # Exits only after the server has ended.
         self.disk = self._stack.enter_context(SmallDisk())
-        self.server = self._stack.enter_context(PostgresServer())
+        self.server = self._stack.enter_context(PostgresServer(settings=standbys.POSTGRES))
         self._give_name()
         self.database = Postgres(standbys.named(self.server.create_database("shop"), self.name.port))
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ConfigEntry,
     ConfigResource,
 )
-from outbox_api.parking import DeadLetter, DeadLetters
+from outbox_api.portable.dead_letters import PortableDeadLetters
 
 from ..harvesters import Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
@@ -66,8 +66,8 @@ class PoisonedTakeover(Fault):
                 site.shop.sell(connection, key, number, value)
                 connection.commit()
 
-    def _retry(self, site: Site, key: str, letters: DeadLetters) -> None:
-        found: list[DeadLetter] = letters.find([key])
+    def _retry(self, site: Site, key: str, letters: PortableDeadLetters) -> None:
+        found = letters.find([key])
         early = [sequence for _, name, sequence in site.witness.arrivals if name == key]
         _limit_messages(site, 10 * LARGEST_MESSAGE)
         try:

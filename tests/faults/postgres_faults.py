@@ -43,6 +43,7 @@ class PostgresFault(Fault):
 class FillDisk(PostgresFault):
     name = "disk-full"
     title = "no room for the outbox's table (SQLSTATE 53100)"
+    intake = False
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)

@@ -18,6 +18,7 @@ from .operator_faults import OPERATOR_FAULTS
 from .postgres_faults import POSTGRES_FAULTS
 from .process_faults import PROCESS_FAULTS
 from .replica_faults import REPLICA_FAULTS
+from .row_faults import ROW_FAULTS
 from .server_faults import SERVER_FAULTS
 from .site import Site
 from .transactions import enter_transactions
@@ -29,6 +30,7 @@ FAULTS: tuple[Fault, ...] = (
     *NETWORK_FAULTS,
     *FAILOVER_FAULTS,
     *OPERATOR_FAULTS,
+    *ROW_FAULTS,
     *REPLICA_FAULTS,
     *LATE_FAULTS,
 )

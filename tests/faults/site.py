@@ -19,6 +19,7 @@ from confluent_kafka import ConsumerGroupState, KafkaException
 from outbox_api import LaneStatus
 from outbox_servers.services import KafkaBroker, KafkaCluster
 
+from .. import events  # noqa: TID252 - pytest gives tests no absolute name
 from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from .brokers import ONE, Brokers, Setup
 from .heartbeats import Beats
@@ -48,6 +49,7 @@ class Site:
         delivery: ``at-least-once`` or ``exactly-once``.
         database: One of ``HOSTS``.
         options: Options of the dialect, by the names that a configuration has for them.
+        intake: Through which of :data:`tests.events.INTAKES` records come; empty for none.
         harvesters: How many processes compete.
         session: The election's session time-out in seconds.
         setup: Which brokers.
@@ -70,6 +72,7 @@ class Site:
         delivery: str = "at-least-once",
         database: str = "postgres",
         options: Mapping[str, str] | None = None,
+        intake: str = "",
         harvesters: int = 3,
         session: float = SESSION,
         setup: Setup = ONE,
@@ -78,7 +81,8 @@ class Site:
         self.engine = engine
         self.delivery = delivery
         self.database = database
-        self.options = options or {}
+        self.intake = intake
+        self.options = {**(options or {}), **({"intake": events.intake(intake)} if intake else {})}
         self.chance = chance
         self.session = session
         self.password = f"s3cret-{secrets.token_hex(8)}"
@@ -116,6 +120,7 @@ class Site:
         self._stack.callback(self.to_database.close)
         self.brokers = self._stack.enter_context(Brokers(self.setup, self.folder))
         self._stack.callback(self._keep_logs)
+        self.host.database.taken = bool(self.intake)
         self.shop = SiteShop(self.host.database, self.brokers, self._new_topic())
         self.shop.open(LARGEST_MESSAGE)
         self.host.database.dialect.create()
@@ -125,7 +130,12 @@ class Site:
         self._stack.callback(self.fleet.close)
         self._look()
         self._stack.callback(lambda: self.witness.close())  # noqa: PLW0108 - the witness at that time
-        facts = {"engine": self.engine, "delivery": self.delivery, "session": self.session}
+        facts = {
+            "intake": self.intake,
+            "engine": self.engine,
+            "delivery": self.delivery,
+            "session": self.session,
+        }
         self.note("site", database=self.database, brokers=self.setup.title, **facts)
 
     def _keep_logs(self) -> None:

@@ -182,6 +182,7 @@ _LOCKED_CRASHES = Scope("locked, two crashes", _ALIKE, (0,), terms=0, faults=3, 
 _PARKED_LATE = Scope("parked late", _ALIKE, (0,), terms=0, faults=2, menu=_any("park", "doubt"))
 _RENAMED = Scope("renamed, no terms", _NAMES, (0,), terms=0, faults=0)
 _ABORT = Scope("abort", _ALIKE, (0, 0), terms=0, menu=_any("abort"))
+_PARTS = Scope("part of a batch", _ALIKE, (0, 0), limits=(2,), terms=0, menu=_any("abort"))
 _UNKNOWN = Scope("unknown commit", _ALIKE, (0,), terms=0, faults=2, menu=_any("doubt", "timeout"))
 _CHANGED = Scope("lanes changed", _LANES, (1,), terms=0, menu=_any("crash"))
 _SWITCHED = Scope("mode changed", _MODES, (0,), faults=0)
@@ -214,6 +215,7 @@ ABLATIONS = (
     Ablation("guard the selection", "order", _REUSED),
     Ablation("unknown never purges", "loss", _UNKNOWN),
     Ablation("abandon what is selected behind", "order", _ABORT),
+    Ablation("what goes on has no gap in a key", "order", _PARTS),
     Ablation("park before the next selection", "parked", _PARKED),
     Ablation("leave out the whole parked key", "order", _PARKED),
     Ablation("checkpoint", "duplicate", _CRASH),

@@ -13,7 +13,7 @@ from .protocol import freed
 from .seen import Seen
 from .servers import LOST
 from .traces import Asked
-from .world import NOTHING, Checkpoint, Process, World
+from .world import NOTHING, Checkpoint, Lane, Process, World
 
 Steps = Iterable[Step]
 
@@ -53,21 +53,18 @@ class Answers(Seen):
             yield from self._recover(view, call)
             return
         once = world._replace(faults=1)
-        words = {"publish": "sends", "commit": "has", "park": "parks", "drained": "is drained"}
+        words = {"commit": "has", "park": "parks", "drained": "is drained"}
         if call.do == "advance":
             yield from self._advance(view, call)
-        elif call.do == "abort" and again:
-            yield from self._abort_and_fill(view)
         elif call.do == "abort":
-            steps = FAULTS["repeat" if call.spent else "abort"](self.lanes, once)
-            yield from self.only(view, steps, "aborts", twice=call.spent)
+            yield from self._abort_and_fill(view) if again else self._aborts(view, call)
         elif call.do == "commit" and call.spent:
             yield from self.only(view, FAULTS["repeat"](self.lanes, once), "has", twice=True)
         elif call.do == "park" and view.lane.poison is None:
             yield "", world
-        elif call.do != "publish" or self.same_checkpoint(
-            world, view.checkpoint(self.batch_of(call)), call.asks
-        ):
+        elif call.do == "publish":
+            yield from self._sends(view, call)
+        else:
             yield from self.only(view, run(view, self.servers, ()), words[call.do])
 
     def late(self, world: World) -> Iterator[Step]:
@@ -76,6 +73,46 @@ class Answers(Seen):
             yield from self.model.stray(world, place, call)
         for head in world.database.parked:
             yield f"row {head}, and its key, is freed", freed(world, head)
+
+    def _aborts(self, view: LaneView, call: Asked) -> Iterator[Step]:
+        """Yields the steps after which the batch is selected anew, or goes on without its last rows."""
+        steps = FAULTS["repeat" if call.spent else "abort"](self.lanes, view.world._replace(faults=1))
+        for told, after in self.only(view, steps, "aborts", twice=call.spent):
+            if "goes on with nothing" in told:
+                yield told, after
+                yield told, self.goes_on(self.at(after, view.number, view.place), view.lane)
+
+    def goes_on(self, view: LaneView, before: Lane) -> World:
+        """Returns the state in which a lane takes its batch again; it may leave the last rows out."""
+        batch = before.publishing or before.selected
+        return view.step("", lane=view.lane._replace(selected=batch))[1]
+
+    def begun(self, world: World, call: Asked) -> World | None:
+        """Returns the state in which a batch is being published, and nothing of it was sent yet."""
+        view = self.view(world, call)
+        if view is None or view.lane.publishing or view.lane.selected is None or view.lane.spent:
+            return None
+        return view.step("", lane=view.lane._replace(publishing=view.lane.selected, selected=None))[1]
+
+    def aborted_unsent(self, world: World, call: Asked) -> World:
+        """Returns the state in which a transaction ends of which nothing was sent."""
+        view = self.view(world, call)
+        if view is None or not call.spent:
+            return world
+        return view.step("", lane=view.lane._replace(spent=True))[1]
+
+    def _sends(self, view: LaneView, call: Asked) -> Iterator[Step]:
+        """Yields the step in which a batch is sent; the next one may be selected since it was begun."""
+        lane, later = view.lane, view.lane.selected
+        if lane.publishing:
+            unbegun = view.step("", lane=lane._replace(publishing=None, selected=lane.publishing))[1]
+            view = self.at(unbegun, view.number, view.place)
+        if not self.same_checkpoint(view.world, view.checkpoint(self.batch_of(call)), call.asks):
+            return
+        for told, after in self.only(view, run(view, self.servers, ()), "sends"):
+            sent = self.at(after, view.number, view.place)
+            behind = later if lane.publishing else sent.lane.selected
+            yield told, sent.step("", lane=sent.lane._replace(selected=behind))[1]
 
     def _abort_and_fill(self, view: LaneView) -> Iterator[Step]:
         lane, transaction = view.lane, view.world.channels[view.lane.channel].transaction
@@ -180,7 +217,3 @@ class Answers(Seen):
             if not unused and (found.selected.rows if found.selected else ()) != rows:
                 return
         yield advanced(view, self.servers, advance, locked)
-
-    def _carries(self, view: LaneView, call: Asked) -> bool:
-        """Returns whether a batch is published with the model's checkpoint."""
-        return self.same_checkpoint(view.world, view.checkpoint(self.batch_of(call)), call.asks)

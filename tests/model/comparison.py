@@ -10,6 +10,7 @@ from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.checkpoint import decode
 from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
+from outbox_core.delivery.stages import BatchStage
 
 from .actions import action
 from .lane_view import with_process
@@ -165,7 +166,8 @@ class Comparison:
         """Has something that is out be answered, or a row be committed, or a key be freed."""
         may = [self._answer] * 3 if self._advance else []
         if self._publish:
-            may += [self._commit, self._commit, self._abort]
+            may += [self._commit, self._commit]
+            may += [self._abort] if self._lane.poison is None else []  # of several to be parked it has one
         if self._park:
             may.append(self._parked)
         if ABSENT in self.world.database.rows:
@@ -205,11 +207,13 @@ class Comparison:
         culprit = self._random.choice(records)
         retryable = self._random.random() < 0.5
         first = next(record for record in records if record.key == culprit.key)
-        if first == culprit and not retryable:
-            self._follow("aborts", f"because of row {culprit.id},")
-        else:
-            self._follow("aborts", "because of a record")
         self.machine.aborted(self._now, [Failure(culprit, "refused", retryable=retryable)])
+        selected = [batch for batch, stage in self.machine.batches() if stage is BatchStage.SELECTED]
+        on = f"and goes on with {f'rows {selected[0].ids()}' if selected else 'nothing'}"
+        if first == culprit and not retryable:
+            self._follow("aborts", f"because of row {culprit.id},", on)
+        else:
+            self._follow("aborts", "because of a record", on)
 
     def _parked(self) -> None:
         self._park = None

@@ -11,7 +11,7 @@ from .lane_view import LaneView, Step, end, harvesting, told_channel, told_rows,
 from .lanes import Lanes
 from .late_ends import with_copy
 from .scope import Fault
-from .world import COMPACTED, ONCE, Call, Lane, Process, Rows, World
+from .world import COMPACTED, ONCE, Call, Lane, Process, Rows, Selected, World
 
 _BROKER = ("open", "fill", "commit", "freshen", "end")
 """Calls that a crash of the database does not concern."""
@@ -52,19 +52,21 @@ def bump(lanes: Lanes, world: World) -> Iterator[Step]:
 
 
 def abort(lanes: Lanes, world: World) -> Iterator[Step]:
-    """A record is refused, so its transaction is aborted for sure, and its rows are selected anew."""
+    """A record is refused, so its transaction is aborted for sure; some of its rows may go on at once."""
     for view in lanes.lane_views(world):
         for rows, after, back in _aborted(lanes, view):
-            yield view.step(f"aborts rows {list(rows)} because of a record", after, back)
+            yield view.step(_words(rows, "a record", back), after, back)
 
 
 def park(lanes: Lanes, world: World) -> Iterator[Step]:
     """The same, and the key of the record is to be parked: it is the first of its key in the batch."""
     for view in lanes.lane_views(world):
-        for rows, after, back in _aborted(lanes, view):
+        for rows, after, back in _aborted(lanes, view) if view.lane.poison is None else ():
+            on = back.selected.rows if back.selected else ()
             for number, row in enumerate(rows):
-                if not any(lanes.keys[other] == lanes.keys[row] for other in rows[:number]):
-                    words = f"aborts rows {list(rows)} because of row {row}, to park it"
+                alike = {other for other in rows if lanes.keys[other] == lanes.keys[row]}
+                if alike.isdisjoint(rows[:number]) and alike.isdisjoint(on):
+                    words = _words(rows, f"row {row}, to park it", back)
                     yield view.step(words, after, back._replace(poison=row))
 
 
@@ -75,8 +77,29 @@ def _aborted(lanes: Lanes, view: LaneView) -> Iterator[tuple[Rows, World, Lane]]
         return
     after, answer = outcome
     # An abort that is contradicted ends like a commit that is.
-    if answer is not CONTRADICTED or "a contradiction is unknown" in lanes.off:
-        yield lane.publishing.rows, after, taken_back(lane, lanes.off)
+    if answer is CONTRADICTED and "a contradiction is unknown" not in lanes.off:
+        return
+    back, batch = taken_back(lane, lanes.off), lane.publishing.batch
+    yield lane.publishing.rows, after, back
+    for rows in _going_on(lanes, lane.publishing.rows) if back.selected is None else ():
+        ids = tuple(batch.ids[lane.publishing.rows.index(row)] for row in rows)
+        yield lane.publishing.rows, after, back._replace(selected=Selected(batch._replace(ids=ids), rows))
+
+
+def _going_on(lanes: Lanes, rows: Rows) -> Iterator[Rows]:
+    """Yields parts of rows that contain, of each row, all earlier ones of its key."""
+    if "what goes on has no gap in a key" in lanes.off:
+        yield from chain.from_iterable(combinations(rows, some) for some in range(1, len(rows)))
+        return
+    keys = [[row for row in rows if lanes.keys[row] == key] for key in {lanes.keys[row] for row in rows}]
+    for counts in product(*(range(len(each) + 1) for each in keys)):
+        part = {row for each, count in zip(keys, counts, strict=True) for row in each[:count]}
+        if 0 < len(part) < len(rows):
+            yield tuple(row for row in rows if row in part)
+
+
+def _words(rows: Rows, culprit: str, back: Lane) -> str:
+    return f"aborts rows {list(rows)} because of {culprit}, and goes on with {told_rows(back.selected)}"
 
 
 def lock(lanes: Lanes, world: World) -> Iterator[Step]:
@@ -183,8 +206,7 @@ def _repeated(lanes: Lanes, view: LaneView) -> Iterator[Step]:
         yield view.step(f"has {told_rows(lane.publishing)} committed, which is sent twice", copied, spent)
     for rows, after, back in _aborted(lanes, view):
         copied = with_copy(after, lane.channel, lane.epoch, commits=False)
-        words = f"aborts rows {list(rows)} because of a record, which is sent twice"
-        yield view.step(words, copied, _spent(lanes, back))
+        yield view.step(f"{_words(rows, 'a record', back)}, which is sent twice", copied, _spent(lanes, back))
 
 
 def _spent(lanes: Lanes, lane: Lane) -> Lane:

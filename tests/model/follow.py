@@ -88,12 +88,16 @@ class Follow(Answers):
             return  # it may leave the last ones to the next batch
         yield "", view.step("", lane=lane._replace(selected=self.batch_of(call)))[1]
 
-    def dropped(self, world: World, call: Asked) -> World:
-        """Returns the state in which a batch is given up before anything of it was sent."""
+    def dropped(self, world: World, call: Asked) -> Iterator[World]:
+        """Yields the states in which a batch of which nothing was sent is given up, or a part goes on."""
         view = self.view(world, call)
         if view is None:
-            return world
-        return view.step("", lane=view.lane._replace(selected=None, advance=_abandoned(view.lane)))[1]
+            yield world
+            return
+        lane = view.lane
+        idle = view.step("", lane=lane._replace(selected=None, publishing=None, advance=_abandoned(lane)))[1]
+        yield idle
+        yield self.goes_on(self.at(idle, view.number, view.place), lane)
 
     def _committed(self, world: World, rows: Sequence[int]) -> World:
         """Returns a state in which the applications have committed rows."""

@@ -162,7 +162,10 @@ class Replay:
             call = self._calls[number]
             if not call.failed or call.lost or call.do == "publish":
                 if call.do == "abort" and self._within[number] in state.pending:
-                    yield "", State(world, state.pending - {number}), 0  # before anything was written
+                    unsent = self._model.aborted_unsent(world, call)
+                    yield "", State(unsent, state.pending - {number}), 0  # before anything was written
+                if call.do == "publish" and (begun := self._model.begun(world, call)):
+                    yield "", state._replace(world=begun), 0  # what is asked next may name its rows
                 for words, after in self._model.carry_out(world, call, again=number in self._retried):
                     yield words, State(after, state.pending - {number}), 0
         for words, after in self._model.late(world):
@@ -220,8 +223,9 @@ class Replay:
 
     def _refused(self, state: State, number: int, call: Asked) -> Iterator[After]:
         """Yields the state behind a call to publish that was refused, maybe before anything was sent."""
-        world = state.world if number not in state.pending else self._model.dropped(state.world, call)
-        yield "", State(world, state.pending - {number}), 0
+        unsent = number in state.pending
+        for world in self._model.dropped(state.world, call) if unsent else (state.world,):
+            yield "", State(world, state.pending - {number}), 0
 
     def _fail(self, number: int, call: Asked) -> None:
         if call.do == "publish":

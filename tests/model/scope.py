@@ -17,6 +17,7 @@ Rule = Literal[
     "guard the selection",
     "unknown never purges",
     "abandon what is selected behind",
+    "what goes on has no gap in a key",
     "park before the next selection",
     "leave out the whole parked key",
     # of the checkpoint

@@ -124,6 +124,7 @@ def of_lanes(calls: Sequence[Asked], lanes: Collection[int]) -> list[Asked]:
     """
     found = [call for call in calls if call.lane in lanes or call.do == "bump"]
     chosen: dict[tuple[int, int], float] = {}  # when a row was selected last
+    published: dict[Place, float] = {}  # when a batch was: what an abort leaves may go on without a selection
     looks: defaultdict[Place, list[float]] = defaultdict(list)  # when selections began
     failed: dict[Place, float] = {}  # when a process's lane has failed, until it starts anew
     ordered = []
@@ -140,6 +141,8 @@ def of_lanes(calls: Sequence[Asked], lanes: Collection[int]) -> list[Asked]:
             chosen.update(((call.who, row), call.ends) for row, _ in _rows(call))
         elif call.do == "publish":
             since = chosen.get((call.who, call.asks["rows"][0]), begins)
+            since = max(since, published.get(call.place, since))
+            published[call.place] = call.ends
             later = looks[call.place][bisect_right(looks[call.place], since) :]
             begins = min(begins, later[0] - _JUST) if later else begins
         if call.do not in INNER:

@@ -64,11 +64,7 @@ def wait_for_update(page: Page) -> None:
 
 
 def test_a_retry_needs_no_mouse(scene: Scene, visitors: Visitors) -> None:
-    page = visitors.open()
-    page.goto(scene.url)
-    expect(page.get_by_label("Your token")).to_be_focused()
-    page.keyboard.type(OPERATORS["oscar"])
-    page.keyboard.press("Enter")
+    page = visitors.signed_in(scene.url, OPERATORS["oscar"])
     scene.stash(("typed", "1"), ("typed", "2"), topic=NOWHERE)
     expect(page.locator(row("typed"))).to_be_visible()
     scene.repair("typed")
@@ -110,12 +106,9 @@ def test_without_scripts_it_is_read_and_used_by_loading_it_anew(scene: Scene, vi
 
 
 def test_a_phone_shows_it_without_scrolling_sideways(scene: Scene, visitors: Visitors, parked: str) -> None:
-    page = visitors.open(viewport=PHONE, is_mobile=True, has_touch=True)
-    page.goto(scene.url)
+    phone = {"viewport": PHONE, "is_mobile": True, "has_touch": True}
+    page = visitors.signed_in(scene.url, OPERATORS["olga"], **phone)
     too_wide = "document.documentElement.scrollWidth - window.innerWidth"
-    assert page.evaluate(too_wide) <= 0, "signing in"
-    page.get_by_label("Your token").fill(OPERATORS["olga"])
-    page.get_by_role("button", name="Sign in").tap()
     for what, address in addresses(page, scene, parked).items():
         page.goto(address)
         assert page.evaluate("window.innerWidth") == PHONE["width"], what
@@ -150,12 +143,10 @@ def test_nobody_is_kept_out_in_light_or_in_the_dark(
             where = [node["html"][:200] for node in each["nodes"]]
             found.append(f"{what}, {scheme}: {each['impact']} {each['id']}: {each['help']}: {where}")
 
-    page = visitors.open(color_scheme=scheme)
+    wrong = {"username": "olga", "password": "wrong, and long enough"}
+    page = visitors.open(http_credentials=wrong, color_scheme=scheme)
     page.goto(scene.url)
-    examine("signing in", page)
-    page.get_by_label("Your token").fill("wrong, and long enough")
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.locator("#error")).to_be_visible()
     examine("a wrong token", page)
     page = visitors.signed_in(scene.url, OPERATORS["olga"], color_scheme=scheme)
     [lighter] = {"color", "backgroundColor"} - {darker}

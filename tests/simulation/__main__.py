@@ -1,6 +1,7 @@
 """``python -m tests.simulation``: as many histories as asked for, or the mutants.
 
-``python -m tests.simulation clusters`` does the same for several clusters, with options of its own.
+``python -m tests.simulation clusters`` does the same for several clusters, ``… intake`` for rows of another
+table that are moved into an outbox; both have options of their own.
 """
 # ruff: noqa: T201 - a program that prints
 
@@ -14,7 +15,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from .clusters import main as simulate_clusters
+from .clusters import WORLDS
+from .clusters import main as simulate_world
 from .faults import EVERY_FAULT
 from .mutants import BROKEN_SERVERS, BY_NAME, MUTANTS, Mutant, listing
 from .runs import Tally, hunts, lines, many, report, run
@@ -29,9 +31,8 @@ REPORTED = 3
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["clusters"]:
-        del sys.argv[1]
-        return simulate_clusters()
+    if sys.argv[1:2] and sys.argv[1] in WORLDS:
+        return simulate_world(sys.argv.pop(1))
     options = _options()
     kinds = options.only or None
     mutant = BY_NAME.get(options.mutant)

@@ -15,11 +15,12 @@ from outbox_core.delivery import exactly_once
 from outbox_core.delivery.checkpoint import encode
 from outbox_core.delivery.commands import Advance, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
+from outbox_core.delivery.held import Held
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.lane import Work
 
 from .mutant import Mutant, breaks_batches, breaks_switching, under
-from .scenario import Mode
+from .scenario import CALM, CROWDED, Mode
 
 # --- the lane ------------------------------------------------------------------------------------------
 
@@ -179,7 +180,28 @@ class ParkedBefore(SelectPublishPurge):
         super()._take_back(now, replace(taken, records=records), failures)
 
 
+class StandingStill(SelectPublishPurge):
+    """Has no room for keys that fail, so that the lane waits with each."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.failed.held = Held(0, self.policy.pause_after)
+
+
+class GoingOnBehind(SelectPublishPurge):
+    """Goes on with the records behind the one that failed, those of its key included."""
+
+    def _take_back(self, now: float, taken: Any, failures: Sequence[Failure]) -> None:
+        super()._take_back(now, taken, failures)
+        culprits = {failure.record.id for failure in failures}
+        rest = [record for record in taken.records if record.id not in culprits]
+        batch = Batch.of([record.id for record in rest], taken.batch.newest)
+        self._selected = replace(taken, batch=batch, records=rest) if rest else None
+
+
 class PassingTail(SelectPublishPurge):
+    """Parks a key, and goes on with the records behind the one that failed."""
+
     def _take_back(self, now: float, taken: Any, failures: Sequence[Failure]) -> None:
         super()._take_back(now, taken, failures)
         if self._park is not None:
@@ -248,6 +270,13 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     under("slow database", refused_for_good=0.05, each=breaks_batches(
         "passing-tail", "A batch goes on without what is parked, and takes the tails along.", "I2",
         batch_machine=PassingTail)),
+    under("slow database", refused=0.1, each=breaks_batches(
+        "going-on-behind", "After an abort a lane goes on with what is behind the failed record of its key.",
+        "I2", batch_machine=GoingOnBehind)),
+    replace(
+        breaks_batches("standing-still", "A lane stands still while it waits to try a record again.", "I13",
+                 batch_machine=StandingStill),
+        fixed={**CROWDED, **CALM, "front": 50, "transactions_per_second": 10.0}),
     under("handovers, late packets", breaks_switching(
         "early-farewell", "A lane that is to end takes its note back before it has settled.", "I6",
         batch_lane=EarlyFarewell)),

@@ -12,6 +12,7 @@ from .checkpoint_mutants import CHECKPOINT_MUTANTS
 from .cluster_mutants import MUTANTS as CLUSTER_MUTANTS
 from .doubt_mutants import DOUBT_MUTANTS
 from .flow_mutants import FLOW_MUTANTS
+from .intake_mutants import MUTANTS as INTAKE_MUTANTS
 from .late_mutants import LATE_MUTANTS, SECOND_WALL
 from .leadership_mutants import LEADERSHIP_MUTANTS
 from .mutant import Mutant
@@ -55,7 +56,7 @@ def listing() -> str:
         rows.writerows(
             (breaks, each.name, each.says, " ".join(sorted(each.invariants)), each.budget) for each in mutants
         )
-    rows.writerows(
-        ("clusters", each.name, each.says, each.invariants, each.budget) for each in CLUSTER_MUTANTS.values()
-    )
+    for breaks, others in (("clusters", CLUSTER_MUTANTS), ("intake", INTAKE_MUTANTS)):
+        for each in others.values():
+            rows.writerow((breaks, each.name, each.says, each.invariants, each.budget))
     return text.getvalue()

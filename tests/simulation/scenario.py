@@ -50,13 +50,18 @@ SIZED_SHARE = 0.3
 SIZED: Mapping[str, Any] = {"sizes": (1, 300, 900, 2500), "byte_seconds": 1e-5}
 SIZED_LIMITS: Mapping[str, Any] = {"max_lane_bytes": 4000}
 CROWDED_SHARE = 0.05
-"""In which part of those of at-least-once delivery one key is hot or many fail, and the others must flow."""
+"""In which part of those of one delivery one key is hot or many fail, and the others must flow."""
 CROWDED: Mapping[str, Any] = {
     "processes": 2, "lanes": (1, 1), "workers": (0, 0), "keys": 4, "seconds": 8.0, "late_commits": 0.0,
     "rollbacks": 0.0, "refused": 0.0, "refused_for_good": 0.0, "fault_kinds": (), "lossy": 0.0, "slow": 0.0,
     "wall_clocks": False, "flow_seconds": 1.5, "sizes": (1,), "byte_seconds": 0.0,
     "limits": Limits(max_in_flight_records=8, send_buffer=16, mark_query_records=8, io_error_backoff=0.01),
 }  # fmt: skip
+CALM: Mapping[str, Any] = {
+    "touched": 0.0, "withdrawn": 0.0, "kept": 0.0, "ids_anew": False, "characters": MAX_CHECKPOINT,
+    "torn": 0.0, "blind": 0.0, "unready": 0.0, "repeated": 0.0, "replaced": 0.0,
+}  # fmt: skip
+"""What else has others wait where there are transactions."""
 
 NOT_CROWDED: Mapping[str, Any] = {"hot": 0.0, "front": 0, "flow_seconds": float("inf")}
 
@@ -267,6 +272,8 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
         lanes = tuple(chance.choice((1, 1, 4)) for _ in drawn.lanes)
         limits = replace(drawn.limits, max_batch_records=20)
         drawn = replace(drawn, **TORN, lanes=lanes, limits=limits)
+    if mode is Mode.EXACTLY_ONCE and chance.random() < CROWDED_SHARE:
+        return replace(_crowded(drawn, chance), **CALM)
     return drawn
 
 

@@ -16,7 +16,7 @@ from .filling import UNPLACED, Filling
 from .log import CHECKPOINTS, Publication
 from .requests import TIMED_OUT, Reply, Request, TwiceSent
 from .scheduler import Host
-from .trail import Session, Violation, serial_of
+from .trail import FAILING, Session, Violation, serial_of
 from .transactions import DONE, FENCED, INVALID, TransactionalId
 
 UNKNOWN = "unknown"
@@ -176,6 +176,9 @@ class TransactionalProducer:
                 self._broker.counts["refused records"] += 1
                 keys.add(record.key)
                 refused[record.id] = Failure(record, "too large", retryable=False)
+            elif self._broker.failing and int(record.key[1:]) >= FAILING and record.key not in keys:
+                keys.add(record.key)
+                refused[record.id] = Failure(record, "no leader for the partition", retryable=True)
         return refused
 
     # --- what is concluded from answers -------------------------------------------------------------

@@ -156,7 +156,7 @@ class Impatient(Recovery):
 
 
 STALE: Mapping[str, Any] = {
-    "places": PLACES, "processes": 3, "lanes": (1, 1, 1), "workers": (1, 1, 1), "lane_seconds": 0.1,
+    "places": PLACES, "processes": 3, "lanes": (1, 1, 1), "workers": (1, 1, 1), "lane_seconds": 0.15,
     "transactions_per_second": 80.0, "faults_per_second": 20.0, "slow": 0.1, "torn": 0.3,
 }  # fmt: skip
 """A world in which lanes begin so often that some of them has read a note that is no longer true."""

@@ -30,13 +30,7 @@ _SHORT_RUN = 8
 
 
 class Batches:
-    """Deletes and selects batches over one connection, within the caller's transaction.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-        choosing: Chooses rows.
-    """
+    """Deletes and selects batches over one connection, within the caller's transaction."""
 
     def __init__(self, session: Session, sql: Statements, choosing: Choosing) -> None:
         self._session = session

@@ -1,8 +1,9 @@
 """What ``outbox check`` says of every portable dialect, and findings that several dialects report alike."""
+# ruff: noqa: S608 - names come quoted from the idiom
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -10,14 +11,18 @@ from typing import Protocol
 from outbox_api.errors import AccessDenied, DriverError
 from outbox_api.finding import Finding, Level
 from outbox_api.intake import Intake
-from outbox_api.portable.creation import columns_of, harvested, migrations, missing_columns
+from outbox_api.portable.creation import migrations, missing_columns
 from outbox_api.portable.given_ids import ids_behind, ids_behind_finding, last_id
+from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.intake import PortableIntake
 from outbox_api.portable.intake_check import findings as intake_findings
 from outbox_api.portable.journal import journal_finding
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import Described, origin_findings
 from outbox_api.portable.session import Session
+from outbox_api.portable.sources import quoted
+from outbox_api.portable.table_idiom import TableName
+from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
 from outbox_api.schema import SCHEMA, refusal
 
 
@@ -44,6 +49,7 @@ def check(dialect: Checked, *, watches: bool = False) -> list[Finding]:
     findings = [Finding(Level.OK, "connection", f"connected to {dialect.address}")]
     try:
         findings += dialect.findings(session)
+        findings += [] if watches else [_privileges(dialect, session)]
         findings += _tables(dialect, session)
         findings += _version(dialect, session)
         findings += _record_ids(dialect, session)
@@ -57,12 +63,46 @@ def check(dialect: Checked, *, watches: bool = False) -> list[Finding]:
     return findings
 
 
-def privileges(missing: Sequence[str]) -> Finding:
-    """Judges the privileges that the user lacks, each written as ``UPDATE ON table``."""
+_NOTHING = "WHERE 1 = 0"
+_CHANGED = {"outbox": "leader_id", "fence": "token", "notes": "version", "dead_letters": "status"}
+
+
+def trials(idiom: Idiom, tables: Tables) -> Iterator[tuple[str, str, str]]:
+    """Yields privilege, table, and a statement that needs the privilege and changes nothing."""
+    for name in HARVESTED:
+        table: TableName = getattr(tables, name)
+        written, column = quoted(idiom, table), _CHANGED[name]
+        statements = {
+            "SELECT": f"SELECT * FROM {written} {_NOTHING}",
+            "INSERT": f"INSERT INTO {written} SELECT * FROM {written} {_NOTHING}",
+            "UPDATE": f"UPDATE {written} SET {column} = {column} {_NOTHING}",
+            "DELETE": f"DELETE FROM {written} {_NOTHING}",
+        }
+        yield from ((each, idiom.quote_table(table), statements[each]) for each in NEEDS[name].privileges)
+
+
+def _privileges(dialect: Checked, session: Session) -> Finding:
+    missing = dict[str, list[str]]()
+    for privilege, table, statement in trials(dialect.idiom, dialect.names(session)):
+        if _is_refused(session, statement, {}):
+            missing.setdefault(table, []).append(privilege)
     if missing:
-        cure = "; ".join(f"GRANT {privilege} TO this user" for privilege in missing)
-        return Finding(Level.ERROR, "privileges", f"missing: {', '.join(missing)}", cure)
+        rights = [f"{', '.join(each)} ON {table}" for table, each in missing.items()]
+        cure = "; ".join(f"GRANT {right} TO this user" for right in rights)
+        return Finding(Level.ERROR, "privileges", f"missing: {', '.join(rights)}", cure)
     return Finding(Level.OK, "privileges", "this user may read and change the tables that are there")
+
+
+def _is_refused(session: Session, statement: str, values: Mapping[str, object]) -> bool:
+    """Returns whether the user may not send a statement, which changes nothing."""
+    with suppress(DriverError):  # for example of a missing table, which another finding reports
+        try:
+            with session.transaction("try what is permitted"):
+                session.execute(statement, **values)
+                session.connection.rollback()  # some databases fire triggers for no rows, too
+        except AccessDenied:
+            return True
+    return False
 
 
 def no_index_on_id() -> Finding:
@@ -71,16 +111,17 @@ def no_index_on_id() -> Finding:
     return Finding(Level.WARNING, "index", "no index starts with id", cure)
 
 
+_OPTIONAL = ("lease", "members")
+
+
 def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
     tables = dialect.names(session)
-    optional = {tables.lease: "lease table", tables.members: "member table"}
-    subjects = {**{table: subject for table, (subject, _) in harvested(tables).items()}, **optional}
-    for table, subject in subjects.items():
-        wanted = columns_of(tables)[table]
+    for name in (*HARVESTED, *_OPTIONAL):
+        table, subject = getattr(tables, name), NEEDS[name].subject
         try:
             found = session.columns(dialect.idiom.quote_table(table))
         except AccessDenied:
-            if table not in optional:
+            if name not in _OPTIONAL:
                 raise
             yield Finding(
                 Level.OK, subject, f"this user may not read '{table}', and needs it for electors only"
@@ -88,7 +129,7 @@ def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
             continue
         if found is None:
             yield Finding(Level.ERROR, subject, f"there is no table '{table}'", "run 'outbox init'")
-        elif faults := missing_columns(table, wanted, found):
+        elif faults := missing_columns(table, NEEDS[name].columns, found):
             cure = "add the columns; 'outbox init --dry-run' shows their types"
             yield Finding(Level.ERROR, subject, "; ".join(faults), cure)
         else:
@@ -97,7 +138,8 @@ def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
 
 def _version(dialect: Checked, session: Session) -> Iterator[Finding]:
     tables = dialect.names(session)
-    if any(session.columns(dialect.idiom.quote_table(table)) is None for table in harvested(tables)):
+    names = [getattr(tables, name) for name in HARVESTED]
+    if any(session.columns(dialect.idiom.quote_table(table)) is None for table in names):
         return  # which another finding reports
     yield journal_finding(dialect, session)
     yield version_finding(dialect, session)
@@ -142,15 +184,8 @@ def _intake(dialect: Checked, session: Session, of: Intake, *, tries: bool) -> I
     except DriverError as error:
         yield Finding(Level.ERROR, subject, str(error), "see the message")
         return
-    missing = []
-    for right, statement, values in intake.trials() if tries else ():
-        with suppress(DriverError):  # for example of a read-only server, which another finding reports
-            try:
-                with session.transaction(f"try {right}"):
-                    session.execute(statement, **values)
-                    session.connection.rollback()  # some databases fire triggers for no rows, too
-            except AccessDenied:
-                missing.append(right)
+    trials = intake.trials() if tries else ()
+    missing = [right for right, statement, values in trials if _is_refused(session, statement, values)]
     for right in missing:
         seen = f"{right} is not granted, so no row can be taken in"
         yield Finding(Level.ERROR, subject, seen, f"GRANT {right} TO this user")

@@ -89,13 +89,7 @@ class Chosen(NamedTuple):
 
 
 class Choosing:
-    """Chooses rows over one connection, within the caller's transaction.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-        name: The outbox's name in its fence.
-    """
+    """Chooses rows over one connection, within the caller's transaction."""
 
     def __init__(self, session: Session, sql: Statements, name: str) -> None:
         self._session = session
@@ -143,12 +137,6 @@ class Choosing:
         self, chosen: Chosen, max_bytes: int, statements: tuple[SelectByIds, SelectByIds], **values: object
     ) -> list[MarkedRecord]:
         """Makes rows into records, and reads those that were chosen without what is large in them.
-
-        Args:
-            chosen: The rows.
-            max_bytes: The bound by which they were chosen.
-            statements: Read rows by their ids: whole, and without value and headers.
-            values: The statements' parameters.
 
         Returns:
             The records, without those of rows that the statements no longer find.

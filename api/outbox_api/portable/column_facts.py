@@ -47,7 +47,7 @@ class ColumnFacts(NamedTuple):
         digits: Digits of a second that a type of time has which names none.
         default: Its default as SQL writes it, in lower case; empty for none.
         step: By how much the numbers differ that the database gives out for it; 0 if it gives out none, or
-            does not say.
+            does not say; below 0 if they do not always rise.
         told: Whether the database would say.
         required: Whether it refuses nulls.
         instant: Whether its moments know their zone, though its type does not say so.

@@ -11,16 +11,9 @@ from outbox_api.errors import AccessDenied, DriverError
 from outbox_api.portable.notes import forget_identity, note_schema, read_schema, schema_query
 from outbox_api.portable.origin_columns import Described, OriginColumns
 from outbox_api.portable.session import Session, TableMissing
-from outbox_api.portable.sources import (
-    DEAD_LETTER_COLUMNS,
-    FENCE_COLUMNS,
-    LEASE_COLUMNS,
-    MEMBER_COLUMNS,
-    NOTE_COLUMNS,
-    OUTBOX_COLUMNS,
-)
+from outbox_api.portable.sources import OUTBOX_COLUMNS
 from outbox_api.portable.table_idiom import TableName
-from outbox_api.portable.tables import Tables
+from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
 from outbox_api.schema import SCHEMA, refusal
 
 Together = Sequence[str]
@@ -28,13 +21,7 @@ Together = Sequence[str]
 
 
 def migrations(dialect: Described, session: Session, command: str = "outbox migrate") -> list[Together]:
-    """Returns the statements that bring existing tables up to ``SCHEMA``, of which the last notes it.
-
-    Args:
-        dialect: Whose tables.
-        session: The connection.
-        command: Who notes it.
-    """
+    """Returns the statements that bring existing tables up to ``SCHEMA``, of which the last notes it."""
     names = dialect.names(session)
     query = schema_query(session.idiom, names.notes)
     rows = session.query("read the version", query, name=str(names.outbox))
@@ -96,12 +83,7 @@ def execute(session: Session, outdated: Callable[[], Sequence[Together]], comman
 
 
 class Ready(NamedTuple):
-    """An outbox that this version can work with.
-
-    Attributes:
-        tables: Its tables.
-        columns: The columns of the outbox itself, in lower case.
-    """
+    """An outbox that this version can work with."""
 
     tables: Tables
     columns: Collection[str]
@@ -123,10 +105,10 @@ def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] =
     names = dialect.names(session)
     found = require_tables(dialect, session, names, more)
     require_version(dialect, session, names)
-    faults, wanted = list[str](), columns_of(names)
-    for table, there in found.items():
-        faults += missing_columns(table, wanted[table], there)
-    outbox = found[names.outbox]
+    faults = list[str]()
+    for name, there in found.items():
+        faults += missing_columns(getattr(names, name), NEEDS[name].columns, there)
+    outbox = found["outbox"]
     if absent := missing_columns(options.outbox, _asked(eligible, options.origin), outbox):
         faults += [f"{absent[0]}; run 'outbox init', which adds what the affinity needs"]
     elif eligible and (origin := options.origin):
@@ -139,45 +121,23 @@ def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] =
     return Ready(names, outbox)
 
 
-def columns_of(tables: Tables) -> Mapping[TableName, Sequence[str]]:
-    """Returns which columns each table must have."""
-    return {
-        tables.outbox: OUTBOX_COLUMNS,
-        tables.fence: FENCE_COLUMNS,
-        tables.notes: NOTE_COLUMNS,
-        tables.lease: LEASE_COLUMNS,
-        tables.members: MEMBER_COLUMNS,
-        tables.dead_letters: DEAD_LETTER_COLUMNS,
-    }
-
-
-def harvested(tables: Tables) -> Mapping[TableName, tuple[str, str]]:
-    """Returns the tables that every harvest needs: what each is called, and the option that names it."""
-    return {
-        tables.outbox: ("outbox table", "outboxTable"),
-        tables.fence: ("fence table", "fenceTable"),
-        tables.notes: ("table of notes", "fenceTable"),
-        tables.dead_letters: ("dead-letter table", "deadLetterTable"),
-    }
-
-
 def require_tables(
     dialect: Described, session: Session, tables: Tables, more: str = ""
-) -> Mapping[TableName, Collection[str]]:
-    """Makes sure that the tables exist; returns their columns, in lower case.
+) -> Mapping[str, Collection[str]]:
+    """Makes sure that the tables exist; returns their columns, in lower case, by their names in ``Tables``.
 
     Raises:
         DriverError: A table is missing; the message says what to run.
     """
-    found, wanted = dict[TableName, Collection[str]](), harvested(tables)
-    for table in (*wanted, *([getattr(tables, more)] if more else [])):
+    found = dict[str, Collection[str]]()
+    for name in (*HARVESTED, *([more] if more else [])):
+        table: TableName = getattr(tables, name)
         columns = session.columns(dialect.idiom.quote_table(table))
         if columns is None:
-            kind, setting = wanted.get(table, ("table", "fenceTable"))
-            cure = f"run 'outbox init', or correct {setting}"
-            message = f"there is no {kind} '{table}' in {dialect.address}; {cure}"
+            cure = f"run 'outbox init', or correct {NEEDS[name].option}"
+            message = f"there is no {NEEDS[name].subject} '{table}' in {dialect.address}; {cure}"
             raise TableMissing(message, retryable=False)
-        found[table] = columns
+        found[name] = columns
     return found
 
 

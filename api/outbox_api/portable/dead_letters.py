@@ -18,13 +18,7 @@ from outbox_api.record import MarkedRecord
 
 
 class Parking:
-    """Parks over one connection, within the caller's transaction, which holds the fence.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-        name: The outbox's name in its fence.
-    """
+    """Parks over one connection, within the caller's transaction, which holds the fence."""
 
     def __init__(self, session: Session, sql: Statements, name: str) -> None:
         self._session = session
@@ -94,7 +88,14 @@ def copied(row: Sequence[Any], idiom: Idiom) -> dict[str, object]:
 
 
 class PortableDeadLetters:
-    """The ``DeadLetters`` of a portable outbox.
+    """An operator's connection to the dead letters of one outbox; used by one thread.
+
+    ``retry``, ``skip`` and ``redrive`` are durable when they return, and change all of their dead letters
+    or none. They may be called while a leader harvests; its next mark sees the change. A dead letter that
+    is gone, or no longer in the required state, is left out. Each returns the ids of the dead letters that
+    it changed, ordered.
+
+    Every method raises ``DriverError`` if the database refuses or cannot be reached.
 
     Args:
         session: The connection.
@@ -117,7 +118,15 @@ class PortableDeadLetters:
         ids: Collection[int] | None = None,
         whole: bool = True,
     ) -> list[DeadLetter]:
-        """Returns dead letters, ordered by id. Without ids it reads all of the outbox's, which are few."""
+        """Returns dead letters, ordered by id.
+
+        Args:
+            keys: The keys, whole; none means all.
+            status: In which state; ``None`` means both.
+            ids: Which of them; ``None`` means all.
+            whole: Whether to return all of each record, which may be large. If not, values are ``None``,
+                headers are left out, and topics and keys are as :func:`listed` says.
+        """
         rows = self._rows(ids, whole=whole)
         letters = []
         for row in rows:
@@ -138,17 +147,24 @@ class PortableDeadLetters:
         return letters
 
     def waiting(self, key: str) -> int:
-        """Returns how many rows of a key the outbox holds; reads the whole table."""
+        """Returns how many rows of a key the outbox holds, its head included. May read the whole table."""
         with self._session.transaction("count the rows of a key", reads=True):
             return int(self._session.fetch(self._sql.waiting, key=key)[0][0])
 
     def retry(self, ids: Sequence[int]) -> list[int]:
-        """Frees the keys of parked letters."""
+        """Frees the keys of parked letters: their heads are marked again, as the rows are by now.
+
+        The letters are deleted. A head that fails again is parked again, its attempts counted anew.
+        """
         with self._released("retry dead letters"):
             return self._drop(ids, DeadLetterStatus.PARKED)
 
     def skip(self, ids: Sequence[int]) -> list[int]:
-        """Deletes the heads of parked letters from the outbox and frees their keys."""
+        """Deletes the heads of parked letters from the outbox and frees their keys.
+
+        The letters stay as ``skipped``, holding the head as its row was at this moment. A head whose row has
+        another key by now is left where it is, as it flows with that key, and its letter is deleted.
+        """
         with self._released("skip dead letters"):
             parked = {"name": self._name, "status": DeadLetterStatus.PARKED.value}
             chosen = self._session.fetch_by_ids(self._sql.chosen_keys, ids, **parked)
@@ -166,7 +182,11 @@ class PortableDeadLetters:
             return sorted(letters)
 
     def redrive(self, ids: Sequence[int]) -> list[int]:
-        """Stashes skipped letters again, in the order of their ids."""
+        """Stashes skipped letters again, in the order of their ids, and deletes the letters.
+
+        They take new ids and thus their place behind everything that their keys have in the outbox. What
+        a row held beyond topic, key, value and headers is not restored.
+        """
         with self._released("redrive dead letters"):
             restore = self._sql.restore(binary=self._binary)
             columns = self._sql.chosen_heads if restore else self._sql.chosen
@@ -180,7 +200,7 @@ class PortableDeadLetters:
             return self._drop(ids, DeadLetterStatus.SKIPPED)
 
     def close(self) -> None:
-        """Disconnects."""
+        """Disconnects. Idempotent, and never raises."""
         self._session.close()
 
     def _rows(self, ids: Collection[int] | None, *, whole: bool) -> Sequence[Sequence[Any]]:

@@ -16,6 +16,8 @@ from outbox_api.file_text import files_of, login_refused
 from outbox_api.finding import Finding
 from outbox_api.full_server import pace_of
 from outbox_api.intake import Intake
+from outbox_api.lease import Lease
+from outbox_api.outbox_table import OutboxTable
 from outbox_api.portable.check import check
 from outbox_api.portable.creation import (
     create,
@@ -62,7 +64,10 @@ SERVER_CAPABILITIES = CAPABILITIES | {Capability.CONCURRENT_DDL, Capability.CONC
 
 
 class PortableDialect(ABC):
-    """An outbox in a database that a plugin knows how to connect to.
+    """One outbox in one database, to which a plugin knows how to connect. Holds options only; connects late.
+
+    Only :meth:`create` and :meth:`migrate` create or alter anything. All that connects refuses tables that
+    are missing, and tables that this version of outbox cannot work with (:mod:`outbox_api.schema`).
 
     Args:
         options: The plugin's options.
@@ -158,46 +163,105 @@ class PortableDialect(ABC):
         """Checks what only this database has: version, isolation, durability, …"""
         yield from ()
 
-    def connect(self, eligible: Sequence[ColumnIs] = ()) -> PortableTable:
-        """Connects to the outbox, and looks at its tables."""
+    def connect(self, eligible: Sequence[ColumnIs] = ()) -> OutboxTable:
+        """Connects to the outbox and checks that it can be harvested.
+
+        Args:
+            eligible: Conditions of which at least one must hold for a row to be marked; none means all.
+
+        Raises:
+            DriverError: Unreachable (retryable), or a missing table, column or permission (not retryable);
+                the message says which, and what to do.
+        """
         return self._connected(PortableTable, self.session(), eligible)
 
     def watch(self) -> PortableView:
-        """Connects to the outbox to look at it."""
+        """Connects to the outbox to look at it, in a session that cannot write.
+
+        Asks for the right to SELECT on the outbox, its fence and its dead letters, and works on a standby.
+
+        Raises:
+            DriverError: As for :meth:`connect`.
+        """
         return self._connected(PortableView, self.session(watches=True), ())
 
     def dead_letters(self, *, read_only: bool = False) -> PortableDeadLetters:
-        """Connects to the dead letters of the outbox, for an operator."""
+        """Connects to the dead letters of the outbox, for an operator.
+
+        Args:
+            read_only: Whether only to look, see :meth:`watch`: all but ``find`` and ``waiting`` is refused.
+
+        Raises:
+            DriverError: As for :meth:`connect`.
+        """
         session, options = self.session(watches=read_only), self.options
         return PortableDeadLetters(session, self._required(session), binary=options.binary)
 
     def journal(self, *, read_only: bool = False) -> PortableJournal:
-        """Connects to the journal of the outbox."""
+        """Connects to the journal of the outbox.
+
+        Asks for the rights to SELECT, INSERT and UPDATE on the journal, beside those to look at the rest.
+
+        Args:
+            read_only: Whether only to read entries, see :meth:`watch`: SELECT does.
+
+        Raises:
+            DriverError: As for :meth:`connect`; tables of an earlier version have no journal yet, and
+                ``outbox migrate`` adds it. Nothing but this method asks for the journal's table.
+        """
         session = self.session(watches=read_only)
         tables = self._required(session)
         with closing_at_errors(session):
             require_journal(self, session)
         return PortableJournal(session, tables)
 
-    def lease(self) -> PortableLease:
-        """Connects to the outbox's lease."""
+    def lease(self) -> Lease:
+        """Connects to the outbox's lease, for an elector that needs nothing but the database.
+
+        Raises:
+            DriverError: As for :meth:`connect`.
+        """
         session = self.session()
         tables = self._required(session, "lease")
         return PortableLease(session, Statements(self.idiom, tables), str(tables.outbox))
 
     def members(self) -> PortableMembers:
-        """Connects to the list of members beside the outbox's fence."""
+        """Connects to the list of the harvesters that are alive, which is kept beside the outbox's fence.
+
+        Raises:
+            DriverError: As for :meth:`connect`.
+        """
         session = self.session()
         tables = self._required(session, "members")
         return PortableMembers(session, Statements(self.idiom, tables))
 
     def glance(self) -> PortableGlance:
-        """Connects to look at this outbox and others of its database."""
+        """Connects to look at this outbox and others of its database, without a look at their tables.
+
+        Raises:
+            DriverError: Unreachable, or not permitted.
+        """
         short = {name: limit for name, limit in GLANCE_SECONDS.items() if hasattr(self.options, name)}
         return PortableGlance(type(self)(replace(self.options, **short)).session())
 
     def find_outboxes(self, pattern: str) -> Sequence[str]:
-        """Returns the names of the outboxes in the database that match a pattern; ignores case."""
+        """Returns the names of the outboxes that a pattern matches: one configuration for many tenants.
+
+        The outbox that the options name need not exist. Connects for this call only.
+
+        Args:
+            pattern: ``schema.table``, or ``table`` for those in the connection's own schema, with ``*`` for
+                any characters in either part: ``tenant_*.outbox``. Quoted as the option ``table`` is.
+
+        Returns:
+            Names as the option ``table`` takes them, sorted, with a schema if the pattern has one: of
+            ordinary and partitioned tables that have the columns of an outbox, at least topic, key and
+            leader id. A dialect whose names have no case may ignore it.
+
+        Raises:
+            ConfigError: The pattern is malformed.
+            DriverError: Unreachable (retryable), or not permitted.
+        """
         wanted: TablePattern = self.options.table_pattern(pattern)
         query = find_outboxes(self.idiom, everywhere=bool(wanted.schema))
         with closing(self.session(watches=True)) as session:
@@ -206,35 +270,72 @@ class PortableDialect(ABC):
         return wanted.names((read(schema) or "", read(table) or "") for schema, table in rows)
 
     def stash_connection(self) -> Any:
-        """Opens a connection with transactions on, as an application would."""
+        """Opens a DB-API connection to the outbox's database, as an application would open it to stash.
+
+        The caller commits and closes. For ``outbox pump``.
+
+        Raises:
+            DriverError: Unreachable, or not permitted.
+        """
         with _reading_files(), self._connecting():
             return self.open_as_application()
 
     def ddl(self) -> Sequence[str]:
-        """Returns the statements that create the tables, and note their version."""
+        """Returns the statements that create what does not exist of an outbox; connects to nothing."""
         tables = self.tables(self.options.tables)
         return [*(each for statements in tables.values() for each in statements), first_note(self)]
 
     def create(self) -> Sequence[str]:
-        """Creates the tables where they do not exist."""
+        """Creates what does not exist of the outbox, its fence, its dead letters and all beside them.
+
+        Changes no existing table, except that it adds to the outbox what an origin needs. Notes the version
+        of the tables if it created the fence. Idempotent.
+
+        Returns:
+            The names of the tables created.
+
+        Raises:
+            DriverError: Unreachable, or not permitted; the message then contains the DDL for somebody who is.
+        """
         with closing(self.session()) as session:
             return create(self, session)
 
     def schema(self) -> Schema | None:
-        """Returns the version that is noted for the tables."""
+        """Returns the version that is noted for the existing tables; ``None`` if none is. Reads only.
+
+        Raises:
+            DriverError: Unreachable, or there are no tables.
+        """
         with closing(self.session(watches=True)) as session:
             names = self.names(session)
             require_tables(self, session, names)
             return read_schema(session, names)
 
     def migrations(self) -> Sequence[str]:
-        """Returns the statements that bring existing tables up to ``SCHEMA``."""
+        """Returns the statements that bring existing tables up to ``SCHEMA``; none if they are. Reads only.
+
+        They only add, so that harvesters of the earlier version continue. What does not exist at all is left
+        to :meth:`create`.
+
+        Raises:
+            DriverError: Unreachable, there are no tables, or they are of a later version.
+        """
         with closing(self.session(watches=True)) as session:
             self._require_known_tables(session)
             return [statement for together in migrations(self, session) for statement in together]
 
     def migrate(self) -> Sequence[str]:
-        """Executes :meth:`migrations`."""
+        """Executes :meth:`migrations`, while harvesters run; idempotent, and several processes may at once.
+
+        No statement waits long for a lock that would hold up the harvesters behind it.
+
+        Returns:
+            What it executed, in order.
+
+        Raises:
+            DriverError: A lock was not to be had (retryable), or not permitted; the message then contains the
+                statements for somebody who is.
+        """
         with closing(self.session()) as session:
             self._require_known_tables(session)
             return migrate(self, session)
@@ -245,11 +346,18 @@ class PortableDialect(ABC):
         require_version(self, session, names)
 
     def free_connections(self) -> int | None:
-        """Returns ``None``: the dialect of a server with a limit counts."""
+        """Returns how many more connections this user may open now; ``None`` if that is not known.
+
+        Raises:
+            DriverError: Unreachable, or not permitted.
+        """
         return None
 
     def check(self) -> Sequence[Finding]:
-        """Looks at everything that could be wrong with the database side; never raises."""
+        """Looks for everything that could be wrong on the side of the database.
+
+        Never raises, creates nothing, and does with the right to SELECT.
+        """
         return check(self)
 
     def session(self, *, watches: bool = False) -> Session:
@@ -302,7 +410,10 @@ class PortableDialect(ABC):
             raise failure from None
 
     def intakes(self) -> PortableIntakes:
-        """Returns what moves rows of other tables into the outbox; connects when it is used."""
+        """Returns what moves rows of other tables into the outbox: those of the option ``intake``.
+
+        Connects when it is used. Asked for only if there is such an option, and it names a table.
+        """
         return PortableIntakes(self.connect_intakes, self.options.intakes)
 
     def connect_intakes(self) -> Connected:

@@ -26,12 +26,6 @@ def ids_behind(session: Session, outbox: str, last: Counter, origin: Origin | No
     """Says that the counter is behind the rows, in a sentence; returns an empty text if it is not.
 
     One row alone above the counter, with others below it, is none of a copy: somebody chose its id.
-
-    Args:
-        session: The connection.
-        outbox: The outbox's name, quoted.
-        last: Its counter.
-        origin: Tells which rows have ids of this counter.
     """
     if (given := last()) is None:
         return ""

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
-from outbox_api.glance import RestingLane
+from outbox_api.fence import Fence
 from outbox_api.portable.session import Session
 from outbox_api.portable.statements import Statements
 
 
-class PortableGlance:
-    """The ``Glance`` of portable outboxes.
+class RestingLane(NamedTuple):
+    """A lane that rests: its outbox is empty, and the process that led it last would lead it again."""
 
-    Args:
-        session: The connection.
+    dialect: Any
+    fence: Fence
+    metrics: Mapping[str, Any]
+
+
+class PortableGlance:
+    """A connection to several outboxes of one database, which their dialects name; used by one thread.
+
+    It waits for a lock for a fraction of a second where the database permits so short a time, and fails as a
+    whole if one of the outboxes cannot be looked at. The caller then connects anew and asks about each.
+
+    Every method but ``close`` raises ``DriverError`` if the database refuses or cannot be reached.
     """
 
     def __init__(self, session: Session) -> None:
@@ -24,7 +34,7 @@ class PortableGlance:
         self._known: dict[Any, tuple[str, Statements]] = {}
 
     def waiting(self, outboxes: Sequence[Any]) -> Sequence[bool]:
-        """Returns which outboxes have a row, by one statement for all of them."""
+        """Returns for each outbox, in this order, whether it has any row. Changes nothing."""
         tables = [self._about(outbox)[1].outbox for outbox in outboxes]
         read = self._session.idiom.snapshot_read
         firsts = [
@@ -35,7 +45,11 @@ class PortableGlance:
         return [first is not None for _, first in sorted(rows, key=lambda row: int(row[0]))]
 
     def heartbeats(self, lanes: Sequence[RestingLane]) -> Sequence[bool]:
-        """Writes the heartbeats of lanes."""
+        """Writes a heartbeat of each lane in one transaction.
+
+        Returns:
+            For each lane, in this order, whether its fence is still in force; nothing is written otherwise.
+        """
         beats = [self._beat(lane) for lane in lanes]
         statements = {sql for sql, _ in beats}
         with self._session.transaction("write heartbeats"):
@@ -49,7 +63,7 @@ class PortableGlance:
             return [self._session.execute(sql, **values) > 0 for sql, values in beats]
 
     def close(self) -> None:
-        """Disconnects."""
+        """Disconnects. Idempotent, and never raises."""
         self._session.close()
 
     def _beat(self, lane: RestingLane) -> tuple[str, dict[str, object]]:

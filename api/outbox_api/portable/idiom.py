@@ -123,6 +123,10 @@ class Idiom(TableIdiom, ABC):
         """Writes an outbox as :meth:`snapshot_read` does, with the hint to read it in the order of ids."""
         return self.snapshot_read(table)
 
+    def equals_by_index(self, column: str, value: str) -> str:
+        """Writes that a column has a value, for a SELECT in the order of an index of it and ``id``."""
+        return f"{column} = {value}"
+
     def snapshot_by_index(self, table: str, index: str) -> str:  # noqa: ARG002 - for subclasses
         """Writes an outbox as :meth:`snapshot_read` does, with the hint to read it by an index."""
         return self.snapshot_read(table)

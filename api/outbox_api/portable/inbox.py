@@ -15,10 +15,6 @@ LENGTHS = {"consumer": 100, "record_id": 300}
 class InboxStatements:
     """The statements for one table.
 
-    Args:
-        idiom: How the database writes SQL.
-        table: The table.
-
     Attributes:
         first: Notes ``{record_id}`` for ``{consumer}``, and touches no row if it is noted already.
         forget: Deletes those of the ``{limit}`` oldest notes of ``{consumer}`` that are older than

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from outbox_api.errors import DriverError
 from outbox_api.intake import Intake
+from outbox_api.json_path import columns as columns_of
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.intake_table import PRESENT, KnownTable, refusal, view_refused
 from outbox_api.portable.rows import bound, json_array
@@ -20,9 +21,13 @@ from outbox_api.portable.sources import BEGINNING, COLUMNS, EXTRAS, quoted
 from outbox_api.portable.statements import stash
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.record import Record
+from outbox_api.taken import held_key
 
 _LISTED = 500
 """So many ids that are no numbers one statement lists."""
+
+UNTOLD = ""
+"""Stands for the key of each row, if a scan does not tell it."""
 
 _LONG = 1_000
 """Of a key of more bytes only the beginning is compared: rows that begin alike wait for each other."""
@@ -137,6 +142,10 @@ class PortableIntake(KnownTable):
             for condition, values in self._listed(places)
         )
 
+    def _waiting_still(self, places: Sequence[Any]) -> int:
+        """Returns how many rows are still to be taken in, though they were marked as done."""
+        return len(self.there(places)) if self.changes.assignments else 0
+
     def _listed(self, places: Sequence[Any]) -> Iterator[tuple[str, Mapping[str, object]]]:
         for start in range(0, len(places), _LISTED):
             listed = {f"key{number}": key for number, key in enumerate(places[start : start + _LISTED])}
@@ -187,7 +196,7 @@ class PortableIntake(KnownTable):
     def _key_text(self) -> str:
         idiom, intake = self.session.idiom, self._intake
         if not self.tells_keys:
-            return "''"
+            return f"'{UNTOLD}'"
         text = idiom.as_text(self._name(intake.key))
         short = f"CASE WHEN {idiom.size_of(text)} > {_LONG} THEN {idiom.beginning(text, BEGINNING)}"
         return f"COALESCE({short} ELSE {text} END, '')"
@@ -203,20 +212,19 @@ class PortableIntake(KnownTable):
         A database that cannot leave them out waits.
         """
         hint, lock = self.session.idiom.free_rows
-        return list(self._contents(f"{self._found_in()}{hint}", places, lock))
-
-    def keys(self, places: Sequence[Any]) -> dict[Any, str]:
-        """Returns the places and keys of rows, locked or not."""
-        source = self.session.idiom.snapshot_read(self._source)
-        return {place: str(values["kafka_key"]) for place, values in self._contents(source, places)}
-
-    def _contents(
-        self, source: str, places: Sequence[Any], lock: str = ""
-    ) -> Iterator[tuple[Any, Mapping[str, object]]]:
         names = self._intake.columns
         columns = ", ".join((self._place, *map(self._read, names)))
-        for place, *row in self._fetch_at(columns, source, places, lock):
-            yield place, self._values(self._content(names, row))
+        found = self._fetch_at(columns, f"{self._found_in()}{hint}", places, lock)
+        return [(place, self._values(self._content(names, row))) for place, *row in found]
+
+    def keys(self, places: Sequence[Any]) -> dict[Any, str]:
+        """Returns the places and keys of rows, locked or not; reads nothing else of them."""
+        source, names = self.session.idiom.snapshot_read(self._source), columns_of(self._intake.key)
+        columns = ", ".join((self._place, *map(self._read, names)))
+        return {
+            place: held_key(self._intake, self._content(names, row), self._bind)
+            for place, *row in self._fetch_at(columns, source, places)
+        }
 
     def there(self, places: Sequence[Any]) -> dict[Any, str]:
         """Returns the places and ids of those rows that are still in the table, locked or not."""
@@ -232,10 +240,11 @@ class PortableIntake(KnownTable):
         """Deletes rows, or marks them as done.
 
         Raises:
-            DriverError: Not as many as there are places (not retryable).
+            DriverError: Not as many as there are places, or some wait as before (not retryable).
         """
-        if (removed := self._change_at(places)) != len(places):
-            reason = f"of {len(places)} rows that were read {removed} would be removed; see its triggers"
+        if (removed := self._change_at(places) - self._waiting_still(places)) != len(places):
+            what = "be done" if self.changes.assignments else "be removed"
+            reason = f"of {len(places)} rows that were read {removed} would {what}; see its triggers"
             raise refusal(self._intake, reason)
 
     def statements(self, ids: str) -> dict[str, str]:

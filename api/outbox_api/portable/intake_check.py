@@ -63,6 +63,7 @@ def findings(intake: Intake, rows: Looked) -> Iterator[Finding]:
         )
         return
     yield from _keys(intake, keys)
+    yield from _topics(intake, rows)
     yield from _nulls(intake, rows)
     yield from _room(intake, rows)
     yield from _clock(intake, rows)
@@ -95,6 +96,17 @@ def _keys(intake: Intake, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding
     if empty:
         seen = f"{empty} of {len(rows)} rows of table {intake.table} have no key, and go to one partition"
         yield Finding(Level.WARNING, SUBJECT, seen, f"name a column that is not null: key: {intake.key} | …")
+
+
+def _topics(intake: Intake, rows: Looked) -> Iterator[Finding]:
+    references = [reference for _, reference in taken.parts(intake.topic) if reference]
+    if references:
+        sample = rows.sample(columns_of(*references), SAMPLE, waiting=True)
+        if problems := [problem for row in sample if (problem := taken.topic_problem(intake, row))]:
+            seen = f"{len(problems)} of {len(sample)} rows of table {intake.table}: {problems[0]}"
+            yield Finding(
+                Level.ERROR, SUBJECT, seen, "write another intake.topic before these rows are moved"
+            )
 
 
 def _nulls(intake: Intake, rows: Looked) -> Iterator[Finding]:

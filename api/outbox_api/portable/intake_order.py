@@ -18,7 +18,9 @@ _SORTED = frozenset({6, 7})
 
 _BYTES = 16
 
-_NAME_ONE = "name a column of numbers that the database gives out one by one as intake.order"
+_NAME_ONE = (
+    "name a column of numbers that the database gives out one by one, or else of moments, as intake.order"
+)
 
 
 class Order(NamedTuple):
@@ -62,6 +64,9 @@ def judge(intake: Intake, columns: Mapping[str, ColumnFacts], sample: Callable[[
 
 def _numbers(facts: ColumnFacts, words: str) -> Order:
     blocks = "an application that gives out the numbers of a block itself writes them out of order"
+    if facts.step < 0:
+        doubt = "its numbers do not always rise: the sequence counts down, or starts over (CYCLE)"
+        return Order(Level.ERROR, words, doubt, f"ALTER SEQUENCE … NO CYCLE, or {_NAME_ONE}")
     if facts.step > 1:
         doubt = f"its numbers are given out in blocks of {facts.step}: {blocks}"
         return Order(Level.WARNING, words, doubt, f"let them be given out one by one, or {_NAME_ONE}")
@@ -125,10 +130,12 @@ def _type_of(values: Sequence[Any]) -> str:
 
 
 def _version(value: Any) -> int | None:
-    """Returns the version of what is a UUID, or its text."""
+    """Returns the version of what is a UUID, or its text; other tools write 32 digits otherwise."""
     if isinstance(value, bytes) and len(value) == _BYTES and value[0] >> 4 == 1:
         return min(_SORTED)  # MySQL's UUID_TO_BIN has put the moment of a version 1 first
+    text = (text_of(value) or "").lower()
     try:
-        return UUID(text_of(value) or "").version or -1
+        found = UUID(text)
     except ValueError:
         return None
+    return found.version or -1 if text in (str(found), found.hex) else None

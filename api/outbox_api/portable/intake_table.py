@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from outbox_api.column_text import in_utc, is_set
 from outbox_api.errors import DriverError
 from outbox_api.finding import Level
-from outbox_api.intake import Intake
-from outbox_api.portable.column_facts import ColumnFacts
+from outbox_api.intake import Intake, Value
+from outbox_api.portable.column_facts import ColumnFacts, Nature
 from outbox_api.portable.intake_order import Order, judge
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import quoted
@@ -77,7 +78,7 @@ class WaitingRows:
             return f"{{{name}}}"
 
         for column, wanted in self._intake.where.items():
-            each = [wanted] if wanted is None or isinstance(wanted, str | bool) else list(wanted)
+            each = _each(wanted)
             listed = ", ".join(written(value) for value in each if value is not None)
             name = self._name(column)
             choices = [f"{name} IN ({listed})"] if listed else []
@@ -86,6 +87,17 @@ class WaitingRows:
         undone = [_undone(self._name(column), value, written) for column, value in self._intake.done.items()]
         conditions += [f"({' OR '.join(undone)})"] if undone else []
         return Condition(" AND ".join(conditions), values)
+
+
+def _each(wanted: Value | Sequence[Value]) -> Sequence[Value]:
+    return [wanted] if wanted is None or isinstance(wanted, str | bool) else wanted
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(Decimal(text).is_finite())
+    except ArithmeticError:
+        return False
 
 
 def _undone(name: str, value: object, written: Callable[[object], str]) -> str:
@@ -113,7 +125,23 @@ class KnownTable(WaitingRows):
         """
         self.facts = facts
         self._meanings = self._meant()
+        self._require_values()
         self.order = self._judged()
+
+    def _require_values(self) -> None:
+        """Makes sure that columns can hold what ``where`` and ``done`` say; to some servers any text is 0."""
+        facts = {name.lower(): each for name, each in self.facts.items()}
+        for option, named in (("where", self._intake.where), ("done", self._intake.done)):
+            for column, wanted in named.items():
+                of_column = facts.get(column.lower(), ColumnFacts(""))
+                for text in (value for value in _each(wanted) if isinstance(value, str)):
+                    odd = of_column.nature is Nature.NUMBER and not _is_number(text)
+                    if odd or of_column.type == "json":
+                        reason = f"'{column}' ({of_column.type}) never equals '{text}'"
+                        raise refusal(self._intake, reason, f"correct intake.{option}")
+        if self.condition.sql:
+            nothing = f" WHERE 1 = 0 AND {self.condition.sql}"
+            self._some([self._intake.id], nothing, self.condition.values, self._name(self._intake.id), 1)
 
     def _read(self, column: str) -> str:
         """Writes a column as it is read."""

@@ -53,12 +53,7 @@ def journal_finding(dialect: Described, session: Session) -> Finding:
 
 
 class JournalStatements:
-    """What is sent to a journal.
-
-    Args:
-        idiom: How the database writes SQL.
-        journal: The table of the journal.
-    """
+    """What is sent to a journal."""
 
     def __init__(self, idiom: Idiom, journal: TableName) -> None:
         table = quoted(idiom, journal)
@@ -79,7 +74,13 @@ class JournalStatements:
 
 
 class PortableJournal:
-    """The ``Journal`` of a portable outbox.
+    """A connection to the journal of one outbox; used by one thread.
+
+    An action is noted before it is done, in a transaction of its own, and its outcome afterwards. So nothing
+    is done that is not noted, and what was interrupted can be told. Texts that are too long for the table are
+    cut; characters that it cannot hold are replaced.
+
+    Every method raises ``DriverError`` if the database refuses or cannot be reached.
 
     Args:
         session: The connection.
@@ -93,14 +94,14 @@ class PortableJournal:
         self._sql = JournalStatements(session.idiom, tables.journal)
 
     def user(self) -> str:
-        """Returns the user as whom the session was opened."""
+        """Returns the user as whom this process has signed in; empty if the database knows no users."""
         if not (expression := self._idiom.user):
             return ""
         [(user,)] = self._session.query("ask for the user", f"SELECT {expression}")
         return str(user)
 
     def begin(self, action: Action) -> UUID:
-        """Notes what is about to be done, durably."""
+        """Notes what is about to be done, durably; returns the id of the entry."""
         entry = new_entry_id()
         fitted = {column: self._fitting(column, text) for column, text in asdict(action).items()}
         with self._session.transaction("note an action"):
@@ -108,18 +109,18 @@ class PortableJournal:
         return entry
 
     def end(self, entry: UUID, outcome: str) -> None:
-        """Notes what came of it."""
+        """Notes what came of it. Does nothing if there is no such entry, or it has an outcome; idempotent."""
         fitted = self._fitting("outcome", outcome)
         with self._session.transaction("note the outcome of an action"):
             self._session.execute(self._sql.end, name=self._name, id=str(entry), outcome=fitted)
 
     def entries(self, limit: int = 100) -> list[Entry]:
-        """Returns the last entries, the newest first."""
+        """Returns the last entries of this outbox, the newest first, ``limit`` at most."""
         rows = self._session.query("read the journal", self._sql.entries, name=self._name, limit=limit)
         return [self._entry(row) for row in rows]
 
     def close(self) -> None:
-        """Disconnects."""
+        """Disconnects. Idempotent, and never raises."""
         self._session.close()
 
     def _fitting(self, column: str, text: str) -> str:

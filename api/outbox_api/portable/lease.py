@@ -17,14 +17,7 @@ _LOOK_SECONDS = 0.25
 
 
 class PortableLease:
-    """The ``WatchedLease`` of a portable outbox.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-        name: The outbox's name.
-        watch: How long the lease has looked the same.
-    """
+    """The ``WatchedLease`` of a portable outbox."""
 
     def __init__(self, session: Session, sql: Statements, name: str, watch: LeaseWatch | None = None) -> None:
         self._session = session
@@ -98,9 +91,6 @@ class PortableLease:
 
 class LeaseStatements:
     """The statements about the lease of the outbox ``{name}``.
-
-    Args:
-        sql: The outbox's other statements.
 
     Attributes:
         look: Returns holder, age, length in milliseconds, term, and when it was renewed.

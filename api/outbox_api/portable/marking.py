@@ -18,13 +18,7 @@ _LOCK_CHECK_SECONDS = 60.0
 
 
 class Marking:
-    """Marks over one connection, within the caller's transaction, which holds the fence.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-        choosing: Chooses rows.
-    """
+    """Marks over one connection, within the caller's transaction, which holds the fence."""
 
     def __init__(self, session: Session, sql: Statements, choosing: Choosing) -> None:
         self._session = session

@@ -86,15 +86,7 @@ def read_schema(session: Session, names: Tables) -> Schema | None:
 
 
 def note_schema(idiom: Idiom, notes: TableName, name: str, who: str, *, anew: bool) -> str:
-    """Writes the statement that notes this version's tables, without parameters.
-
-    Args:
-        idiom: How the database writes SQL.
-        notes: The table of notes.
-        name: The outbox's name, in SQL.
-        who: Who notes it.
-        anew: Whether there is no row of notes.
-    """
+    """Writes the statement that notes this version's tables, without parameters."""
     table, who = idiom.quote_table(notes), idiom.literal(who)
     if not anew:
         return (
@@ -111,11 +103,6 @@ class Takeovers:
     """The deliberate takeovers of an outbox, in transactions of their own.
 
     They are noted as JSON: a cluster's number → why its takeover was begun, and when.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-        name: The outbox's name.
     """
 
     def __init__(self, session: Session, sql: Statements, name: str) -> None:

@@ -18,13 +18,7 @@ from outbox_api.portable.view import Origins
 
 
 def find_index(session: Session, table: TableName, columns: Sequence[str]) -> str:
-    """Returns the name of an index that begins with ``columns``; empty if there is none, or nobody can tell.
-
-    Args:
-        session: The connection.
-        table: The table, which exists.
-        columns: Their names, in the order of the index; case is ignored.
-    """
+    """Returns the name of an index that begins with ``columns`` in any case; empty if none is known."""
     idiom = session.idiom
     if not idiom.indexes:
         return ""
@@ -39,13 +33,7 @@ _TYPE = "INTEGER"
 
 
 class OriginColumns:
-    """Makes and looks for the columns of one outbox. Cannot be used without a table, but for ``created``.
-
-    Args:
-        idiom: How the database writes SQL.
-        outbox: The outbox.
-        origin: How its rows tell where they were written.
-    """
+    """Makes and looks for the columns of one outbox. Cannot be used without a table, but for ``created``."""
 
     def __init__(self, idiom: Idiom, outbox: TableName, origin: Origin) -> None:
         self._idiom = idiom
@@ -138,14 +126,7 @@ SUBJECT = "clusters"
 def origin_findings(
     session: Session, tables: Tables, origin: Origin, found: Collection[str]
 ) -> Iterator[Finding]:
-    """Checks an outbox that exists.
-
-    Args:
-        session: The connection.
-        tables: The tables of the outbox, which itself exists.
-        origin: How rows are to tell where they were written.
-        found: The table's columns, in lower case.
-    """
+    """Checks an outbox that exists."""
     outbox = tables.outbox
     names = [name for name in (origin.column, origin.arrival) if name]
     if missing := [name for name in names if name.lower() not in found]:

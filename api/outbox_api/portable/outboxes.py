@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -129,43 +128,39 @@ def present(rows: Iterable[MemberRow], group: str, seconds: float) -> dict[str, 
     }
 
 
-class TableMembers(ABC):
-    """The ``Members`` of an outbox, as rows of a table.
+class PortableMembers:
+    """A connection to the list of harvesters that are alive, which has rows of a table; used by one thread.
+
+    The list says who is here and how many outboxes each leads. Nothing depends on it but how evenly the
+    leaderships are spread, so it need not survive a crash of the database.
+
+    Every method but ``close`` raises ``DriverError`` if the database refuses or cannot be reached. It is then
+    unknown until the next call whether the call took effect.
 
     Nobody needs the right to delete rows. A member therefore takes over a row that another has
     left behind, and adds one only where there is none. Each statement is a transaction of its own, which
     locks one row.
     """
 
-    @abstractmethod
-    def rows(self) -> Sequence[MemberRow]:
-        """Returns all rows of members, of whatever group."""
-
-    @abstractmethod
-    def take_row(self, former: str, row: MemberRow, seconds: float) -> bool:
-        """Makes the row ``former`` into ``row``, as of now.
-
-        Only if that is the member's own already, or its member has left, or is silent for more than
-        ``seconds``.
-
-        Returns:
-            Whether it did.
-        """
-
-    @abstractmethod
-    def add_row(self, row: MemberRow) -> None:
-        """Adds a row, as of now. Does nothing if the member has one."""
-
-    @abstractmethod
-    def free_row(self, name: str) -> None:
-        """Notes that a member has left, if there is such a row."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Disconnects."""
+    def __init__(self, session: Session, sql: Statements) -> None:
+        self._session = session
+        self._statements = MemberStatements(sql)
 
     def note(self, group: str, member: str, leads: int, seconds: float) -> Mapping[str, int]:
-        """Notes that a member is here; returns the members of its group that are."""
+        """Notes that a member is here, and how many outboxes it leads.
+
+        A list that is kept by a database never grows beyond the most members that were alive at a time: the
+        place of one that has left, or has not noted itself for ten times ``seconds``, is given to the next.
+
+        Args:
+            group: The members that share outboxes; 64 characters. A longer name is cut and made distinct.
+            member: A name that no other process has ever used; 128 characters, as above.
+            leads: How many outboxes the member leads, 0 or more.
+            seconds: For how long a member counts after it has noted itself, by the database's clock.
+
+        Returns:
+            Member → how many outboxes it leads, for all members of the group that count, itself included.
+        """
         own = MemberRow(bounded(member, MEMBER_LENGTH), bounded(group, GROUP_LENGTH), leads, 0)
         forgotten = _FORGOTTEN * seconds
         known = self.take_row(own.name, own, forgotten)
@@ -177,34 +172,25 @@ class TableMembers(ABC):
         return {**present(others, group, seconds), member: leads}
 
     def leave(self, member: str) -> None:
-        """Takes a member off the list."""
+        """Takes a member off the list at once. Idempotent, as is a note afterwards, which puts it back."""
         self.free_row(bounded(member, MEMBER_LENGTH))
 
-
-class PortableMembers(TableMembers):
-    """The ``Members`` of a portable outbox.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-    """
-
-    def __init__(self, session: Session, sql: Statements) -> None:
-        self._session = session
-        self._statements = MemberStatements(sql)
-
     def rows(self) -> Sequence[MemberRow]:
-        """Returns all rows of members."""
+        """Returns all rows of members, of whatever group."""
         return read_members(self._session, self._statements)
 
     def take_row(self, former: str, row: MemberRow, seconds: float) -> bool:
-        """Makes a row into another, if it is free or the member's own."""
+        """Makes the row ``former`` into ``row``, as of now; returns whether it did.
+
+        Only if that is the member's own already, or its member has left, or is silent for more than
+        ``seconds``.
+        """
         values = {"former": former, "member": row.name, "member_group": row.group, "leads": row.leads}
         with self._session.transaction("note the member"):
             return self._session.execute(self._statements.take_row, **values, seconds=seconds) > 0
 
     def add_row(self, row: MemberRow) -> None:
-        """Adds a row."""
+        """Adds a row, as of now. Does nothing if the member has one."""
         values = {"member": row.name, "member_group": row.group, "leads": row.leads}
         try:
             with self._session.transaction("add the member"):
@@ -213,24 +199,21 @@ class PortableMembers(TableMembers):
             pass  # by an earlier call that failed only after its commit
 
     def free_row(self, name: str) -> None:
-        """Notes that a member has left."""
+        """Notes that a member has left, if there is such a row."""
         with self._session.transaction("leave the members"):
             self._session.execute(self._statements.free_row, member=name)
 
     def close(self) -> None:
-        """Disconnects."""
+        """Disconnects. Idempotent, and never raises."""
         self._session.close()
 
 
 class MemberStatements:
     """The statements about the members beside one outbox.
 
-    Args:
-        sql: The outbox's other statements.
-
     Attributes:
         rows: Returns name, group, outboxes led and age of each row.
-        take_row: Makes the row ``{former}`` into that of ``{member}``, if that may be; see ``TableMembers``.
+        take_row: Makes the row ``{former}`` into that of ``{member}``, if that may be.
         add_row: Adds a row.
         free_row: Notes that ``{member}`` has left.
     """

@@ -98,11 +98,7 @@ class Releasing:
         self._waits = LockWaits(name, log, clock)
 
     def around_locked(self, transaction: Callable[[bool], Result]) -> Result:
-        """Runs a transaction; once more without a wait for locked rows, if it waited for one in vain.
-
-        Args:
-            transaction: Is given whether to wait.
-        """
+        """Runs a transaction; once more without a wait for locked rows, if it waited for one in vain."""
         if self._waits.permitted:
             try:
                 return transaction(True)

@@ -36,13 +36,7 @@ class Source:
 
 
 def sources(idiom: Idiom, eligible: Sequence[ColumnIs], indexes: Mapping[str, str]) -> list[Source]:
-    """Makes a source of each condition; without conditions, the one source of all rows.
-
-    Args:
-        idiom: How the database writes SQL.
-        eligible: The conditions.
-        indexes: Column → name of an index of this column and ``id``, where there is one.
-    """
+    """Makes a source of each condition; without conditions, the one source of all rows."""
     return [_source(idiom, condition, indexes) for condition in eligible] or [Source()]
 
 
@@ -50,7 +44,7 @@ def _source(idiom: Idiom, condition: ColumnIs, indexes: Mapping[str, str]) -> So
     column = quoted(idiom, TableName("", condition.column))
     index = indexes.get(condition.column, "")
     return Source(
-        condition=f"{column} = {{eligible}}",
+        condition=idiom.equals_by_index(column, "{eligible}") if index else f"{column} = {{eligible}}",
         column=column,
         index=quoted(idiom, TableName("", index)) if index else "",
         ripe=_ripe(idiom, condition),

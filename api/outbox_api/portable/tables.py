@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from outbox_api.portable.idiom import Idiom
-from outbox_api.portable.sources import JOURNAL_INDEX, JOURNAL_TEXTS
+from outbox_api.portable.sources import (
+    DEAD_LETTER_COLUMNS,
+    FENCE_COLUMNS,
+    JOURNAL_COLUMNS,
+    JOURNAL_INDEX,
+    JOURNAL_TEXTS,
+    LEASE_COLUMNS,
+    MEMBER_COLUMNS,
+    NOTE_COLUMNS,
+    OUTBOX_COLUMNS,
+)
 from outbox_api.portable.table_idiom import TableName
 
 _NAME = 300
@@ -19,17 +29,7 @@ _STATUSES = "CHECK (status IN ('parked', 'skipped'))"
 
 
 class Tables(NamedTuple):
-    """The tables of an outbox, each with its schema as far as it is known.
-
-    Attributes:
-        outbox: The outbox.
-        fence: A row for each lane.
-        notes: What is noted of each outbox.
-        lease: The lease of each outbox.
-        members: The harvesters that share the outboxes.
-        dead_letters: The dead letters.
-        journal: What operators have done.
-    """
+    """The tables of an outbox, each with its schema as far as it is known."""
 
     outbox: TableName
     fence: TableName
@@ -46,6 +46,38 @@ class Tables(NamedTuple):
         """Returns the tables of an outbox; some have the fence's name with a suffix."""
         notes, lease, members = (fence.suffixed(each) for each in ("_notes", "_lease", "_members"))
         return cls(outbox, fence, notes, lease, members, dead_letters, journal)
+
+
+class Need(NamedTuple):
+    """What is asked of a table.
+
+    Attributes:
+        subject: What messages call it.
+        option: The option that names it.
+        columns: Its columns, in any order.
+        privileges: What a harvester's user must be permitted; with the journal, an operator's.
+    """
+
+    subject: str
+    option: str
+    columns: Sequence[str]
+    privileges: Sequence[str] = ("SELECT", "INSERT", "UPDATE")
+
+
+_EVERY = ("SELECT", "INSERT", "UPDATE", "DELETE")
+NEEDS = {
+    "outbox": Need("outbox table", "outboxTable", OUTBOX_COLUMNS, ("SELECT", "UPDATE", "DELETE")),
+    "fence": Need("fence table", "fenceTable", FENCE_COLUMNS),
+    "notes": Need("table of notes", "fenceTable", NOTE_COLUMNS),
+    "lease": Need("lease table", "fenceTable", LEASE_COLUMNS),
+    "members": Need("member table", "fenceTable", MEMBER_COLUMNS),
+    "dead_letters": Need("dead-letter table", "deadLetterTable", DEAD_LETTER_COLUMNS, _EVERY),
+    "journal": Need("journal table", "journalTable", JOURNAL_COLUMNS),
+}
+"""Table, by its name in ``Tables`` → what is asked of it."""
+
+HARVESTED = ("outbox", "fence", "notes", "dead_letters")
+"""The tables that every harvester needs."""
 
 
 def auxiliary_statements(idiom: Idiom, tables: Tables) -> Mapping[TableName, Sequence[str]]:
@@ -134,15 +166,7 @@ def _dead_letters(idiom: Idiom) -> dict[str, str]:
 
 
 def created(idiom: Idiom, table: TableName, columns: Mapping[str, str], key: str, *checks: str) -> str:
-    """Returns the statement that creates a table.
-
-    Args:
-        idiom: How the database writes SQL.
-        table: The table.
-        columns: Column, as it stands in a statement → type and what follows it.
-        key: The columns of the primary key.
-        checks: Constraints.
-    """
+    """Returns the statement that creates a table."""
     lines = [*(f"{name} {type_}" for name, type_ in columns.items()), f"PRIMARY KEY ({key})", *checks]
     listed = ",\n".join(f"    {line}" for line in lines)
     return f"CREATE TABLE {idiom.quote_table(table)} (\n{listed}\n){idiom.table_end}"

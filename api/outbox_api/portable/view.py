@@ -26,14 +26,7 @@ from outbox_api.record import MarkedRecord
 
 
 class Origins:
-    """Counts the rows of each cluster, within the caller's transaction, by the index of the column.
-
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-        origin: How rows tell where they were written.
-        indexes: As for :class:`Statements`.
-    """
+    """Counts the rows of each cluster, within the caller's transaction, by the index of the column."""
 
     def __init__(self, session: Session, sql: Statements, origin: Origin, indexes: Mapping[str, str]) -> None:
         self._session = session
@@ -66,16 +59,12 @@ class Origins:
             cluster=int(cluster),
             records=min(max(records, 1), MAX_COUNTED),
             exact=records <= MAX_COUNTED,
-            oldest=0.0 if age is None else float(age),
+            oldest=0.0 if age is None else max(0.0, float(age)),
         )
 
 
 class OriginStatements:
     """The statements about rows of the cluster ``{eligible}``.
-
-    Args:
-        sql: The outbox's other statements.
-        source: The rows of a cluster.
 
     Attributes:
         first: Returns the lowest number of a cluster, or null.
@@ -124,7 +113,13 @@ def _permitted(session: Session, query: str) -> Sequence[Sequence[Any]] | None:
 
 
 class PortableView:
-    """The ``OutboxView`` of a portable outbox.
+    """A connection that looks at one outbox, its fence and its dead letters; used by one thread at a time.
+
+    Nothing here writes, locks or creates anything; the right to SELECT is enough.
+
+    Every method raises ``DriverError`` if the database refuses or cannot be reached. After a retryable one
+    the connection may be broken: close it and connect anew. A call on a connection that somebody has closed
+    raises a retryable one, too.
 
     Args:
         session: The connection.
@@ -159,21 +154,25 @@ class PortableView:
 
     @property
     def name(self) -> str:
-        """The outbox's name as the database knows it."""
+        """The outbox's name with its schema, as the database knows it, however it was configured."""
         return self._name
 
     def known_identity(self) -> str | None:
-        """Returns the outbox's identity; ``None`` before there is one."""
+        """Returns what :meth:`OutboxTable.identity` created; ``None`` before it is first asked for."""
         rows = self._session.query("read the outbox's identity", self._sql.identity, name=self._name)
         return str(rows[0][0]) if rows and rows[0][0] else None
 
     def parked(self) -> Parked:
-        """Returns how much is parked."""
+        """Returns how much is parked; reads the parked keys only."""
         [(keys, oldest)] = self._session.query("read the parked keys", self._sql.parked, name=self._name)
         return Parked(keys=int(keys), oldest=None if oldest is None else float(oldest))
 
     def transactional_lanes(self) -> dict[int, TransactionalLane]:
-        """Returns the lanes that publish in transactions, and how."""
+        """Returns the lanes that publish in transactions, as they may still after a crash.
+
+        Returns:
+            Lane → what was stored about it, ordered by lane. May contain lanes that no longer exist.
+        """
         rows = self._session.query(
             "read who publishes in transactions", self._sql.transactional_lanes, name=self._name
         )
@@ -184,7 +183,7 @@ class PortableView:
         }
 
     def lane_statuses(self) -> list[LaneStatus]:
-        """Returns what the fence stores about each lane."""
+        """Returns what the fence stores about each lane, ordered by lane; empty before the first leader."""
         rows = self._session.query("read the fence", self._sql.lane_statuses, name=self._name)
         moment, text = self._idiom.read_timestamp, self._idiom.read_text
         return [
@@ -200,15 +199,11 @@ class PortableView:
         ]
 
     def members(self, group: str, seconds: float) -> Mapping[str, int]:
-        """Returns the members of a group that are here."""
+        """Returns the members that noted themselves in the last ``seconds``, as ``Members.note`` does."""
         return present(read_members(self._session, MemberStatements(self._sql)), group, seconds)
 
     def backlog(self) -> Backlog:
-        """Returns how many records wait: counted up to ``MAX_COUNTED``, beyond at most the range of ids.
-
-        To find the oldest it passes the rows of parked keys at the head. Rows that an intake has yet to take
-        in count, and have no age.
-        """
+        """Returns how many records wait, without a full scan of a large table."""
         with self._session.transaction("read the backlog", reads=True):
             count = int(self._session.fetch(self._sql.count, limit=MAX_COUNTED + 1)[0][0])
             rows = self._session.fetch(self._sql.oldest, name=self._name)
@@ -218,33 +213,50 @@ class PortableView:
             return Backlog.of(count, to_take_in, oldest, self._id_range)
 
     def peek(self, after: int, limit: int) -> list[MarkedRecord]:
-        """Returns rows with higher ids than ``after``."""
+        """Returns rows as they were committed, marked or not, also those of parked keys.
+
+        Who reads on from the last row's id finds all that was there when he began, and is still there; of
+        what is written meanwhile, some. Rows that an intake has yet to take in are left out.
+
+        Returns:
+            The rows, ordered by id, each with when it was created, by the database's clock; one that can be
+            no message carries a fault.
+        """
         with self._session.transaction("look at rows", reads=True):
             now = self._session.now().timestamp()
             return records(self._session.fetch(self._sql.peek, after=after, limit=limit), self._idiom, now)
 
     def origins(self) -> list[OriginBacklog]:
-        """Returns how many records of each cluster of origin wait."""
+        """Returns how many records of each cluster of origin wait, without a full scan of a large table.
+
+        Returns:
+            One element for each cluster of which there are rows, ordered by cluster; also for clusters that
+            nobody serves. Empty if the options name no :class:`outbox_api.Origin`.
+        """
         if self._origins is None:
             return []
         with self._session.transaction("read the backlog of each cluster", reads=True):
             return self._origins.backlogs()
 
     def takeovers(self) -> list[Takeover]:
-        """Returns the deliberate takeovers that have begun and not ended."""
+        """Returns the deliberate takeovers that have begun and not ended, ordered by cluster."""
         return self._takeovers.read()
 
     def now(self) -> datetime:
-        """Returns the present time by the database's clock."""
+        """Returns the present time by the database's clock, with a time zone."""
         with self._session.transaction("ask for the time", reads=True):
             return self._session.now()
 
     def upkeep(self) -> Upkeep:
-        """Returns what waits to be removed from the outbox, and the oldest snapshot that keeps it."""
+        """Returns what waits to be removed from the outbox, and which old snapshot prevents it.
+
+        Reads no rows of the outbox. What the database does not tell, or not this user, is missing in the
+        result and no error.
+        """
         return read_upkeep(self._session)
 
     def close(self) -> None:
-        """Disconnects."""
+        """Disconnects. Idempotent, and never raises."""
         self._session.close()
 
     def _id_range(self) -> int:

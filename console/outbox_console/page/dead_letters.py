@@ -48,12 +48,7 @@ class Contents:
 
 
 class Shelf:
-    """What is read of one outbox, while somebody looks; used on the server's loop.
-
-    Args:
-        title: The outbox.
-        read: Reads it, on another thread.
-    """
+    """What is read of one outbox, while somebody looks; used on the server's loop."""
 
     def __init__(self, title: str, read: Callable[[], Contents]) -> None:
         self._title = title

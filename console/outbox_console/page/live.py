@@ -58,11 +58,7 @@ def overview_seconds(outboxes: int) -> float:
 
 
 class Statuses:
-    """Remembers the last known state of each outbox; used on the server's loop.
-
-    Args:
-        polls: Polls their databases.
-    """
+    """Remembers the last known state of each outbox; used on the server's loop."""
 
     def __init__(self, polls: StatusPolls) -> None:
         self._polls = polls

@@ -63,7 +63,7 @@ class Page:
             Route("/outbox", viewer(self.outbox)),
             Route("/outbox/live", viewer(self.live)),
             Route("/help", viewer(self.help)),
-            Route("/static/{name}", self.static),  # open: a page for signing in needs it
+            Route("/static/{name}", self.static),  # open: what tells somebody to sign in needs it
             *Verbs(self._parts, self._deeds).routes(),
             *Records(self._parts).routes(),
         ]

@@ -26,11 +26,7 @@ ENTRIES = 100
 
 
 class Outboxes:
-    """The outboxes of this process; used on the server's loop.
-
-    Args:
-        observe: Returns them.
-    """
+    """The outboxes of this process; used on the server's loop."""
 
     def __init__(self, observe: RunningOutboxes) -> None:
         self._observe = observe
@@ -81,15 +77,7 @@ def _read(outbox: HarvestSettings) -> Contents:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What all parts of the page work with.
-
-    Attributes:
-        outboxes: The outboxes.
-        watch: Knows their state.
-        access: Says who a client is.
-        templates: Writes pages.
-        work: Does what takes long.
-    """
+    """What all parts of the page work with."""
 
     outboxes: Outboxes
     watch: Statuses
@@ -98,12 +86,5 @@ class Parts:
     work: Work
 
     def page(self, request: Request, name: str, code: int = 200, **values: object) -> HTMLResponse:
-        """Returns a whole page for whoever asks.
-
-        Args:
-            request: Who asks.
-            name: The template.
-            code: The HTTP status.
-            values: What the template shows.
-        """
+        """Returns a whole page for whoever asks."""
         return HTMLResponse(self.templates.page(name, self.access.client(request), values), code)

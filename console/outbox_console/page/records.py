@@ -26,11 +26,7 @@ _GONE = (
 
 
 class Records:
-    """Answers requests about single dead letters, and about the journal.
-
-    Args:
-        parts: What it works with.
-    """
+    """Answers requests about single dead letters, and about the journal."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

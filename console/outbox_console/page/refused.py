@@ -18,12 +18,7 @@ _MOST_OF_NAME = 100
 
 
 class Refused:
-    """Answers requests that are refused.
-
-    Args:
-        access: Says who a client is.
-        templates: Writes pages.
-    """
+    """Answers requests that are refused."""
 
     def __init__(self, access: Access, templates: Templates) -> None:
         self._access = access

@@ -22,11 +22,7 @@ _CURES = {
 
 
 class Templates:
-    """Writes HTML; everything that comes from elsewhere is escaped.
-
-    Args:
-        settings: The configuration.
-    """
+    """Writes HTML; everything that comes from elsewhere is escaped."""
 
     def __init__(self, settings: Settings) -> None:
         self._environment = Environment(
@@ -46,7 +42,6 @@ class Templates:
             "cures": _CURES,
             "Verb": Verb,
             "prefix": http.prefix,  # of the paths of all addresses
-            "takes_tokens": bool(http.viewer_tokens or http.operator_tokens),
             "proxy": http.proxy,
             "start": http.start,
             "has_operators": http.has_operators,
@@ -57,13 +52,6 @@ class Templates:
         return self._environment.get_template(name).render(values)
 
     def page(self, name: str, client: Client | None, values: Mapping[str, Any]) -> str:
-        """Returns a whole page.
-
-        Args:
-            name: The template.
-            client: Who asks.
-            values: What the template shows.
-        """
-        means = None if client is None else client.means
-        shown = {"client": client, "signed_in": means is Means.SESSION, "proxied": means is Means.PROXY}
-        return self.write(name, **shown, **values)
+        """Returns a whole page."""
+        is_proxied = client is not None and client.means is Means.PROXY
+        return self.write(name, client=client, proxied=is_proxied, **values)

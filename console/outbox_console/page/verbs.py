@@ -78,12 +78,7 @@ class Actions:
 
 
 class Verbs:
-    """Answers requests about verbs.
-
-    Args:
-        parts: What it works with.
-        actions: Remembers what was done.
-    """
+    """Answers requests about verbs."""
 
     def __init__(self, parts: Parts, actions: Actions) -> None:
         self._parts = parts

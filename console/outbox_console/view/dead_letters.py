@@ -89,12 +89,7 @@ def _key(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list of dead letters.
-
-    Attributes:
-        total: How many there are.
-        letters: The first of them.
-    """
+    """A list of dead letters."""
 
     total: int
     letters: Sequence[Letter]

@@ -43,12 +43,7 @@ _RAISE_LIMIT = (
 def connection_checks(
     outboxes: Sequence[HarvestSettings], *, looked_at: bool
 ) -> dict[str, Callable[[], Sequence[Finding]]]:
-    """Returns a check for each database.
-
-    Args:
-        outboxes: All that a process harvests.
-        looked_at: Whether it serves HTTP, for which it looks at each outbox.
-    """
+    """Returns a check for each database."""
     return {
         f"connections of {its[0].title}" + (f" and {len(its) - 1} more" if its[1:] else ""): partial(
             _check, its[0], needed(its, looked_at=looked_at)
@@ -131,6 +126,8 @@ def check(
     checks |= connection_checks(chosen.outboxes, looked_at=looked_at)
     for label, error in chosen.failed:
         checks[label] = partial(_search_failed, error)
+    for label in chosen.unmatched:
+        checks[label] = _nothing_matches
     with _progress():
         rows = _rows(checks)
     errors = sum(row.finding.level is Level.ERROR for row in rows)
@@ -189,6 +186,11 @@ def _check_http(http: HttpSettings) -> Sequence[Finding]:
 
 def _search_failed(error: OutboxError) -> Sequence[Finding]:
     return [Finding(Level.ERROR, "template", f"its tables cannot be looked for: {error}")]
+
+
+def _nothing_matches() -> Sequence[Finding]:
+    cure = "correct its pattern, or grant the rights by which its tables are found"
+    return [Finding(Level.ERROR, "template", "it matches no table", cure)]
 
 
 def _check_elector(settings: HarvestSettings) -> Sequence[Finding]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from outbox_api.affinity import Origin
 from outbox_api.errors import OutboxError
 from outbox_api.finding import Finding, Level
-from outbox_api.outbox_view import OutboxView
+from outbox_api.portable.view import PortableView
 
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
@@ -47,7 +47,7 @@ def clock_checks(settings: HarvestSettings) -> dict[str, Callable[[], Sequence[F
     }
 
 
-def measure(own: OutboxView, other: OutboxView) -> Skew:
+def measure(own: PortableView, other: PortableView) -> Skew:
     """Compares the clocks of two databases.
 
     Raises:

@@ -23,11 +23,6 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed
 def confirm(about: RenderableType, question: str, *, yes: bool) -> None:
     """Returns if the user agrees.
 
-    Args:
-        about: Is shown before the question.
-        question: The question, for the terminal.
-        yes: Whether the command line has agreed already.
-
     Raises:
         typer.BadParameter: There is no terminal to ask on.
         typer.Abort: The answer was no.

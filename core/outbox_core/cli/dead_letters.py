@@ -25,12 +25,7 @@ _STYLES = {"changed": "green", "gone": "yellow"}
 
 
 def as_data(letter: DeadLetter, names: KeyNames | None = None) -> dict[str, Any]:
-    """Returns a letter as JSON data without headers and value; times in seconds, instants in ISO 8601.
-
-    Args:
-        letter: The letter.
-        names: What log lines call keys; if that is not the key itself, it is there, too.
-    """
+    """Returns a letter as JSON data without headers and value; times in seconds, instants in ISO 8601."""
     record = letter.record
     return {
         "key": record.key,
@@ -64,13 +59,7 @@ def as_table(
     outcomes: Mapping[int, str] | None = None,
     names: KeyNames | None = None,
 ) -> Table:
-    """Returns letters as a table for people.
-
-    Args:
-        letters: The letters.
-        outcomes: Id → the outcome of an action, for a first column.
-        names: What log lines call keys; if that is not the key itself, it is a last column.
-    """
+    """Returns letters as a table for people."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     if outcomes is not None:
         table.add_column("", no_wrap=True)
@@ -100,12 +89,7 @@ def as_table(
 
 
 def as_text(letters: Sequence[DeadLetter], waiting: int) -> RenderableType:
-    """Returns all letters of one key for people; long values are cut.
-
-    Args:
-        letters: The letters.
-        waiting: The number of rows of the key in the outbox.
-    """
+    """Returns all letters of one key for people; long values are cut."""
     rows = f"{counted(waiting, 'row')} of this key in the outbox"
     return Group(*(_details(letter) for letter in letters), Text(rows, "dim"))
 

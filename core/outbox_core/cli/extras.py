@@ -19,12 +19,7 @@ _LIBRARIES = frozenset({"opentelemetry"})
 
 
 class MissingLibrary(PluginError):  # noqa: N818 - reads as what happened, like its siblings
-    """A library is not installed that the configuration or the environment asks for.
-
-    Attributes:
-        what: What asks for it, and what is missing.
-        cure: How to install it.
-    """
+    """A library is not installed that the configuration or the environment asks for."""
 
     def __init__(self, what: str, cure: str) -> None:
         super().__init__(f"{what}: {cure}")
@@ -61,12 +56,6 @@ class Console(Protocol):
         self, settings: Settings, observe: RunningOutboxes, polls: StatusPolls, figures: Figures
     ) -> AbstractContextManager[None]:
         """Serves at ``http.listen`` until it is left.
-
-        Args:
-            settings: The settings of the process.
-            observe: Returns the outboxes that it harvests.
-            polls: Polls their databases.
-            figures: Their metrics.
 
         Raises:
             ConfigError: The address cannot be used.

@@ -38,13 +38,7 @@ Read = Callable[[Path | None, Mapping[str, str]], Settings]
 
 @dataclass
 class Invocation:
-    """One call of the program.
-
-    Attributes:
-        file: The file that is named before the command.
-        debug: Whether errors are printed with tracebacks.
-        read: Reads the settings.
-    """
+    """One call of the program."""
 
     file: Path | None = None
     debug: bool = False

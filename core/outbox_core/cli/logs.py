@@ -22,10 +22,6 @@ class JsonLines(logging.Formatter):
     Always has ``time``, ``level``, ``logger`` and ``message``. Where known, ``harvester``, ``outbox``,
     ``lane``, ``token``, ``event``, ``error``, ``error_type``, ``error_code``, ``left_out`` and ``traceback``
     follow.
-
-    Args:
-        redact: Removes secrets from a text.
-        time_of: Returns a record's time as text.
     """
 
     def __init__(self, redact: Callable[[str], str], time_of: Callable[[logging.LogRecord], str]) -> None:

@@ -21,15 +21,7 @@ DirectoryOption = Annotated[
 
 
 def _create(seam: Seam, name: str, directory: Path, *, testing: str, json: bool) -> None:
-    """Writes a distribution, and says how to go on.
-
-    Args:
-        seam: What the driver is to be.
-        name: Its name.
-        directory: Where its folder goes.
-        testing: How to run its tests, and what they say.
-        json: Whether to write JSON instead.
-    """
+    """Writes a distribution, and says how to go on."""
     if reason := objection(name):
         raise typer.BadParameter(reason)
     folder = directory / distribution(name)

@@ -89,14 +89,7 @@ def watched_outboxes(context: typer.Context, file: Path | None, outbox: str | No
 
 @dataclass(frozen=True)
 class Chosen:
-    """The outboxes that a command is about.
-
-    Attributes:
-        outboxes: Their settings.
-        single: Whether it is about one outbox alone, and its output is only that one's.
-        failed: Templates whose outboxes could not be looked for, with the error.
-        unmatched: The labels of templates that match no table.
-    """
+    """The outboxes that a command is about."""
 
     outboxes: Sequence[HarvestSettings]
     single: bool

@@ -105,13 +105,7 @@ def show(  # noqa: PLR0917 - typer makes each parameter an option
 
 
 def _change(verb: Verb, told: str, *examples: str) -> Command:
-    """Returns the command that does a verb to dead letters.
-
-    Args:
-        verb: The verb.
-        told: What its help says.
-        examples: Command lines for its help.
-    """
+    """Returns the command that does a verb to dead letters."""
 
     def change(  # noqa: PLR0917 - typer makes each parameter an option
         context: typer.Context,

@@ -1,10 +1,11 @@
-"""The state of an outbox and of its clusters as text for people, for ``outbox status``."""
+"""The state of one outbox, of its clusters, or of several outboxes as text, for ``outbox status``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from outbox_api.errors import OutboxError
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -26,6 +27,8 @@ from outbox_core.status import (
     zone,
 )
 
+_OVERVIEW_HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elector")
+_OVERVIEW_NUMBERS = frozenset({"backlog", "oldest", "parked", "records/s"})
 _HEADINGS = ("cluster", "", "backlog", "oldest", "taken over", "takeover")
 _NUMBERS = frozenset({"cluster", "backlog", "oldest", "taken over"})
 _ROLES = {Role.OWN: "own", Role.OTHER: "other", Role.ORPHAN: "orphan: nobody serves it"}
@@ -151,3 +154,43 @@ def _table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
+
+
+def overview(found: Sequence[tuple[str, Snapshot | OutboxError]]) -> RenderableType:
+    """Returns a table of outboxes: the title of each, and its state unless that is not known."""
+    if not found:
+        return "the configuration names no outbox, and its templates match no table"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    apart = any(isinstance(state, Snapshot) and state.clusters is not None for _, state in found)
+    for heading in (*_OVERVIEW_HEADINGS, "takes over") if apart else _OVERVIEW_HEADINGS:
+        numeric = heading in _OVERVIEW_NUMBERS
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for title, state in found:
+        if isinstance(state, OutboxError):
+            table.add_row(Text(printable(title), "bold"), *"----", Text("not known, see below", "yellow"))
+        else:
+            status = present(state)
+            cells = [*_cells(status), _taken_over(status)] if apart else _cells(status)
+            table.add_row(Text(printable(title), "bold"), *cells)
+    return table
+
+
+def _taken_over(status: Status) -> Text:
+    """Names the clusters whose records this one takes over."""
+    return Text(status.takes_over or "-", "yellow" if status.takes_over else "")
+
+
+def _cells(status: Status) -> list[RenderableType]:
+    figures, leader = status.figures, status.leader
+    assert figures is not None  # noqa: S101 - of a snapshot
+    cells: list[RenderableType] = [
+        figures.backlog,
+        figures.oldest or "-",
+        Text(figures.parked, "bold red" if figures.parked_keys else ""),
+        figures.rate,
+    ]
+    if leader is None:
+        return [*cells, Text("none yet", "yellow"), "-", "-"]
+    name = f"{printable(leader.name)}{' (silent)' if leader.silent else ''}"
+    elector = Text(printable(leader.elector) or "-")
+    return [*cells, Text(name, "yellow" if leader.silent else ""), date_and_clock(leader.since), elector]

@@ -1,19 +1,26 @@
 """``outbox status``: the state of an outbox and its harvest, according to the database."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 
 import typer
-from outbox_api.errors import OutboxError
+from outbox_api.errors import DriverError, OutboxError
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
 
-from outbox_core.cli import watching
 from outbox_core.cli.command import Command, seconds
-from outbox_core.cli.invocation import FileOption, JsonOption
+from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
 from outbox_core.cli.outboxes import Chosen, OutboxOption, watched_outboxes
-from outbox_core.cli.snapshot import as_text
-from outbox_core.cli.terminal import output
-from outbox_core.cli.watching import overview
-from outbox_core.snapshot import Snapshot, as_data
+from outbox_core.cli.snapshot import as_text, overview
+from outbox_core.cli.terminal import output, print_error, print_json
+from outbox_core.printable import printable
+from outbox_core.redaction import redact_addresses
+from outbox_core.snapshot import Snapshot, Views, as_data
 
 _SHORTEST = 0.001
 """Seconds between two queries; without any pause, a mistake would keep the database busy."""
@@ -40,14 +47,13 @@ def status(  # noqa: PLR0917 - typer makes each parameter an option
 
     Of several outboxes it shows one line each; with --outbox all about one.
 
-    With --watch it also draws the course of the backlog, of the age of its oldest record and of the rate,
-    for an hour at most, and tells what happens: a change of the leader, parked keys, problems. Where
-    stdout is no terminal, it writes a line for each query and for each thing that happens.
+    With --watch it shows the same again and again, also while the database is away: in place on a terminal,
+    elsewhere one below the other, each with its time.
     """
     pause = seconds(interval, "--interval", least=_SHORTEST)
     chosen = watched_outboxes(context, file, outbox)
     if watch:
-        watching.watch(chosen, pause, json=json)
+        _watch(chosen, pause, json=json)
     else:
         _show(chosen, chosen.look(Snapshot.of), json=json)
 
@@ -58,6 +64,71 @@ def _show(chosen: Chosen, found: Sequence[tuple[str, Snapshot | OutboxError]], *
         return
     output().print(overview(found))
     chosen.tell_errors(found, json=json)
+
+
+Found = Sequence[tuple[str, Snapshot | OutboxError]]
+"""The title of each outbox, and its state, or why that is not known."""
+
+
+def _watch(chosen: Chosen, pause: float, *, json: bool) -> None:
+    """Shows outboxes until a signal, also while a database is unavailable for a while.
+
+    Raises:
+        OutboxError: The only outbox cannot be looked at, and later it cannot either.
+    """
+    with StopSignals() as signals, Views() as views, _shown(chosen, json=json) as show:
+        while not signals.requested.is_set():
+            show(_look(chosen, views))
+            signals.requested.wait(pause)
+
+
+def _look(chosen: Chosen, views: Views) -> Found:
+    try:
+        return chosen.look(views.snapshot)
+    except DriverError as error:  # of one outbox alone
+        if not error.retryable:
+            raise
+        return [(chosen.outboxes[0].title, error)]
+
+
+@contextmanager
+def _shown(chosen: Chosen, *, json: bool) -> Iterator[Callable[[Found], None]]:
+    """Returns what shows a look: in a line of JSON, in place of the one before, or below it."""
+    console = output()
+    if json:
+        yield partial(_print_line, chosen)
+    elif sys.stdout.isatty() and not console.is_dumb_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            yield lambda found: live.update(_text(chosen, found), refresh=True)
+    else:
+        yield lambda found: console.print(_now(), _text(chosen, found), sep="\n")
+
+
+def _now() -> str:
+    return datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _print_line(chosen: Chosen, found: Found) -> None:
+    if not chosen.single:
+        print_json(chosen.as_data(found, as_data), in_one_line=True)
+        return
+    [(_, state)] = found
+    if isinstance(state, Snapshot):
+        print_json(as_data(state), in_one_line=True)
+    else:
+        print_error(str(state), state.code)
+
+
+def _text(chosen: Chosen, found: Found) -> RenderableType:
+    """Returns what a person reads of a look, and below it what is not known and why."""
+    errors = [
+        Text(printable(redact_addresses(str(state) if chosen.single else f"{title}: {state}")), "yellow")
+        for title, state in found
+        if isinstance(state, OutboxError)
+    ]
+    if not chosen.single:
+        return Group(overview(found), *errors)
+    return Group(*(as_text(state) for _, state in found if isinstance(state, Snapshot)), *errors)
 
 
 COMMAND = Command(

@@ -30,10 +30,6 @@ def default_leader_group(table: str, identity: str) -> str:
     on one broker only one would be harvested. A name made of the configuration would differ between two
     spellings of one outbox, and be the same for two databases at ``localhost``. So the name is made of what
     the database itself knows.
-
-    Args:
-        table: The outbox's name as the database knows it; makes the group's name readable.
-        identity: Letters and digits that distinguish the outbox from every other.
     """
     room = _MAX_TOPIC_LENGTH - len(_SUFFIX) - len(identity) - 1
     return f"{f'outbox-{_sanitized(table)}'[:room]}-{identity}"
@@ -54,10 +50,6 @@ def with_group(elector: Choice[Elector], table: OutboxTable) -> Choice[Elector]:
 
     An elector whose group is set, or that has no such option, is returned unchanged, without a query.
 
-    Args:
-        elector: The elector.
-        table: The outbox, whose name and identity determine the group.
-
     Raises:
         DriverError: The database refuses to give the outbox's identity, or cannot be reached.
     """
@@ -73,22 +65,13 @@ def with_group_of(elector: Choice[Elector], outbox: str, identity: str) -> Choic
 
 
 def election_of(elector: Choice[Elector]) -> str:
-    """Returns the name of an election, by which harvesters that do not compete are recognised.
-
-    Args:
-        elector: The elector, with its group.
-    """
+    """Returns the name of an election, by which harvesters that do not compete are recognised."""
     group = getattr(elector.options, "leader_group_id", None)
     return f"{elector.driver} '{group}'" if group else elector.driver
 
 
 def own_topics(elector: Choice[Elector], publisher: Choice[Publisher]) -> frozenset[str]:
-    """Returns the topics that outbox uses itself: of the election, and of checkpoints.
-
-    Args:
-        elector: The elector, with its group.
-        publisher: The publisher.
-    """
+    """Returns the topics that outbox uses itself: of the election, and of checkpoints."""
     leader_topic = getattr(elector.options, "leader_topic", None)
     checkpoint_topic = getattr(publisher.options, "checkpoint_topic", None)
     return frozenset(topic for topic in (leader_topic, checkpoint_topic) if topic)

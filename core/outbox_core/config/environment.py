@@ -30,9 +30,6 @@ class Environment:
         A default replaces a variable that is unset or empty. Files are not read here: a text that refers to
         one becomes a :class:`FileText` with absolute paths.
 
-        Args:
-            text: The value as written.
-
         Raises:
             ValueError: A variable is unset and has no default, or a reference is malformed; the message
                 names the variable, never a value.

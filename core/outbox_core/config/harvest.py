@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from outbox_api.dialect import Dialect
+from outbox_api import Dialect
 from outbox_api.errors import ConfigError, PluginError
 from outbox_api.file_text import FileText
 from outbox_api.lease import Lease

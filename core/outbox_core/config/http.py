@@ -17,11 +17,11 @@ LEAST_TOKEN = 16
 LONGEST_NAME = 100
 """Characters that the name of an operator or of a user has at most."""
 EVERYBODY = "*"
-"""In a list of users: everybody who has signed in at the proxy."""
+"""Among operators: everybody who has signed in at the proxy."""
 
 _EXAMPLE = "write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[\w.~-]+)*/?", re.ASCII)
-"""Segments of letters that need no escapes in an address, a cookie and a page; ``.`` and ``..`` are none."""
+"""Segments of letters that need no escapes in an address and a page; ``.`` and ``..`` are none."""
 
 Token = str | FileText
 """A token, or the file that has it."""
@@ -49,15 +49,14 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class ProxySettings:
-    """A proxy that authenticates users, and names them in headers.
+    """A proxy that authenticates users, and names them in headers; whom it lets in may read.
 
     Attributes:
         addresses: Where it connects from: IP addresses and networks. Nobody else's headers count.
         user_header: The header that names the user, which the proxy sets or removes in every request.
         groups_header: The header that names the user's groups, separated by commas, likewise; ``None`` for
             none.
-        viewers: The users who may read; ``*`` for everybody who has signed in.
-        operators: The users who may also change something.
+        operators: The users who may also change something; ``*`` for everybody who has signed in.
         operator_groups: The groups whose members may.
         sign_out: The address of the proxy at which users sign out, such as ``/oauth2/sign_out``; ``None`` for
             no link to it.
@@ -66,7 +65,6 @@ class ProxySettings:
     addresses: tuple[str, ...]
     user_header: str
     groups_header: str | None = None
-    viewers: tuple[str, ...] = (EVERYBODY,)
     operators: tuple[str, ...] = ()
     operator_groups: tuple[str, ...] = ()
     sign_out: str | None = None

@@ -21,14 +21,7 @@ _SEAMS = frozenset(Seam)
 def read_outboxes(
     node: Node, common: Section, overrides: Mapping[str, str], problems: Problems
 ) -> list[HarvestSettings | Template | None]:
-    """Returns the settings of each outbox and each template, or ``None`` for one that has a problem.
-
-    Args:
-        node: What stands below ``outboxes:``.
-        common: What stands below ``harvest:``.
-        overrides: Dotted key → value to use instead.
-        problems: Collects what is wrong.
-    """
+    """Returns the settings of each outbox and each template, or ``None`` for one that has a problem."""
     if "name" not in common.entries:  # made once, so that all have the same
         common = with_value(common, ("name",), Scalar(common.place, instance_name()))
     sections = _sections(node, common, problems)
@@ -56,7 +49,7 @@ def overridden(section: Section, overrides: Mapping[str, str]) -> Section:
 
 def database_of(outbox: HarvestSettings) -> tuple[str, object]:
     """Returns what two outboxes have in common whose settings name the same database, spelled alike."""
-    return outbox.dialect.driver, getattr(outbox.dialect.options, "data_source", outbox.title)
+    return outbox.table_identity[:2]
 
 
 def by_database(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object], list[HarvestSettings]]:
@@ -71,11 +64,6 @@ def _sections(node: Node, common: Section, problems: Problems) -> dict[str, Sect
     """Returns label → the section of that outbox, merged with what all have in common.
 
     A mapping is merged key by key, except that of a seam for which the outbox chooses another driver.
-
-    Args:
-        node: What stands below ``outboxes:``.
-        common: What stands below ``harvest:``.
-        problems: Collects what is wrong.
     """
     if not isinstance(node, Section) or not node.entries:
         problems.add(node.place, "outboxes", "expected a mapping: a label for each outbox, and its keys")
@@ -136,7 +124,7 @@ def _refuse_twins(
     """Adds a problem for each outbox that is another one's table in the same database."""
     for number, one in enumerate(outboxes):
         for other in outboxes[:number]:
-            if one.is_same_table(other):
+            if one.table_identity == other.table_identity:
                 place = sections[one.label].place
                 message = f"is the same table in the same database as outboxes.{other.label}"
                 problems.add(place, join("outboxes", one.label), message)

@@ -56,15 +56,7 @@ class Problems:
     def unknown_key(
         self, place: Place, path: str, key: str, valid: list[str], nested: Mapping[str, list[str]]
     ) -> None:
-        """Adds a key that does not exist, with the section that it belongs to or the most similar valid key.
-
-        Args:
-            place: Where the key stands.
-            path: The dotted path of its section.
-            key: The key.
-            valid: The keys of this section.
-            nested: The keys of the sections below this one, by the section's key.
-        """
+        """Adds a key that does not exist, with the section of its own or the most similar valid key."""
         nearest = nearest_key(key, valid)
         matches = [
             f"{name}.{child}"

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Annotated, Any, Generic, TypeVar, cast
 
 from annotated_types import Ge, Gt
+from outbox_api import Dialect
 from outbox_api.affinity import Affinity
 from outbox_api.bounds import Bounds, PermittedTopics
-from outbox_api.dialect import Dialect
 from outbox_api.elector import Elector
 from outbox_api.engine import Engine
 from outbox_api.errors import ConfigError
@@ -233,9 +233,12 @@ class HarvestSettings:
         wanted = getattr(self.engine.options, "lane_groups", None)
         return min(self.limits.send_concurrency, wanted or LANE_GROUPS)
 
-    def is_same_table(self, other: "HarvestSettings") -> bool:
-        """Tells whether the other names the same table in the same database, spelled alike."""
-        return (self.dialect.driver, self.dialect.options) == (other.dialect.driver, other.dialect.options)
+    @property
+    def table_identity(self) -> tuple[str, object, object]:
+        """Driver, database and table, as they are spelled; other options make no other outbox."""
+        options = self.dialect.options
+        database = getattr(options, "data_source", self.title)
+        return self.dialect.driver, database, getattr(options, "table", self.outbox)
 
 
 @dataclass(frozen=True)

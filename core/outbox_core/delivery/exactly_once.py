@@ -7,7 +7,7 @@ The life of a batch::
 
     --Advance--> selected --Publish--> in the log --Advance--> purged
                     ^                      |
-                    +----- abandoned <-----+  the transaction was aborted: its rows are selected again
+                    +----- abandoned <-----+  aborted: the others go on, what failed is selected again
 
 Nothing is written into a row before it is deleted. A batch is the set of its rows' ids, and the checkpoint
 that its transaction carries names that set. The next batch is selected while the one before is published.
@@ -25,7 +25,6 @@ What makes that safe:
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -35,7 +34,8 @@ from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize, ByteLimit
 from outbox_core.delivery.checkpoint import encode, fitting, shorter
 from outbox_core.delivery.commands import Advance, Park, Publish
-from outbox_core.delivery.retries import FailedKeys, RetryPolicy
+from outbox_core.delivery.failed_keys import FailedKeys
+from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.size import size_of
 from outbox_core.delivery.sources import Sources
 from outbox_core.delivery.stages import BatchStage
@@ -332,23 +332,24 @@ class SelectPublishPurge:
         return publishing
 
     def _take_back(self, now: float, taken: _Selected, failures: Sequence[Failure]) -> None:
-        """Abandons a batch and the one selected after it; both are selected again in order.
+        """Gives up a batch and the one selected after it, but for those of its records that go on at once.
 
-        The next batch ends before the first failed record. A batch that begins with the failed record is
-        small, so that few others share its transactions, and no earlier record is parked with it.
+        A batch that begins with a failed record is small, so that few others share its transactions.
         """
         if taken is not self._selected:
             self._move(taken, BatchStage.ABANDONED)
         self._drop_selected()
-        culprits = {failure.record.id for failure in failures}
-        before = itertools.takewhile(lambda record: record.id not in culprits, taken.records)
-        self._sources.repeat(now, taken.source, sum(1 for _ in before))
         self._abandon = isinstance(self._database, Advance)
         self._unreported.extend(failures)
         pause, poisons = self.failed.add(now, taken.records, failures, taken.source)
-        self._resume = now + pause
         if poisons:
-            self._park = Park(None, poisons, [])
+            self._park = Park(None, [*(self._park.poisons if self._park else ()), *poisons], [])
+        rest, is_cut = self.failed.going_on(taken.records, failures, poisons)
+        self._sources.repeat(now, taken.source, anew=is_cut)
+        self._resume = now if rest else now + pause
+        if rest and not self._draining:
+            batch = Batch.of([record.id for record in rest], taken.batch.newest)
+            self._select(_Selected(batch, rest, sum(map(size_of, rest)), taken.source))
 
     def _select(self, selected: _Selected) -> None:
         self._selected = selected

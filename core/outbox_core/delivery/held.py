@@ -1,4 +1,4 @@
-"""What is left out of marks and selections because it fails: keys that cannot be parked, and whole topics."""
+"""What is left out of marks and selections because it fails: keys of exactly-once lanes, and whole topics."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ MAX_EXCLUDED_KEYS = 1000
 MAX_EXCLUDED_BYTES = 1 << 20
 """How many characters these keys have together, as each mark and selection names them."""
 TRIED = 10
-"""How many held keys or topics one look takes in to try them again: others share its transaction."""
+"""How many held topics one look takes in to try them again: others share its transaction."""
+TRIED_KEYS = 100
+"""The same for held keys: those that fail again leave the transaction together."""
 FORGET_SECONDS = 60.0
-"""What has not failed for this long after its pause is held no longer: its rows were deleted or changed."""
+"""A topic that has not failed for so long after its pause is held no longer: its rows are gone or changed."""
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class _Held:
 
 
 class Held:
-    """Names that looks leave out; each is tried again now and then, after growing pauses.
+    """Names that looks leave out until they are tried again, after growing pauses.
 
     Args:
         most: How many names are held at most.
@@ -48,8 +50,13 @@ class Held:
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
-    def add(self, now: float, name: str) -> bool:
-        """Holds a name that has failed, or leaves it held; returns whether there was room for it."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that are held."""
+        return tuple(self._names)
+
+    def add(self, now: float, name: str, tries: int = 1) -> bool:
+        """Holds a name that has failed so often, or leaves it held; returns whether there was room for it."""
         held = self._names.get(name)
         if held is not None:
             held.forget_at = now + self._pause(held.tries) + FORGET_SECONDS
@@ -57,8 +64,8 @@ class Held:
         if len(self._names) >= self._most or self._size + len(name) > MAX_EXCLUDED_BYTES:
             return False
         self._size += len(name)
-        until = now + self._pause(1)
-        self._names[name] = _Held(1, until, until + FORGET_SECONDS)
+        until = now + self._pause(tries)
+        self._names[name] = _Held(tries, until, until + FORGET_SECONDS)
         return True
 
     def discard(self, name: str) -> None:
@@ -66,23 +73,24 @@ class Held:
         if self._names.pop(name, None) is not None:
             self._size -= len(name)
 
+    def release(self, now: float, most: int) -> list[tuple[str, _Held]]:
+        """Holds no longer some of those whose pause is over, and returns them."""
+        due = [(name, each) for name, each in self._names.items() if each.until <= now][:most]
+        for name, _ in due:
+            self.discard(name)
+        return due
+
     def next_look(self, now: float) -> tuple[str, ...]:
         """Returns the names that the next look leaves out: all but a few whose pause is over.
 
         These are held again after that look, for longer, and come last next time; but for those that have
         not failed for long.
         """
-        if not self._names:
-            return ()
-        due = [name for name, each in self._names.items() if each.until <= now][:TRIED]
-        tried = {name: self._names.pop(name) for name in due}
-        left_out = tuple(self._names)
-        for name, each in tried.items():
-            if now < each.forget_at:
-                tries = each.tries + 1
-                self._names[name] = _Held(tries, now + self._pause(tries), each.forget_at)
-            else:
-                self._size -= len(name)
+        tried = self.release(now, TRIED)
+        left_out = self.names
+        for name, each in tried:
+            if now < each.forget_at and self.add(now, name, each.tries + 1):
+                self._names[name].forget_at = each.forget_at
         return left_out
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from sys import intern
 
-from outbox_api import Failure, MarkedRecord, Poison
+from outbox_api import Failure, Poison
 
 from outbox_core.config.settings import Failures
-from outbox_core.delivery.held import MAX_EXCLUDED_KEYS, Held, HeldTopics
 
 IO_BACKOFF_SECONDS = 5.0
 """The longest pause between two tries at a database that fails."""
@@ -130,120 +129,6 @@ class RetryPolicy:
         settings = self._settings
         grown = settings.first_backoff * 2.0 ** min(tries - 1, 30)
         return jittered(min(grown, settings.longest_backoff), self._chance)
-
-
-class FailedKeys:
-    """The keys of an exactly-once lane that failed, and of which nothing was delivered since.
-
-    Args:
-        policy: Decides when a failed record is tried again, and when its key is parked.
-
-    Attributes:
-        held: Keys that would be parked if there were room; selections leave them out.
-        topics: Topics that fail as a whole; selections leave them out, too.
-    """
-
-    def __init__(self, policy: RetryPolicy) -> None:
-        self.policy = policy
-        self.held = Held(MAX_EXCLUDED_KEYS, policy.pause_after)
-        self.topics = HeldTopics(policy.pause_after)
-        self.attempts: dict[tuple[int, str], Attempts] = {}  # by source and key: ids rise within a source
-        self._size = 0  # of their keys
-
-    def add(
-        self, now: float, batch: Sequence[MarkedRecord], failures: Sequence[Failure], source: int = 0
-    ) -> tuple[float, list[Poison]]:
-        """Counts the failures of an aborted batch.
-
-        There is no pause after a failure that is not retryable, since the whole lane would wait. A key that
-        cannot be parked is held, and a topic that fails as a whole; the lane waits for neither.
-
-        Args:
-            now: The caller's time.
-            batch: All records of the batch, ordered by id.
-            failures: Those because of which it was aborted.
-            source: The batch's source.
-
-        Returns:
-            The seconds to wait before the next batch, and the records whose keys are to be parked, which are
-            forgotten. A record is parked only if it is the first of its key in the batch.
-        """
-        if self._size > MAX_FAILED_BYTES:
-            self._forget_oldest()
-        first = {record.key: record.id for record in reversed(batch)}
-        parking: set[str] = set()
-        pause = 0.0
-        for failure in failures:
-            is_first = first[failure.record.key] == failure.record.id
-            attempts = self._count(now, failure, source, is_first=is_first)
-            if is_first and self.policy.parks(attempts):
-                parking.add(failure.record.key)
-            elif failure.retryable or not self._hold(now, failure):
-                pause = max(pause, self.policy.pause(attempts))
-        return pause, [self._forget(source, key).poison() for key in parking]
-
-    def delivered(self, records: Sequence[MarkedRecord], source: int = 0) -> None:
-        """Forgets the keys of delivered records, unless the record that failed is a later one.
-
-        Args:
-            records: The records of a batch.
-            source: The batch's source.
-        """
-        self.topics.delivered(records)
-        if not self.attempts:
-            return
-        for record in records:
-            attempts = self.attempts.get((source, record.key))
-            if attempts is not None and attempts.head <= record.id:
-                self._forget(source, record.key)
-
-    @property
-    def excludes(self) -> bool:
-        """Whether selections leave out anything but parked keys."""
-        return bool(self.held) or bool(self.topics.held)
-
-    def next_look(self, now: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Returns the keys and the topics that the next selection leaves out; see :meth:`.Held.next_look`."""
-        return self.held.next_look(now), self.topics.held.next_look(now)
-
-    def blocked(self, now: float) -> tuple[int, float]:
-        """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
-        return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
-
-    def _forget(self, source: int, key: str) -> Attempts:
-        self.held.discard(key)
-        self._size -= len(key)
-        return self.attempts.pop((source, key))
-
-    def _forget_oldest(self) -> None:
-        for source, key in list(self.attempts):
-            if self._size <= MAX_FAILED_BYTES // 2:
-                return
-            if key not in self.held:
-                self._forget(source, key)
-
-    def _hold(self, now: float, failure: Failure) -> bool:
-        """Returns whether the lane may go on at once: the record fails too rarely yet, or is left out."""
-        self.topics.failed(now, [failure])
-        if failure.record.topic in self.topics.held or not self.policy.full:
-            return True
-        return self.held.add(now, failure.record.key)
-
-    def _count(self, now: float, failure: Failure, source: int, *, is_first: bool) -> Attempts:
-        """Counts a failure, but for that of a record of whose key an earlier one has failed and is next.
-
-        Otherwise two that fail for different reasons, each in batches of its own, would reset each other's.
-        """
-        record = failure.record
-        attempts = self.attempts.get((source, record.key))
-        if attempts is None:
-            self._size += len(record.key)
-        elif attempts.head < record.id and not is_first:
-            return attempts
-        if attempts is None or attempts.head != record.id:
-            attempts = self.attempts[source, record.key] = Attempts(record.id, now)
-        attempts.add(failure)
-        return attempts
 
 
 class Backoff:

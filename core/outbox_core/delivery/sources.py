@@ -151,17 +151,19 @@ class Sources:
         if not own.full:
             own.size.due = min(own.size.due, now)
 
-    def repeat(self, now: float, source: int, records: int) -> None:
-        """Makes the next look one at ``source`` again: what it found last was given up.
+    def repeat(self, now: float, source: int, *, anew: bool) -> None:
+        """Makes the next look one at ``source`` again: some of what it found last was given up.
 
         Args:
             now: The time.
             source: The source.
-            records: The limit of that look; 0 for the limit of a first look.
+            anew: Whether that look has the limit of a first look.
         """
         self._wanted = source
-        self._sources[source].size.begin_anew(records)
-        self._sources[source].size.due = now
+        size = self._sources[source].size
+        size.due = size.passing_due = now
+        if anew:
+            size.begin_anew()
 
     def cut(self, source: int, records: int) -> None:
         """Handles that only the first ``records`` of what the last look at ``source`` found can be used."""

@@ -37,12 +37,7 @@ class Harvesting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunningOutbox:
-    """One outbox that this process harvests.
-
-    Attributes:
-        settings: Its settings.
-        harvest: Its harvest.
-    """
+    """One outbox that this process harvests."""
 
     settings: HarvestSettings
     harvest: Harvesting
@@ -72,13 +67,7 @@ _OF_LANES: Mapping[str, Metric] = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One value of one metric.
-
-    Attributes:
-        metric: The metric.
-        attributes: Of what it is the value.
-        value: A number; for a histogram a distribution.
-    """
+    """One value of one metric."""
 
     metric: Metric
     attributes: Attributes
@@ -98,12 +87,7 @@ class HasFigures(Protocol):
 
 
 class Figures:
-    """Reads the figures of the outboxes of this process.
-
-    Args:
-        observe: Returns the outboxes.
-        polls: What is known of their databases.
-    """
+    """Reads the figures of the outboxes of this process."""
 
     def __init__(self, observe: RunningOutboxes, polls: StatusPolls) -> None:
         self._observe = observe

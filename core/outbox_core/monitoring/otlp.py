@@ -19,12 +19,7 @@ class _Reader(WithHistograms, PeriodicExportingMetricReader):
 
 
 class Push:
-    """Pushes until it is closed.
-
-    Args:
-        figures: The figures.
-        process: The name of this process.
-    """
+    """Pushes until it is closed."""
 
     def __init__(self, figures: HasFigures, process: str) -> None:
         reader = _Reader(OTLPMetricExporter(), cardinality_limits=LIMITS)

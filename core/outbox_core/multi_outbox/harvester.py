@@ -54,7 +54,8 @@ def matching(template: Template) -> list[HarvestSettings]:
 
 def unknown(found: Iterable[HarvestSettings], known: Collection[HarvestSettings]) -> list[HarvestSettings]:
     """Returns those whose tables are none of the known ones."""
-    return [outbox for outbox in found if not any(map(outbox.is_same_table, known))]
+    there = {outbox.table_identity for outbox in known}
+    return [outbox for outbox in found if outbox.table_identity not in there]
 
 
 log = logging.getLogger(__name__)

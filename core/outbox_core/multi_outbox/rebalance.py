@@ -22,9 +22,6 @@ class Rebalance:
     """What one process knows of the others.
 
     Times are seconds on any clock that never goes back.
-
-    Args:
-        member: The process's name among the members.
     """
 
     def __init__(self, member: str) -> None:
@@ -75,10 +72,6 @@ def excess(member: str, counts: Mapping[str, int]) -> int:
 
     The share is the mean, rounded up. If all are within it and one leads at least two less than the most
     loaded, then the first of these by name has one too many.
-
-    Args:
-        member: The process.
-        counts: Process → how many outboxes it leads; ``member`` is among them.
     """
     mine = counts[member]
     share = ceil(sum(counts.values()) / len(counts))

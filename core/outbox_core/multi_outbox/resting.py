@@ -19,7 +19,7 @@ from typing import TypeVar
 from outbox_api import Dialect, DriverError
 from outbox_api.context_thread import ContextThread, repeat
 from outbox_api.election import LeaseTimes
-from outbox_api.glance import Glance, RestingLane
+from outbox_api.portable.glance import PortableGlance, RestingLane
 
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
@@ -64,7 +64,6 @@ def may_rest(outbox: HarvestSettings) -> bool:
         and outbox.engine.driver == "inline"
         and (elector.driver == "static" or isinstance(elector.options, LeaseTimes))
         and not getattr(dialect.options, "intake", None)
-        and hasattr(dialect.create(), "glance")
     )
 
 
@@ -136,7 +135,7 @@ class RestThread:
     def __init__(self, threads: Collection[HarvestThread]) -> None:
         self.threads = threads
         self._outboxes: dict[HarvestThread, _Outbox] = {}
-        self._glance: Glance | None = None
+        self._glance: PortableGlance | None = None
         self._gone = 0  # outboxes that the glance may still know of
         self._anew = Flag()
         self._stopping = Flag()
@@ -233,7 +232,7 @@ class RestThread:
                     outbox.begun = False
 
     def _of_each(
-        self, ask: Callable[[Glance, Sequence[Item]], Sequence[bool]], items: Sequence[Item]
+        self, ask: Callable[[PortableGlance, Sequence[Item]], Sequence[bool]], items: Sequence[Item]
     ) -> Iterable[tuple[Item, bool | None]]:
         """Asks about many at a time; where that fails, about each, and ``None`` is the answer that fails.
 
@@ -250,7 +249,9 @@ class RestThread:
                 answers = [self._of_one(ask, item) for item in some]
             yield from zip(some, answers, strict=True)
 
-    def _of_one(self, ask: Callable[[Glance, Sequence[Item]], Sequence[bool]], item: Item) -> bool | None:
+    def _of_one(
+        self, ask: Callable[[PortableGlance, Sequence[Item]], Sequence[bool]], item: Item
+    ) -> bool | None:
         glance = self._open()
         try:
             return ask(glance, [item])[0]
@@ -258,7 +259,7 @@ class RestThread:
             self._close()
             return None
 
-    def _open(self) -> Glance:
+    def _open(self) -> PortableGlance:
         """Returns the connection; opens it if need be, by the settings of any of the outboxes."""
         if self._glance is None:
             self._glance = next(iter(self._outboxes.values())).dialect.glance()
@@ -270,9 +271,9 @@ class RestThread:
         self._glance, self._gone = None, 0
 
 
-def _waiting(glance: Glance, outboxes: Sequence[_Outbox]) -> Sequence[bool]:
+def _waiting(glance: PortableGlance, outboxes: Sequence[_Outbox]) -> Sequence[bool]:
     return glance.waiting([outbox.dialect for outbox in outboxes])
 
 
-def _beats(glance: Glance, lanes: Sequence[tuple[_Outbox, RestingLane]]) -> Sequence[bool]:
+def _beats(glance: PortableGlance, lanes: Sequence[tuple[_Outbox, RestingLane]]) -> Sequence[bool]:
     return glance.heartbeats([lane for _, lane in lanes])

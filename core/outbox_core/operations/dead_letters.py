@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from outbox_api.parking import DeadLetter, DeadLetters, DeadLetterStatus, is_cut
+from outbox_api.parking import DeadLetter, DeadLetterStatus, is_cut
+from outbox_api.portable.dead_letters import PortableDeadLetters
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.journalled import Operator, journalled
@@ -68,14 +69,7 @@ def letters(
     keys: Sequence[str] = (),
     ids: Sequence[int] | None = None,
 ) -> list[DeadLetter]:
-    """Returns dead letters without values and headers, and with the beginnings of keys, ordered by id.
-
-    Args:
-        settings: The outbox.
-        status: In which state; ``None`` means both.
-        keys: Of which keys; none means all.
-        ids: Which of them; ``None`` means all.
-    """
+    """Returns dead letters without values and headers, and with the beginnings of keys, ordered by id."""
     with _open(settings, read_only=True) as dead:
         return dead.find(keys, status, ids=ids, whole=False)
 
@@ -84,10 +78,6 @@ def waiting(settings: HarvestSettings, letter: int) -> int:
     """Returns how many rows the outbox holds of a dead letter's key, a parked head included.
 
     May read the whole table. Returns 0 if the letter is gone.
-
-    Args:
-        settings: The outbox.
-        letter: The id of the dead letter.
     """
     with _open(settings, read_only=True) as dead:
         found = dead.find(ids=[letter], whole=False)
@@ -109,12 +99,12 @@ def _change(settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator:
     return Changed(verb, tuple(changed), gone, outcome.unnoted)
 
 
-def _act(dead: DeadLetters, verb: Verb, ids: Sequence[int]) -> list[int]:
+def _act(dead: PortableDeadLetters, verb: Verb, ids: Sequence[int]) -> list[int]:
     acts = {Verb.RETRY: dead.retry, Verb.SKIP: dead.skip, Verb.REDRIVE: dead.redrive}
     return acts[verb](ids)
 
 
-def _subject(settings: HarvestSettings, dead: DeadLetters, ids: Sequence[int]) -> str:
+def _subject(settings: HarvestSettings, dead: PortableDeadLetters, ids: Sequence[int]) -> str:
     """Returns the keys of dead letters as log lines name them, with the ids of their records."""
     found = dead.find(ids=ids, whole=False)
     names = {each.record.id: settings.key_names.of_listed(each.record.key) for each in found}
@@ -126,5 +116,5 @@ def _counted(done: str, count: int, gone: int) -> str:
     return f"{count} {done}, {gone} gone" if gone else f"{count} {done}"
 
 
-def _open(settings: HarvestSettings, *, read_only: bool) -> "closing[DeadLetters]":
+def _open(settings: HarvestSettings, *, read_only: bool) -> "closing[PortableDeadLetters]":
     return closing(settings.dialect.create().dead_letters(read_only=read_only))

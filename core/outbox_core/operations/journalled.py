@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from outbox_api.errors import DriverError, OutboxError, RolledBack
-from outbox_api.journal import Action, Entry, Journal
+from outbox_api.journal import Action, Entry
+from outbox_api.portable.journal import PortableJournal
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.reason import check_reason
@@ -107,7 +108,9 @@ def entries(settings: HarvestSettings, limit: int = 100) -> Sequence[Entry]:
         return journal.entries(limit)
 
 
-def _begin(settings: HarvestSettings, operator: Operator, verb: Verb, subject: str) -> tuple[Journal, UUID]:
+def _begin(
+    settings: HarvestSettings, operator: Operator, verb: Verb, subject: str
+) -> tuple[PortableJournal, UUID]:
     try:
         journal = settings.dialect.create().journal()
         try:
@@ -123,7 +126,7 @@ def _begin(settings: HarvestSettings, operator: Operator, verb: Verb, subject: s
         raise type(error)(message, retryable=error.retryable) from error
 
 
-def _end(settings: HarvestSettings, journal: Journal, entry: UUID, outcome: Outcome) -> None:
+def _end(settings: HarvestSettings, journal: PortableJournal, entry: UUID, outcome: Outcome) -> None:
     try:
         try:
             journal.end(entry, outcome.text)

@@ -80,12 +80,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A row of the table of clusters: texts, and what is marked.
-
-    Attributes:
-        recent: Whether its records were taken over lately.
-        orphans: Whether it has records that nobody serves.
-    """
+    """A row of the table of clusters: texts, and what is marked."""
 
     number: int
     role: Role

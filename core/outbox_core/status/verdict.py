@@ -40,12 +40,7 @@ class LastStatus:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that is wrong, or worth knowing.
-
-    Attributes:
-        code: What it is, for programs.
-        text: What it is, in one sentence.
-    """
+    """One thing that is wrong, or worth knowing."""
 
     code: Code
     text: str

@@ -211,7 +211,7 @@ class TransformingTransactionalSender:
             suspect = records[len(records) // 2]
             reason = f"the publisher raised {without_values(error)}"
             log.warning("%s for %d rows; looks for the row at fault", reason, len(records))
-            return [Failure(suspect, reason, retryable=len(records) > 1)]
+            return [Failure(suspect, reason, retryable=len(records) > 1, suspect=True)]
 
     def _publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
         if not self._chain:

@@ -44,14 +44,7 @@ _SESSION_MS: Final = 10_000
 def findings(
     producer: Mapping[str, Any], shared: Mapping[str, Any], options: KafkaOptions, *, transactional: bool
 ) -> Sequence[Finding]:
-    """Checks settings, connection, permissions, and the broker's configuration; raises nothing.
-
-    Args:
-        producer: The settings of a producer, complete.
-        shared: The user's settings alone.
-        options: The publisher's options.
-        transactional: Whether delivery is to be exactly-once.
-    """
+    """Checks settings, connection, permissions, and the broker's configuration; raises nothing."""
     found = [_delivery_timeout(producer), *transport_findings(producer, "Kafka transport")]
     if transactional:
         found.append(settings_finding(producer))

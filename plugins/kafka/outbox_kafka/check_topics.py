@@ -67,14 +67,7 @@ def topics_to_check(patterns: Sequence[str], visible: Iterable[str], own: str) -
 def look_up_access(
     admin: AdminClient, topics: Sequence[str], timeout: float, *, reads: bool
 ) -> Mapping[str, Access]:
-    """Asks the broker what this client may do with topics.
-
-    Args:
-        admin: The client.
-        topics: Their names.
-        timeout: Seconds to wait for the answer.
-        reads: Whether it has to read them, too.
-    """
+    """Asks the broker what this client may do with topics."""
     if not topics:
         return {}
     futures = admin.describe_topics(

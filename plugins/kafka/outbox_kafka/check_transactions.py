@@ -55,14 +55,7 @@ def mock_finding() -> Finding:
 def transaction_findings(
     broker: Mapping[str, str], brokers: int, producer: Mapping[str, Any], log: TransactionLog
 ) -> Iterator[Finding]:
-    """Checks a broker's settings for transactions; skips settings that it does not tell.
-
-    Args:
-        broker: The broker's settings.
-        brokers: How many brokers are running.
-        producer: The settings of a producer, complete.
-        log: The brokers' transaction log.
-    """
+    """Checks a broker's settings for transactions; skips settings that it does not tell."""
     factor = broker.get("transaction.state.log.replication.factor")
     min_in_sync = broker.get("transaction.state.log.min.isr")
     if log.replicas is not None and log.min_in_sync is not None:
@@ -130,12 +123,7 @@ register anything.
 
 
 def transactional_id_finding(settings: Mapping[str, Any], timeout: float) -> Finding:
-    """Asks for a transaction that no broker begins; the refusal shows what is permitted.
-
-    Args:
-        settings: The settings of a producer, complete.
-        timeout: Seconds to wait for the answer.
-    """
+    """Asks for a transaction that no broker begins; the refusal shows what is permitted."""
     own = {"transactional.id": _NAME, "client.id": _NAME, "transaction.timeout.ms": str(_TOO_LONG_MS)}
     try:
         producer = Producer({**settings, **own, "logger": ClientLog(), "error_cb": lambda _error: None})

@@ -40,14 +40,7 @@ class CheckpointStore:
     def __init__(
         self, settings: Mapping[str, Any], topic: CheckpointTopic, lane: str, transaction_seconds: float
     ) -> None:
-        """Chooses the partition; does not connect.
-
-        Args:
-            settings: The user's settings.
-            topic: A topic that exists.
-            lane: The lane's transactional id.
-            transaction_seconds: How many seconds a transaction may take.
-        """
+        """Chooses the partition; does not connect."""
         self._settings = settings
         self._cluster = topic.cluster
         self._lane = lane

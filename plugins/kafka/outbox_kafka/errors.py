@@ -95,10 +95,6 @@ def delivery_error(error: KafkaError | None, message: Message) -> KafkaError | N
     The broker names the offset of what it has written. Without one, the client has only concluded that the
     record was written, because the broker took a later one of the same partition. A broker that does not know
     the producer takes any, so the conclusion may be wrong: the outcome is unknown.
-
-    Args:
-        error: The report's error.
-        message: The report's message.
     """
     if error is None and message.offset() is None:
         return _NO_OFFSET

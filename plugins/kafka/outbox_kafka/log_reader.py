@@ -61,11 +61,7 @@ class Range(NamedTuple):
 
 
 class OpenTransactionError(DriverError):
-    """Partitions show nothing behind the beginning of a transaction, which does not end.
-
-    Attributes:
-        places: The partitions.
-    """
+    """Partitions show nothing behind the beginning of a transaction, which does not end."""
 
     def __init__(self, message: str, places: Sequence[Partition]) -> None:
         super().__init__(message, retryable=True)
@@ -115,10 +111,6 @@ class LogReader:
 
         With ``COMMITTED``, it yields neither aborted records nor open ones, and waits for transactions that
         are open in a range: brokers show no committed record behind the beginning of one.
-
-        Args:
-            ranges: Where to read.
-            isolation: ``COMMITTED`` or ``UNCOMMITTED``.
 
         Raises:
             OpenTransactionError: Nothing has happened for too long.

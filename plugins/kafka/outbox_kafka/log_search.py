@@ -33,13 +33,7 @@ _MARGIN_MS: Final = 3_600_000
 
 
 class LogSearch:
-    """Finds an attempt's records.
-
-    Args:
-        settings: The user's settings.
-        lane: The lane's transactional id.
-        reader: Reads the log.
-    """
+    """Finds an attempt's records."""
 
     def __init__(self, settings: Mapping[str, Any], lane: str, reader: LogReader) -> None:
         self._lane = lane

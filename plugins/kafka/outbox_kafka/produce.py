@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,17 +9,18 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_api import Failure, Header, MarkedRecord
+from outbox_api.bounds import is_topic
 from outbox_kafka_client.clients import ClientLog, Producer
 
 from outbox_kafka.errors import is_permanent, reason
-from outbox_kafka.topic_cache import MISSING_TOPIC, LookUp, TopicCache
+from outbox_kafka.topic_cache import MISSING_TOPIC, LookUp, TopicCache, TopicStatus
 from outbox_kafka.topic_lookup import TopicLookup
 
 OnDelivery = Callable[[MarkedRecord, KafkaError | None, Message], None]
 """Receives a record and its delivery report."""
 
-_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NO_NAME = KafkaError(KafkaError.TOPIC_EXCEPTION)
+_NO_ANSWER = "the brokers did not say in time whether its topic exists"
 _ANY_PARTITION = -1
 _NOW = 0
 
@@ -54,7 +54,7 @@ def produce(
     for index, record in enumerate(records):
         _, topic, key, value, headers, partition, timestamp, _, _ = record
         if lookup is not None and topic not in existing:
-            if _TOPIC_NAME.fullmatch(topic):
+            if is_topic(topic):
                 lookup.add(record)
             else:
                 on_refused(record, KafkaException(_NO_NAME))
@@ -114,6 +114,9 @@ def missing_topic_failures(
 ) -> list[Failure]:
     """Returns the records whose topics do not exist, the first of each key; may wait for the broker.
 
+    A topic of which the broker says nothing makes its record a suspect: the client would wait for the topic,
+    and all others of the transaction with it.
+
     Args:
         cache: The known topics; is updated.
         look_up: Asks the broker, on the calling thread.
@@ -121,13 +124,16 @@ def missing_topic_failures(
         settings: The producer's settings, whose secrets stay out of the reasons.
     """
     unknown = {record.topic for record in records} - cache.existing
-    unnamed = {topic for topic in unknown if not _TOPIC_NAME.fullmatch(topic)}
+    unnamed = {topic for topic in unknown if not is_topic(topic)}
     unknown -= unnamed
+    silent = set[str]()
     if topics := {topic for topic in unknown if not cache.is_missing(topic)}:
-        cache.update(look_up(topics, set(filter(cache.is_new, topics))))
+        statuses = look_up(topics, set(filter(cache.is_worth_waiting_for, topics)))
+        cache.update(statuses)
+        silent = {topic for topic, status in statuses.items() if status is TopicStatus.UNKNOWN}
     missing = set(filter(cache.is_missing, unknown))
     failures: dict[str, Failure] = {}
-    for record in records if missing or unnamed else ():
+    for record in records if missing or unnamed or silent else ():
         if record.key in failures:
             continue
         if record.topic in unnamed:
@@ -135,6 +141,8 @@ def missing_topic_failures(
         elif record.topic in missing:
             may_appear = cache.may_appear(record.topic)
             failures[record.key] = replace(failure(record, MISSING_TOPIC, settings), retryable=may_appear)
+        elif record.topic in silent:
+            failures[record.key] = Failure(record, _NO_ANSWER, retryable=True, suspect=True)
     return list(failures.values())
 
 
@@ -199,11 +207,7 @@ class UnbatchedProducer:
         )
 
     def poll(self, timeout: float) -> None:
-        """Runs the callbacks for delivery reports and errors.
-
-        Args:
-            timeout: Seconds to wait for the first.
-        """
+        """Runs the callbacks for delivery reports and errors."""
         self._producer.poll(timeout)
 
     def close(self) -> None:

@@ -38,10 +38,6 @@ class LaneProducer:
     def __init__(self, lane: str, settings: Mapping[str, Any]) -> None:
         """Creates the producer; it connects on its own.
 
-        Args:
-            lane: The lane's name.
-            settings: librdkafka's settings, complete.
-
         Raises:
             ConfigError: librdkafka refuses the settings.
         """

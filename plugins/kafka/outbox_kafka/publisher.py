@@ -60,9 +60,6 @@ class KafkaPublisher:
     def __init__(self, options: KafkaOptions) -> None:
         """Checks the options; does not connect.
 
-        Args:
-            options: The user's settings.
-
         Raises:
             ConfigError: librdkafka does not know a setting or cannot parse its value; a setting would break
                 the order of records; or the transaction timeout is shorter than the delivery timeout.

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
+from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, OutboxError
+from outbox_kafka_client.clients import try_files
 from outbox_kafka_client.errors import is_refusal
 
 from outbox_kafka.errors import (
@@ -23,7 +24,6 @@ from outbox_kafka.errors import (
     reason,
     rejects_whole_batch,
 )
-from outbox_kafka.next_producer import NextProducer
 from outbox_kafka.produce import UnbatchedProducer, failure, produce
 from outbox_kafka.producer_pool import LaneProducer, acquire, release
 from outbox_kafka.timestamps import TimestampRefusal, diagnose
@@ -40,7 +40,7 @@ _FLUSH_SECONDS = 0.001
 """Seconds of one flush, which waits for the reports of all records and not only for the first."""
 
 _SETTLE_SECONDS = 1.0
-"""Seconds to wait, before certificates are read anew, until nothing is in flight."""
+"""Seconds to wait, before the lane restarts with new certificates, until nothing is in flight."""
 
 _QUEUE_FULL = "Local: Queue full"
 
@@ -71,7 +71,7 @@ class KafkaSender:
         self._reasons: dict[int, str] = {}  # by error code, for many refused records
         self._awaiting_diagnosis: dict[str, list[MarkedRecord]] = {}
         self._background = BackgroundCalls()
-        self._next = NextProducer(lane, settings, self._background)
+        self._renews = False  # a broker accepts the changed certificates
         self._topics = TopicCache(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
         self._producer: LaneProducer | None = acquire(lane, settings)
         self._producer.on_error = self._on_client_error
@@ -128,8 +128,9 @@ class KafkaSender:
         if self._fatal:
             lane.forget_unreported()
         self._background.close()  # its calls use the producer
-        self._next.close()
-        self._drop_unbatched()
+        if self._unbatched is not None:
+            self._unbatched.close()
+            self._unbatched = None
         self._producer = None
         release(lane)
         return self._take_reports()
@@ -145,26 +146,28 @@ class KafkaSender:
         return not busy
 
     def _renew(self) -> None:
-        """Replaces the producer after certificates have changed, once nothing is in flight.
+        """Ends this sender after a change of certificates, with nothing in flight: the next one reads them.
 
-        Nothing is sent meanwhile, as the caller waits.
+        While requests without a report may be in the network, only this producer keeps them from arriving
+        behind later records. It stays until they are gone, or until it cannot connect any more.
         """
-        former = self._open_producer()
-        self._next.prepare(former)
-        if not self._next:
-            return
-        settled = self._settle(former.producer, _SETTLE_SECONDS)
-        if settled and not self._background and not former.must_stay and self._error is None:
-            self._drop_unbatched()
-            self._producer = self._next.replace(former)
-        else:
-            former.renewal.postpone()
-            self._next.close()
+        lane = self._open_producer()
+        if self._renews:
+            self._renews = False
+            settled = self._settle(lane.producer, _SETTLE_SECONDS)
+            if settled and not self._background and not lane.must_stay and self._error is None:
+                lane.forget_unreported()
+                self._error = DriverError("certificates have changed; open a new sender", retryable=True)
+        elif not self._background and lane.renewal.is_due():
+            lane.renewal.postpone()
+            if not lane.must_stay:
+                self._background.submit(partial(_refusal_of_files, self._settings), self._on_tried)
 
-    def _drop_unbatched(self) -> None:
-        if self._unbatched is not None:
-            self._unbatched.close()
-            self._unbatched = None
+    def _on_tried(self, refusal: str) -> None:
+        self._renews = not refusal
+        if refusal:
+            name = self._settings["client.id"]
+            self._open_producer().log.warn_once(f"{name}: changed certificates are not used yet: {refusal}")
 
     def _open_producer(self) -> LaneProducer:
         if self._producer is None:
@@ -336,3 +339,12 @@ class KafkaSender:
             self._error = DriverError(message, retryable=False)
         else:
             self._error = DriverError(f"{message}; open a new sender", retryable=True)
+
+
+def _refusal_of_files(settings: Mapping[str, Any]) -> str:
+    """Returns why a client cannot use the present files; empty if it can."""
+    try:
+        try_files(settings)
+    except OutboxError as error:
+        return str(error)
+    return ""

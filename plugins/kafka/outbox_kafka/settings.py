@@ -48,10 +48,6 @@ completes the one before, usually for a few milliseconds.
 def producer_settings(kafka: Mapping[str, Any], client_id: str | None = None) -> dict[str, Any]:
     """Returns the settings of a producer: the user's, our defaults, and idempotence.
 
-    Args:
-        kafka: The user's settings.
-        client_id: Replaces the default ``client.id``.
-
     Raises:
         ConfigError: A setting would break the order of records.
     """
@@ -89,10 +85,6 @@ def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any
     ``transaction.timeout.ms`` is the delivery timeout plus a few seconds. If a harvester dies and no other
     replaces it, readers of committed messages wait that long.
 
-    Args:
-        kafka: The user's settings.
-        name: The transactional id.
-
     Raises:
         ConfigError: A setting would break the order of records, or contradicts transactions.
     """
@@ -107,11 +99,7 @@ def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any
 
 
 def timeout_conflict(producer: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Returns how a transaction can time out before its deliveries do, and the cure; ``None`` if it cannot.
-
-    Args:
-        producer: The settings of a producer, complete.
-    """
+    """Returns how a transaction can time out before its deliveries do, and the cure; ``None`` if never."""
     delivery = _delivery_timeout_name(producer)
     deliver_ms, timeout_ms = int(producer[delivery]), transaction_timeout_ms(producer)
     if 0 < deliver_ms < timeout_ms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +21,12 @@ _UNLIMITED_MS: Final = 10 * 365 * 24 * 3600 * 1000
 
 _TIMEOUT: Final = 5.0
 """Seconds to wait for the broker's answer."""
+
+_FRESH_SECONDS: Final = 1.0
+"""Seconds for which a topic's limits are not read again."""
+
+_MAX_TOPICS: Final = 1000
+"""Topics whose limits are known."""
 
 _BEFORE: Final = "message.timestamp.before.max.ms"
 _AFTER: Final = "message.timestamp.after.max.ms"
@@ -62,25 +68,53 @@ def diagnose(settings: Mapping[str, Any], topic: str) -> TimestampRefusal:
     return explain(topic, _limits(settings, topic), datetime.now(UTC))
 
 
-def untimely(settings: Mapping[str, Any], records: Sequence[MarkedRecord]) -> list[MarkedRecord]:
-    """Returns those records whose own timestamps their topics do not permit, as far as their settings tell.
+class KnownLimits:
+    """The limits of topics that have refused a timestamp. Reading takes up to 5 s for each topic.
 
-    Takes up to 5 s for each topic.
+    A refusal by a broker costs the transactions after it, too, so it is foreseen.
 
     Args:
         settings: The producer's settings.
-        records: The records.
     """
-    own = [record for record in records if record.timestamp_ms]
-    limits = {topic: _limits(settings, topic) for topic in {record.topic for record in own}}
-    now_ms = time.time() * 1000
-    return [
-        record
-        for record in own
-        if (found := limits[record.topic]) is not None
-        and record.timestamp_ms is not None
-        and not -found.before <= record.timestamp_ms - now_ms <= found.after
-    ]
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._known: dict[str, tuple[float, TimestampLimits]] = {}
+
+    def refused(self, records: Sequence[MarkedRecord]) -> list[MarkedRecord]:
+        """Reads the limits of the records' topics, one of which has refused a timestamp.
+
+        Returns:
+            The records whose own timestamps their topics do not permit, as far as their settings tell.
+        """
+        self._read({record.topic for record in records if record.timestamp_ms})
+        return self._untimely(records, 0)
+
+    def foreseen(self, records: Sequence[MarkedRecord]) -> list[MarkedRecord]:
+        """Returns records that brokers would refuse for their own timestamps, however wrong a clock is."""
+        if not self._known:
+            return []
+        topics = {record.topic for record in self._untimely(records, _MAX_CLOCK_ERROR_MS)}
+        oldest = time.monotonic() - _FRESH_SECONDS
+        self._read(topic for topic in topics if self._known[topic][0] < oldest)
+        return self._untimely(records, _MAX_CLOCK_ERROR_MS)
+
+    def _read(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._known.pop(topic, None)
+            limits = _limits(self._settings, topic)
+            if limits is not None and len(self._known) < _MAX_TOPICS:
+                self._known[topic] = time.monotonic(), limits
+
+    def _untimely(self, records: Sequence[MarkedRecord], error_ms: int) -> list[MarkedRecord]:
+        now_ms = time.time() * 1000
+        return [
+            record
+            for record in records
+            if record.timestamp_ms
+            and (known := self._known.get(record.topic)) is not None
+            and not -known[1].before - error_ms <= record.timestamp_ms - now_ms <= known[1].after + error_ms
+        ]
 
 
 def explain(topic: str, limits: TimestampLimits | None, now: datetime) -> TimestampRefusal:

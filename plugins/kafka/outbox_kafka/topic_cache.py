@@ -69,6 +69,7 @@ class TopicCache:
         """
         self.existing: set[str] = set()
         self._missing: dict[str, _Missing] = {}
+        self._last_new = float("-inf")  # when a topic was found missing for the first time
         self._propagation_time = propagation_time
         self._clock = clock
 
@@ -85,6 +86,10 @@ class TopicCache:
     def is_new(self, topic: str) -> bool:
         """Returns whether nothing is known about the topic."""
         return topic not in self.existing and topic not in self._missing
+
+    def is_worth_waiting_for(self, topic: str) -> bool:
+        """Returns whether brokers may be creating a new topic: none was found missing lately."""
+        return self.is_new(topic) and self._clock() - self._last_new >= self._propagation_time
 
     def update(self, statuses: Statuses) -> None:
         """Stores the broker's answers."""
@@ -106,6 +111,8 @@ class TopicCache:
         self.existing.discard(topic)
         if len(self._missing) >= _MAX_MISSING:
             self._missing.clear()
+        if topic not in self._missing:
+            self._last_new = self._clock()
         missing = self._missing.setdefault(topic, _Missing(self._clock(), looked_up_at))
         missing.looked_up_at = looked_up_at
 

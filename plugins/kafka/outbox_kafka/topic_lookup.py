@@ -86,11 +86,7 @@ _TOO_LATE: Final = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafk
 
 
 class TopicLookup:
-    """Decides what happens to a record whose topic is not known to exist: buffer, produce, or refuse.
-
-    Attributes:
-        existing: The topics whose records need no look-up.
-    """
+    """Decides what happens to a record whose topic is not known to exist: buffer, produce, or refuse."""
 
     def __init__(
         self,

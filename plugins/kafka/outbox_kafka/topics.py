@@ -90,13 +90,7 @@ _RETRY_SECONDS: Final = 0.05
 
 
 class CheckpointTopic(NamedTuple):
-    """The topic of the checkpoints.
-
-    Attributes:
-        cluster: The id of its cluster.
-        name: Its name.
-        partitions: How many partitions it has.
-    """
+    """The topic of the checkpoints."""
 
     cluster: str
     name: str
@@ -136,10 +130,6 @@ def unfit(name: str, config: Mapping[str, str]) -> Unfit | None:
 
 def ensure_checkpoint_topic(settings: Mapping[str, Any], name: str) -> CheckpointTopic:
     """Creates the topic of the checkpoints if it is missing; checks that checkpoints are safe in it.
-
-    Args:
-        settings: The user's settings.
-        name: The topic's name.
 
     Raises:
         DriverError: The broker cannot be reached or refuses, or does not support transactions; or the topic

@@ -69,19 +69,10 @@ class Trace(NamedTuple):
 
 
 class Tracer:
-    """Makes the traces of a lane's transactions; used by one thread.
-
-    Attributes:
-        last_ms: The time of the last trace.
-    """
+    """Makes the traces of a lane's transactions; used by one thread."""
 
     def __init__(self, settings: Mapping[str, Any], clock: Callable[[], float] = time.time) -> None:
-        """Does not connect.
-
-        Args:
-            settings: The user's settings.
-            clock: Returns seconds since the epoch.
-        """
+        """Does not connect."""
         self.last_ms = 0
         self._settings = settings
         self._clock = clock
@@ -92,10 +83,6 @@ class Tracer:
         """Returns the trace of a transaction that is about to begin.
 
         Asks the broker about topics that are new to it, and where it has to, for the ends of partitions.
-
-        Args:
-            records: The transaction's records.
-            topics: Their topics.
 
         Raises:
             DriverError: The broker cannot be reached or refuses.

@@ -40,12 +40,7 @@ class TransactionErrors:
     """
 
     def __init__(self, checkpoint: MarkedRecord, time_ms: int) -> None:
-        """Starts without errors.
-
-        Args:
-            checkpoint: As the attribute.
-            time_ms: As the attribute.
-        """
+        """Starts without errors."""
         self.checkpoint = checkpoint
         self.time_ms = time_ms
         self.checkpoint_error: KafkaError | Exception | None = None
@@ -137,7 +132,7 @@ class TransactionErrors:
     ) -> list[Failure]:
         """Returns the records at fault, the first of each key, in the order produced.
 
-        If no record is at fault, returns the first record with a retryable failure.
+        If no record is at fault, returns the first record as a suspect, with a retryable failure.
 
         Args:
             records: All records of the transaction.
@@ -153,7 +148,7 @@ class TransactionErrors:
         if failures or not records:
             return list(failures.values())
         cause = transaction_error or next(iter(self._errors.values()))
-        return [replace(failure(records[0], cause, settings), retryable=True)]
+        return [replace(failure(records[0], cause, settings), retryable=True, suspect=True)]
 
     def _blaming(self) -> Mapping[int, KafkaError | Exception]:
         """Returns the errors that say which records are at fault.
@@ -179,3 +174,9 @@ class TransactionErrors:
 
 def _is_secondary(error: KafkaError | Exception) -> bool:
     return isinstance(error, KafkaError) and is_secondary(error)
+
+
+def untimely_failures(records: Sequence[MarkedRecord], settings: Mapping[str, Any]) -> list[Failure]:
+    """Returns the failures of records whose timestamps are refused, the first of each key."""
+    first = {record.key: record for record in reversed(records)}
+    return [failure(record, _INVALID_TIMESTAMP, settings) for record in first.values()]

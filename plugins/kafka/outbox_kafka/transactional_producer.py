@@ -49,9 +49,6 @@ class TransactionalProducer:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """Creates the producer; it connects on its own.
 
-        Args:
-            settings: librdkafka's settings, complete.
-
         Raises:
             ConfigError: librdkafka refuses the settings.
         """
@@ -232,12 +229,7 @@ class TransactionalProducer:
         return look_up(self._client, topics, new)
 
     def end(self, what: str, caught: KafkaException) -> DriverError:
-        """Ends the producer; returns the error to raise.
-
-        Args:
-            what: What is known of the transaction.
-            caught: Why the producer cannot continue.
-        """
+        """Ends the producer; returns the error to raise."""
         self.error = transaction_error(what, caught.args[0], self._settings)
         return self.error
 

@@ -12,10 +12,10 @@ from outbox_kafka.checkpoint import CANCELLED, CheckpointStore
 from outbox_kafka.errors import driver_error, is_missing_topic, reason
 from outbox_kafka.log_reader import OpenTransactionError, Partition
 from outbox_kafka.produce import missing_topic_failures
-from outbox_kafka.timestamps import diagnose, untimely
+from outbox_kafka.timestamps import KnownLimits, diagnose
 from outbox_kafka.topic_cache import TopicCache
 from outbox_kafka.trace import Trace, Tracer
-from outbox_kafka.transaction_errors import TransactionErrors
+from outbox_kafka.transaction_errors import TransactionErrors, untimely_failures
 from outbox_kafka.transactional_producer import UNKNOWN, TransactionalProducer
 
 _NOT_COMMITTED = "nothing of the transaction was committed"
@@ -97,6 +97,7 @@ class KafkaTransactionalSender:
         self._tracer = tracer
         self._unwritable = unwritable
         self._topics = TopicCache(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
+        self._limits = KnownLimits(settings)
         self._accepting: set[str] = set()
         """The topics that have taken records of a transaction."""
         self._chunk_bytes: int | None = None
@@ -141,7 +142,7 @@ class KafkaTransactionalSender:
         if len(checkpoint) > MAX_CHECKPOINT:
             raise ValueError(f"a checkpoint of {len(checkpoint)} characters, {MAX_CHECKPOINT} fit")
         retries, topics, chunk_bytes = _RETRIES, {record.topic for record in records}, self._chunk_bytes
-        if failures := missing_topic_failures(self._topics, self._producer.look_up, records, self._settings):
+        if failures := self._foreseen(records):
             return failures
         while True:
             trace = self._tracer.next(records, topics)
@@ -161,7 +162,7 @@ class KafkaTransactionalSender:
             self._refuse_contradiction(errors, error)
             self._producer.abort()
             self._refuse_contradiction(errors, error)  # of what was reported meanwhile
-            if errors.has_refused_time and (refused := untimely(self._settings, records)):
+            if errors.has_refused_time and (refused := self._limits.refused(records)):
                 errors.add_untimely(refused)
                 self._chunk_bytes = chunk_bytes
                 return errors.failures(records, error, self._settings)
@@ -176,6 +177,11 @@ class KafkaTransactionalSender:
     def close(self) -> None:
         """Disconnects; see :meth:`outbox_api.TransactionalSender.close`."""
         self._producer.close()
+
+    def _foreseen(self, records: Sequence[MarkedRecord]) -> list[Failure]:
+        """Returns the records that brokers would refuse, the first of each key, as far as that is known."""
+        missing = missing_topic_failures(self._topics, self._producer.look_up, records, self._settings)
+        return missing or untimely_failures(self._limits.foreseen(records), self._settings)
 
     def _end_late_transactions(self, places: Sequence[Partition] = ()) -> None:
         """Ends what late requests of an earlier sender have left open, with its checkpoint and in ``places``.
@@ -253,7 +259,8 @@ class KafkaTransactionalSender:
             refused = self._unwritable({self._store.topic, *(record.topic for record in records)})
             if not refused and records:  # the broker does not tell which: smaller batches do
                 suspect = records[len(records) // 2]
-                return [Failure(suspect, reason(failed, self._settings), retryable=len(records) > 1)]
+                why, alone = reason(failed, self._settings), len(records) == 1
+                return [Failure(suspect, why, retryable=not alone, suspect=True)]
             if self._store.topic in refused:
                 raise self._checkpoint_error(failed)
             errors.add_unauthorized(record for record in records if record.topic in refused)

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 from outbox_api import Deliveries, MarkedRecord
 from outbox_kafka import KafkaPublisher
+from outbox_kafka.produce import missing_topic_failures
 from outbox_kafka.sender import KafkaSender
 from outbox_kafka.topic_cache import Statuses, TopicCache, TopicStatus
 from outbox_kafka.topic_lookup import BackgroundCalls, TopicLookup
@@ -189,3 +190,24 @@ def test_a_topic_that_the_client_takes_for_missing_is_asked_for_again(harness: L
     harness.answer()
     assert harness.sent == [1, 2]
     assert len(harness.asked) == 2
+
+
+def test_nobody_waits_for_a_new_topic_just_after_another_was_found_missing() -> None:
+    now = [0.0]
+    cache = TopicCache(PATIENCE, lambda: now[0])
+    assert cache.is_worth_waiting_for("a")
+    cache.update({"a": TopicStatus.MISSING})
+    assert not cache.is_worth_waiting_for("a")
+    assert not cache.is_worth_waiting_for("b")
+    now[0] = PATIENCE
+    assert cache.is_worth_waiting_for("b")
+
+
+def test_a_record_of_a_topic_that_brokers_do_not_tell_of_waits_before_its_transaction() -> None:
+    said = {"a": TopicStatus.EXISTS, "b": TopicStatus.UNKNOWN, "c": TopicStatus.MISSING}
+    records = [MarkedRecord(number, topic, topic, "v") for number, topic in enumerate("aabcb")]
+    found = missing_topic_failures(TopicCache(PATIENCE), lambda *_: said, records, {})
+    assert [(each.record.id, each.retryable, each.suspect) for each in found] == [
+        (2, True, True),
+        (3, True, False),
+    ]

@@ -9,7 +9,6 @@ import pytest
 from outbox_api import ConfigError, Seam, find
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.settings import flush_seconds, producer_settings
-from outbox_kafka_client.settings import known_properties
 
 
 def refusal(**kafka: Any) -> str:
@@ -75,11 +74,8 @@ def test_values_from_yaml_are_passed_on() -> None:
     KafkaPublisher(KafkaOptions(settings))
 
 
-def test_unknown_property_is_named_with_the_nearest() -> None:
-    assert refusal(linger_mss=1) == "unknown Kafka setting 'linger.mss'; did you mean 'linger.ms'?"
-    assert "did you mean 'bootstrap.servers'?" in refusal(bootstrap_server="b:1")
-    assert "unknown Kafka setting 'qqq'; see" in refusal(qqq=1)
-    assert {"bootstrap.servers", "linger.ms", "sasl.password", "partitioner"} <= set(known_properties())
+def test_unknown_property_is_named() -> None:
+    assert "unknown Kafka setting 'linger.mss'; see librdkafka's CONFIGURATION.md" in refusal(linger_mss=1)
 
 
 @pytest.mark.parametrize(

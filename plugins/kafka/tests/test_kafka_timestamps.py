@@ -67,6 +67,22 @@ def test_only_the_records_are_to_blame_in_a_transaction(kafka_bootstrap: str, to
     sender.close()
 
 
+def test_what_a_topic_has_refused_is_foreseen_until_it_permits_it(
+    kafka_bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = publisher(kafka_bootstrap, linger_ms=100)
+    kafka.prepare([topic], 1)
+    sender, sent = kafka.open_transactional(topic), records(topic)
+    assert len(sender.publish(sent, "batch")) == len(FAULTY)
+    with monkeypatch.context() as patched:
+        patched.setattr(sender._producer, "begin", None)  # no transaction is begun
+        assert {each.record.id for each in sender.publish(sent, "batch")} == FAULTY
+    alter_topic(kafka_bootstrap, topic, "message.timestamp.after.max.ms", str(100 * 3600 * 1000))
+    monkeypatch.setattr("outbox_kafka.timestamps._FRESH_SECONDS", 0.0)
+    assert sender.publish(sent, "batch") == []
+    sender.close()
+
+
 def test_only_the_records_are_to_blame_in_a_transaction_where_nobody_tells_what_a_topic_permits(
     kafka_bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

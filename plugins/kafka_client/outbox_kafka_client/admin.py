@@ -62,11 +62,7 @@ _PRODUCER_ONLY = frozenset(
 
 
 class KafkaAdmin:
-    """An admin client that reports why it cannot reach the broker.
-
-    Attributes:
-        client: The admin client of confluent-kafka.
-    """
+    """An admin client that reports why it cannot reach the broker."""
 
     def __init__(self, settings: Mapping[str, Any], create_error: CreateError) -> None:
         """Creates the client; it logs to ``outbox.kafka``.
@@ -122,10 +118,6 @@ class KafkaAdmin:
 
     def topic_config(self, topic: str, timeout: float) -> dict[str, str]:
         """Returns the configuration of a topic by name; settings without a value are left out.
-
-        Args:
-            topic: The topic.
-            timeout: Seconds to wait.
 
         Raises:
             KafkaException: The topic does not exist, the broker refuses, or it does not answer in time.

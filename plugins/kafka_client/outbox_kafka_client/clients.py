@@ -19,7 +19,7 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 from outbox_api import DriverError, Finding
 from outbox_api.context_thread import repeat
-from outbox_api.tls import Protection, transport_finding
+from outbox_api.tls import Protection, host_of, transport_finding
 
 from outbox_kafka_client.errors import describe
 from outbox_kafka_client.files import SIGN_IN, Stamps, paths, present, stamps
@@ -275,12 +275,4 @@ def _judged(settings: Mapping[str, Any], protocol: str, encrypted: str) -> tuple
 def _hosts(settings: Mapping[str, Any]) -> Sequence[str]:
     """Returns the hosts of ``bootstrap.servers``, each once, in their order."""
     addresses = str(settings.get("bootstrap.servers") or settings.get("metadata.broker.list") or "")
-    return list(dict.fromkeys(_host(each.strip()) for each in addresses.split(",") if each.strip()))
-
-
-def _host(address: str) -> str:
-    address = address.rpartition("://")[2]
-    if address.startswith("["):
-        return address[1:].partition("]")[0]
-    # An IPv6 address without brackets has no port.
-    return address if address.count(":") > 1 else address.partition(":")[0]
+    return list(dict.fromkeys(host_of(each.strip()) for each in addresses.split(",") if each.strip()))

@@ -70,12 +70,7 @@ class Renewal:
     """
 
     def __init__(self, settings: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
-        """Looks at the files; to be made before the client, which reads them.
-
-        Args:
-            settings: The client's settings.
-            clock: Returns seconds; never goes back.
-        """
+        """Looks at the files; to be made before the client, which reads them."""
         referred = [file for name, value in settings.items() if name not in SIGN_IN for file in paths(value)]
         located = [Path(value) for name in _LOCATIONS if isinstance(value := settings.get(name), str)]
         self._files = [*located, *referred]

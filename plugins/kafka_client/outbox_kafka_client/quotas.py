@@ -25,7 +25,7 @@ class Quota:
     The client calls it during ``poll``.
 
     Args:
-        name: What the log calls the client; empty for no lines in the log.
+        name: What the log calls the client.
         clock: Returns seconds; never goes back.
     """
 
@@ -38,7 +38,7 @@ class Quota:
         """Receives how long a broker delays this client's next request."""
         if event.throttle_time < _LOGGED_SECONDS:
             return
-        if self._name and not self.is_used_up:
+        if not self.is_used_up:
             _log.warning(
                 "%s: a quota of Kafka's is used up: broker %d delays this client, the first time by %.1f s;"
                 " records leave as fast as it permits: producer_byte_rate (or request_percentage) of this"

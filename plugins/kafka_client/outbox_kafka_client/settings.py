@@ -2,50 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
-import tempfile
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from outbox_api import ConfigError, DriverError, FileText, present_text
-
-_NAME = re.compile(rb"^([a-z][a-z0-9_.]*) *\|", re.MULTILINE)
-
-
-def known_properties() -> list[str]:
-    """Returns the property names in librdkafka's order; empty where the library cannot be asked.
-
-    Python's client has no call for it, so this calls ``rd_kafka_conf_properties_show`` through ctypes.
-    Only hints depend on it: where it does not work there are none.
-    """
-    from confluent_kafka import cimpl  # noqa: PLC0415 - the client is imported late
-
-    try:
-        client, libc = ctypes.CDLL(cimpl.__file__), ctypes.CDLL(None)
-        show, fdopen, fclose = client.rd_kafka_conf_properties_show, libc.fdopen, libc.fclose
-    except (AttributeError, OSError, TypeError):  # no such symbol, or a platform without a C library to share
-        return []
-    show.argtypes, show.restype = [ctypes.c_void_p], None
-    fdopen.argtypes, fdopen.restype = [ctypes.c_int, ctypes.c_char_p], ctypes.c_void_p
-    fclose.argtypes = [ctypes.c_void_p]
-    with tempfile.TemporaryFile() as file:
-        stream = fdopen(os.dup(file.fileno()), b"w")
-        if not stream:
-            return []
-        show(stream)
-        fclose(stream)
-        file.seek(0)
-        return [name.decode() for name in _NAME.findall(file.read())]
-
-
-def nearest(name: str) -> str | None:
-    """Returns the known property whose name is most similar to ``name``, if any is similar."""
-    matches = get_close_matches(name, known_properties(), n=1)
-    return matches[0] if matches else None
-
 
 _SECRET = re.compile(r"password|passphrase|secret|token|\.pem$|jaas|oauthbearer\.config")
 _FILE = re.compile(r"(ssl\.[a-z.]+) failed")
@@ -98,9 +59,8 @@ def redact(message: str, settings: Mapping[str, Any]) -> str:
 def config_error(message: str, settings: Mapping[str, Any]) -> ConfigError | DriverError:
     """Converts librdkafka's complaint about settings to a readable error without their secrets.
 
-    For an unknown property the error names the most similar one that librdkafka knows. For a file of TLS that
-    cannot be used it is a ``DriverError`` that a retry may cure, as somebody may just replace the file;
-    so it is for a token that could not be made.
+    For a file of TLS that cannot be used it is a ``DriverError`` that a retry may cure, as somebody may just
+    replace the file; so it is for a token that could not be made.
     """
     file = _FILE.search(message)
     if file is not None and (file[1].endswith(".location") or isinstance(settings.get(file[1]), FileText)):
@@ -112,9 +72,9 @@ def config_error(message: str, settings: Mapping[str, Any]) -> ConfigError | Dri
     unknown = _UNKNOWN.search(message)
     if unknown is None:
         return ConfigError(f"Kafka setting refused: {redact(message, settings)}")
-    guess = nearest(unknown[1])
-    hint = f"; did you mean '{guess}'?" if guess else "; see librdkafka's CONFIGURATION.md for the names"
-    return ConfigError(f"unknown Kafka setting '{unknown[1]}'{hint}")
+    return ConfigError(
+        f"unknown Kafka setting '{unknown[1]}'; see librdkafka's CONFIGURATION.md for the names"
+    )
 
 
 def _content(value: str | FileText) -> str:

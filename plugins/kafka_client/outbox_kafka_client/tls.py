@@ -24,10 +24,6 @@ def why_refused(errors: Iterable[str], settings: Mapping[str, Any]) -> str | Non
     """Returns what is wrong with a certificate, and the cure; ``None`` if the errors do not speak of one.
 
     Connects to the broker to see its certificate, if that is what could not be verified.
-
-    Args:
-        errors: librdkafka's errors.
-        settings: The client's settings, as text.
     """
     for error in errors:
         if _NOT_VERIFIED in error and (address := _ADDRESS.search(error)) is not None:
@@ -69,11 +65,7 @@ def broker_problem(host: str, error: ssl.SSLCertVerificationError | None) -> str
 
 
 def client_problem(*, shown: bool) -> str:
-    """Returns why a broker refuses this client's certificate, and the cure; brokers do not tell which.
-
-    Args:
-        shown: Whether the client shows a certificate.
-    """
+    """Returns why a broker refuses this client's certificate, and the cure; brokers do not tell which."""
     if not shown:
         return (
             "the broker wants a certificate of this client: set ssl.certificate.location and ssl.key.location"

@@ -33,8 +33,3 @@ def test_the_longest_delay_counts_and_the_first_is_logged(caplog: pytest.LogCapt
     assert not quota.is_used_up
     quota(event(1))
     assert len(caplog.messages) == 2
-
-
-def test_a_client_without_a_name_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    Quota("")(event(5))
-    assert not caplog.messages

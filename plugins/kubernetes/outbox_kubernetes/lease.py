@@ -24,10 +24,6 @@ class KubernetesLease:
     def __init__(self, options: KubernetesOptions, watch: LeaseWatch) -> None:
         """Connects, and reads the Lease once.
 
-        Args:
-            options: The options.
-            watch: For how long this process has seen the Lease unchanged.
-
         Raises:
             ConfigError: This is no pod, and the options name no server; or the election has no name.
             DriverError: The API server cannot be reached, or refuses.

@@ -1,4 +1,4 @@
-"""What ``outbox check`` reports about the tables: engine, columns, and the account's privileges."""
+"""What ``outbox check`` reports about the tables: engine and columns."""
 # ruff: noqa: S608 - names come quoted from the idiom, and every value is a parameter
 
 from __future__ import annotations
@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from outbox_api import AccessDenied, DriverError, Finding, Level
+from outbox_api import Finding, Level
 from outbox_api.portable import Session, TableName
+from outbox_api.portable.tables import HARVESTED
 
-from outbox_mysql.idiom import MySqlIdiom
 from outbox_mysql.options import MySqlOptions
 
 _WHERE = "WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
@@ -22,12 +22,6 @@ _INDEXES = (
     "SELECT index_name, GROUP_CONCAT(column_name ORDER BY seq_in_index)"
     f" FROM information_schema.statistics {_WHERE} GROUP BY index_name"
 )
-_PROBES: Final = {
-    "SELECT": "SELECT * FROM {table} WHERE 1 = 0",
-    "INSERT": "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0",
-    "UPDATE": "UPDATE {table} SET {column} = NULL WHERE 1 = 0",
-    "DELETE": "DELETE FROM {table} WHERE 1 = 0",
-}
 _TEXTS: Final = ("kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values")
 _UUID: Final = 36
 
@@ -41,13 +35,7 @@ class _Column(NamedTuple):
 
 def table_findings(session: Session, options: MySqlOptions) -> Iterator[Finding]:
     """Checks the tables that exist; the portable check reports those that do not."""
-    tables = (
-        (options.outbox, "leader_id", ("SELECT", "UPDATE", "DELETE")),
-        (options.fence, "metrics", ("SELECT", "INSERT", "UPDATE")),
-        (options.tables.notes, "takeovers", ("SELECT", "INSERT", "UPDATE")),
-        (options.dead_letters, "kafka_value", ("SELECT", "INSERT", "UPDATE", "DELETE")),
-    )
-    for table, column, privileges in tables:
+    for table in (getattr(options.tables, name) for name in HARVESTED):
         engine = _ask(session, _ENGINE, table)
         if not engine:
             continue
@@ -58,7 +46,6 @@ def table_findings(session: Session, options: MySqlOptions) -> Iterator[Finding]
             )
         if table == options.outbox:
             yield from _outbox(session, options)
-        yield from _privileges(session, table, column, privileges)
 
 
 def _ask(session: Session, sql: str, table: TableName) -> Sequence[Sequence[Any]]:
@@ -99,21 +86,3 @@ def _outbox(session: Session, options: MySqlOptions) -> Iterator[Finding]:
         holds = "text" if options.binary else "bytes"
         message = f"kafka_value is {value.type} and valueType is {options.value_type}"
         yield Finding(Level.WARNING, "value type", message, f"set valueType: {holds}")
-
-
-def _privileges(
-    session: Session, table: TableName, column: str, privileges: Sequence[str]
-) -> Iterator[Finding]:
-    name = MySqlIdiom().quote_table(table).replace("{", "{{").replace("}", "}}")
-    missing = []
-    for privilege in privileges:
-        try:
-            with session.transaction(f"try {privilege} on {table}"):
-                session.execute(_PROBES[privilege].format(table=name, column=column))
-        except AccessDenied:
-            missing.append(privilege)
-        except DriverError:
-            return  # for example a read-only server, which another finding reports
-    if missing:
-        cure = f"GRANT {', '.join(missing)} ON {table} TO this account"
-        yield Finding(Level.ERROR, "privileges", f"{', '.join(missing)} on '{table}' is not granted", cure)

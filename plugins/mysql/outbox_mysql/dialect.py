@@ -32,12 +32,17 @@ _INDEX = (
     " AND column_name = {column} AND seq_in_index = 1 ORDER BY non_unique, index_name = 'PRIMARY' DESC"
 )
 
+_GREATEST = 2**63 - 1
+
 
 class MySqlIntake(PortableIntake):
     """Finds rows by an index: a statement without one would wait for every open INSERT into the table."""
 
     def _look(self, *, extras: Collection[str]) -> None:
         super()._look(extras=extras)
+        if self.facts[self._intake.id].type.startswith("float"):
+            reason = f"'{self._intake.id}' is a FLOAT, whose values find no row again"
+            raise refusal(self._intake, reason, "make it a DOUBLE, or name another column as intake.id")
         schema, table = self._table
         found = self.session.query(
             f"look at the indexes of table {table}",
@@ -63,9 +68,9 @@ class MySqlIntake(PortableIntake):
         return replace(change, index=self._index), values
 
     def _change_at(self, places: Sequence[Any]) -> int:
-        if all(isinstance(place, int) for place in places):
+        if all(isinstance(place, int) and place <= _GREATEST for place in places):
             return super()._change_at(places)
-        # For a list of texts a server may prefer a scan of the whole table.
+        # For a list of texts a server may prefer a scan of the whole table, and none lists greater numbers.
         changes = self.changes
         if changes.assignments:
             one = f"UPDATE {self._found_in()} SET {changes.assignments} WHERE {self._place} = {{key}}"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Final, NoReturn
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Final
 
 from outbox_api import ConfigError, Duration, FileText, Finding, present_text
 from outbox_api.file_text import only_password
 from outbox_api.portable import PortableOptions, Session
+from outbox_api.portable.url import read_url
 from outbox_api.tls import Protection, transport_finding
 
 SCHEMES: Final = {"mysql": "MySQL", "mariadb": "MariaDB"}
@@ -31,11 +31,6 @@ _KEYS: Final = (
     "unix-socket",
 )
 _SYNONYMS: Final = {"socket": "unix-socket", "defaults-file": "read-default-file"}
-_PORTS: Final = range(1, 65536)
-_FORM: Final = (
-    "write mysql://user:password@host:3306/database, with what is neither letter nor digit in the user's "
-    "name and password percent-encoded (a slash is %2F, an @ is %40)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +62,9 @@ class DataSource:
         Raises:
             ConfigError: It is malformed; the message quotes nothing of it, as it may contain a password.
         """
-        try:
-            parts = urlsplit(text.strip())
-            port = parts.port or 0
-            host = parts.hostname or ""
-        except ValueError:
-            _refuse("it cannot be read")
-        scheme, _, driver = parts.scheme.partition("+")
-        if scheme not in SCHEMES or driver not in ("", "pymysql"):
-            _refuse("it begins with neither mysql:// nor mariadb://")
-        if parts.fragment:
-            _refuse("it has a # in it")
-        if "@" in f"{parts.path}{parts.query}":
-            # The user's password has a slash or a question mark, and what follows is a piece of it.
-            _refuse("it has an @ behind the server's address")
-        return cls(
-            SCHEMES[scheme],
-            unquote(host),
-            port,
-            unquote(parts.username or ""),
-            unquote(parts.password or ""),
-            unquote(parts.path.removeprefix("/")),
-            _options(parts.query),
-        )
+        url = read_url(text, *SCHEMES)
+        server, query = SCHEMES[url.scheme], _options(url.query)
+        return cls(server, url.host, url.port, url.user, url.password, url.database, query)
 
     @property
     def tls(self) -> str:
@@ -108,9 +83,9 @@ class DataSource:
         return f"{database} at {self.host or 'localhost'}:{self.port or 3306}"
 
 
-def _options(query: str) -> dict[str, str]:
+def _options(query: Iterable[tuple[str, str]]) -> dict[str, str]:
     options: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    for name, value in query:
         key = name.lower().replace("_", "-")
         key = _SYNONYMS.get(key, key)
         if key not in _KEYS:
@@ -125,10 +100,6 @@ def _options(query: str) -> dict[str, str]:
     if ("ssl-key" in options) > ("ssl-cert" in options):
         raise ConfigError("dataSource has ssl-key without ssl-cert; a client's certificate needs both")
     return options
-
-
-def _refuse(reason: str) -> NoReturn:
-    raise ConfigError(f"dataSource is no address of a MySQL or MariaDB database: {reason}; {_FORM}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,9 +132,11 @@ def test_privileges_that_are_missing_are_named(under: OutboxUnderTest) -> None:
         for table in (dialect.options.table, *beside):
             cursor.execute(f"GRANT SELECT, INSERT ON {address.database}.{table} TO {name}@'%'")
         source = f"mysql://{name}:p%C3%A4ssword@{address.host}:{address.port}/{address.database}"
-        found = [f for f in a_dialect(under, data_source=source).check() if f.level is Level.ERROR]
-        assert [finding.subject for finding in found] == ["privileges"] * 4, found
-        assert f"GRANT UPDATE, DELETE ON {dialect.options.table}" in found[0].cure
+        [found] = [f for f in a_dialect(under, data_source=source).check() if f.level is Level.ERROR]
+        assert found.subject == "privileges"
+        assert found.cure.startswith("GRANT UPDATE, DELETE ON ")
+        assert f"`{dialect.options.table}` TO" in found.cure
+        assert found.message.count("UPDATE") == 4
         hand = a_dialect(under, data_source=source).connect()
         with pytest.raises(AccessDenied, match="GRANT"):
             hand.bump(1, "x")

@@ -85,7 +85,8 @@ CASES = {
         headers LONGTEXT NOT NULL, payload LONGTEXT NOT NULL, published SMALLINT DEFAULT 0,
         message_partition SMALLINT, creation_time BIGINT)""",
         tuple(
-            f"""INSERT INTO message VALUES ('m{n}', 'orders', '{{"PARTITION_ID":"o1"}}', '{{"n":{n}}}',
+            f"""INSERT INTO message VALUES ('0000018cfcc3c8a{n}-66f8c7df475c0000', 'orders',
+            '{{"PARTITION_ID":"o1"}}', '{{"n":{n}}}',
         {n == 2},
             NULL, 1)"""
             for n in (3, 2, 1)

@@ -58,7 +58,7 @@ def test_who_names_an_authority_wants_it_verified(query: str, mode: str) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data_source": "host=h password=s3cret"}, "neither mysql:// nor mariadb://"),
+        ({"data_source": "host=h password=s3cret"}, "begin with mysql:// or mariadb://"),
         ({"data_source": "mysql://u:s3cret/x@h/shop"}, "percent-encoded"),
         ({"data_source": "mysql://u:s3cret#x@h/shop"}, "percent-encoded"),
         ({"data_source": "mysql://u:s3cret@[h/shop"}, "percent-encoded"),

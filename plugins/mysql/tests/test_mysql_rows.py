@@ -26,7 +26,7 @@ def test_a_row_is_what_pymysql_makes_of_it(
     if "AS JSON" in columns and "mariadb" in request.node.name:
         columns = columns.replace("AS JSON", "AS CHAR")
     dialect = Box(under, None).dialect  # type: ignore[arg-type]  # nothing is opened by it
-    with closing(dialect.open()) as quick, closing(dialect.open_as_application()) as plain:  # type: ignore[attr-defined]
+    with closing(dialect.open()) as quick, closing(dialect.open_as_application()) as plain:
         rows = [read(connection, f"SELECT {columns}") for connection in (quick, plain)]
     assert rows[0] == rows[1]
     assert [type(value) for value in rows[0][0]] == [type(value) for value in rows[1][0]]

@@ -60,8 +60,8 @@ def connect(under: OutboxUnderTest, *, autocommit: bool = True) -> Any:
 
 
 def upkeep(dialect: MySqlDialect) -> Upkeep:
-    with closing(dialect.connect()) as table:
-        return table.upkeep()
+    with closing(dialect.watch()) as view:
+        return view.upkeep()
 
 
 def transactions(dialect: MySqlDialect) -> Finding:

@@ -13,12 +13,11 @@ that was frozen or cut off from Kafka stops by itself before a successor can be 
 from __future__ import annotations
 
 from outbox_api import Driver, Elector, hookimpl
-from outbox_api.election import LeadershipEvent
 
-from outbox_neli_kafka.elector import Neli, NeliElector
+from outbox_neli_kafka.elector import NeliElector
 from outbox_neli_kafka.settings import NeliOptions
 
-__all__ = ["LeadershipEvent", "Neli", "NeliElector", "NeliOptions", "outbox_elector"]
+__all__ = ["NeliElector", "NeliOptions", "outbox_elector"]
 
 
 @hookimpl

@@ -23,9 +23,9 @@ from outbox_kafka_client.errors import concerns_all_brokers, describe
 from outbox_kafka_client.files import Renewal
 from outbox_kafka_client.settings import client_settings, config_error
 
-from outbox_neli_kafka.heartbeats import Heartbeats, close, leave
+from outbox_neli_kafka.leaving import close, leave
 from outbox_neli_kafka.permissions import driver_error, ensure_topic, is_refusal, required
-from outbox_neli_kafka.settings import NeliOptions, consumer_settings, heartbeat_settings
+from outbox_neli_kafka.settings import NeliOptions, consumer_settings
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +66,9 @@ class Member:
         self._settings = consumer_settings(options)
         self._renewal = Renewal(self._settings)
         self._log = ClientLog()
-        self._heartbeats = Heartbeats(heartbeat_settings(options), options.topic, options.group, self._log)
         self._commit: Commit | None = None
         self._count = 0
-        self._position = 0
-        self._confirm_at = self._heartbeat_at = float("-inf")
+        self._confirm_at = float("-inf")
         self._stopping = Event()
         self._refusal: KafkaError | None = None
         self._failure: Exception | None = None
@@ -173,7 +171,7 @@ class Member:
         """
         renewal = Renewal(self._settings)
         try:
-            try_files(heartbeat_settings(self._options))
+            try_files(client_settings(self._options.kafka))
             consumer = self._connect()
         except OutboxError as error:
             self._renewal.postpone()
@@ -184,7 +182,6 @@ class Member:
         self._notify(self._leadership.revoked(self._clock()))
         self._leadership.ended()
         self._commit = None
-        self._heartbeats.close()
         close(self._consumer, self._options.group)
         self._consumer, self._renewal = consumer, renewal
         self._subscribe()
@@ -196,12 +193,11 @@ class Member:
             self._leadership.ended()
         else:
             self._notify(self._leadership.lost(self._clock()))
-        self._heartbeats.close()
         leave(self._consumer)
         close(self._consumer, self._options.group)
 
     def _confirm(self) -> None:
-        """Requests a confirmation and sends a heartbeat, if they are due.
+        """Requests a confirmation if it is due.
 
         A refused process requests confirmations too, whether it leads or not: the answer shows when the
         permission is restored.
@@ -215,18 +211,14 @@ class Member:
             self._count += 1
             self._commit = number, _, _ = (str(self._count), self._leadership.assignment, now)
             # The answer arrives during poll, so an unavailable broker does not block this thread.
-            offset = TopicPartition(self._options.topic, _PARTITION, self._position, metadata=number)
+            offset = TopicPartition(self._options.topic, _PARTITION, 0, metadata=number)
             self._consumer.commit(offsets=[offset], asynchronous=True)
-        if self._leadership.leads and now >= self._heartbeat_at:
-            self._heartbeat_at = now + self._options.confirm_interval
-            self._heartbeats.send(now, self._options.heartbeat_timeout)
 
     def _notify(self, events: Iterable[LeadershipEvent]) -> None:
         for event in events:
             log.debug("election '%s': %s", self._options.group, event.name.lower())
             match event:
                 case LeadershipEvent.ACQUIRED:
-                    self._heartbeats.begin(self._clock())
                     self._candidate.acquired()
                 case LeadershipEvent.REVOKED:
                     self._candidate.revoked()
@@ -236,10 +228,8 @@ class Member:
     def _on_message(self, message: Message) -> None:
         error = message.error()
         if error is None:
-            if message.partition() == _PARTITION:
-                self._position = (message.offset() or 0) + 1
-                self._heartbeats.receive(message.value(), self._clock())
-        elif error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 - librdkafka's spelling
+            return  # somebody else's record
+        if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 - librdkafka's spelling
             # Arrives before on_lost: the client left the group because this thread was blocked for too long.
             self._notify(self._leadership.lost(self._clock()))
         elif is_refusal(error):
@@ -284,14 +274,13 @@ class Member:
     # --- callbacks, which the client runs during poll and close -------------------------------------
 
     def _on_assign(self, consumer: confluent_kafka.Consumer, partitions: Sequence[TopicPartition]) -> None:
-        # Earlier heartbeats and those of others do not matter, so the committed offset does not either.
+        # Records do not matter, so the committed offset does not either.
         consumer.incremental_assign(
             [TopicPartition(each.topic, each.partition, OFFSET_END) for each in partitions]
         )
         if _names_leadership(partitions):
-            self._position = 0
             self._commit = None
-            self._confirm_at = self._heartbeat_at = float("-inf")
+            self._confirm_at = float("-inf")
             self._notify(self._leadership.assigned(self._clock()))
 
     def _on_revoke(self, _consumer: confluent_kafka.Consumer, partitions: Sequence[TopicPartition]) -> None:

@@ -43,7 +43,7 @@ a coordinator (an assertion in rd_kafka_enq_once_del_source_return).
 
 def required(options: NeliOptions) -> str:
     """Returns what an administrator must grant, for messages."""
-    return f"grant READ on group '{options.group}', and READ, WRITE and DESCRIBE on topic '{options.topic}'"
+    return f"grant READ on group '{options.group}', and READ and DESCRIBE on topic '{options.topic}'"
 
 
 def missing_on_group(admin: AdminClient, group: str, timeout: float = TIMEOUT) -> Sequence[str]:
@@ -71,7 +71,7 @@ def missing_on_topic(admin: AdminClient, topic: str) -> Sequence[str]:
         TopicCollection([topic]), include_authorized_operations=True, request_timeout=TIMEOUT
     ).values()
     try:
-        return _missing(future.result().authorized_operations, [AclOperation.READ, AclOperation.WRITE])
+        return _missing(future.result().authorized_operations, [AclOperation.READ])
     finally:
         del future  # as above
 
@@ -97,11 +97,8 @@ def _missing(granted: Sequence[AclOperation] | None, required: Sequence[AclOpera
 _TIMEOUT = 10.0
 """Seconds to wait for the broker."""
 
-CREATE_TOPIC: Final = "grant CREATE on it, or create it with one partition and grant READ, WRITE and DESCRIBE"
+CREATE_TOPIC: Final = "grant CREATE on it, or create it with one partition and grant READ and DESCRIBE"
 """The cure of a leader topic that this user may not create."""
-
-_CONFIG = {"retention.ms": "3600000"}
-"""A heartbeat is of no use once it was read."""
 
 
 def ensure_topic(settings: Mapping[str, Any], topic: str) -> KafkaAdmin:
@@ -120,7 +117,6 @@ def ensure_topic(settings: Mapping[str, Any], topic: str) -> KafkaAdmin:
             [topic],
             1,
             _TIMEOUT,
-            config=_CONFIG,
             what="cannot create leader topic",
             cure=f", which is missing or hidden ({CREATE_TOPIC})",
         )
@@ -133,7 +129,7 @@ def try_topic(admin: AdminClient, topic: str) -> None:
     Raises:
         KafkaException: It would not, or does not answer.
     """
-    wanted = NewTopic(topic, 1, -1, config=dict(_CONFIG))
+    wanted = NewTopic(topic, 1, -1)
     [future] = admin.create_topics([wanted], validate_only=True, request_timeout=TIMEOUT).values()
     try:
         future.result()

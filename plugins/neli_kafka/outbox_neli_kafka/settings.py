@@ -151,31 +151,3 @@ def consumer_settings(options: NeliOptions) -> dict[str, Any]:
         "session.timeout.ms": str(session),
     }
     return defaults | client_settings(options.kafka) | forced
-
-
-def heartbeat_settings(options: NeliOptions) -> dict[str, Any]:
-    """Returns the settings of the producer of heartbeats; a late heartbeat is useless, so it is dropped."""
-    defaults = {
-        "client.id": f"{options.group}.neli",
-        "log.connection.close": "false",
-        "reconnect.backoff.max.ms": "250",
-        "topic.metadata.refresh.interval.ms": str(_REFRESH_MS),
-    }
-    forced = {
-        "acks": "1",
-        "delivery.timeout.ms": str(max(1, round(options.lease_duration * 1000))),
-        "enable.idempotence": "false",
-        "linger.ms": "0",
-    }
-    # The user's settings for publishing records do not apply to heartbeats.
-    for_records = {
-        "compression.codec",
-        "max.in.flight",
-        "max.in.flight.requests.per.connection",
-        "message.timeout.ms",
-        "queue.buffering.max.ms",
-        "request.required.acks",
-        "transactional.id",
-    }
-    user = {name: value for name, value in client_settings(options.kafka).items() if name not in for_records}
-    return defaults | user | forced

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from outbox_api import AccessDenied, DriverError, Finding, Level
+from outbox_api import DriverError, Finding, Level
 from outbox_api.portable import Session, TableName
-from outbox_api.portable.check import no_index_on_id, privileges
+from outbox_api.portable.check import no_index_on_id
 from outbox_api.tls import Protection, transport_finding
 
 from outbox_oracle.idiom import OWNER
@@ -57,34 +57,13 @@ INDEXED = (
 
 
 def findings(session: Session, options: OracleOptions) -> Iterator[Finding]:
-    """Checks version, character set, durability, privileges, index and ids."""
+    """Checks version, character set, durability, index and ids."""
     yield _version(session)
     yield from transport(session, options)
     yield _character_set(session)
     yield Finding(Level.OK, "session", "no autocommit, reads committed; commits wait for the redo")
     yield _database(session)
-    yield _privileges(session, options)
     yield from _ids(session, options.outbox)
-
-
-def trials(options: OracleOptions, session: Session) -> list[tuple[str, str]]:
-    """Returns privileges, each with a statement that needs it and changes nothing."""
-    tables = options.tables
-    outbox, fence, notes, letters = map(
-        session.idiom.quote_table, (tables.outbox, tables.fence, tables.notes, tables.dead_letters)
-    )
-    nothing = "WHERE 1 = 0"
-    return [
-        (f"UPDATE ON {outbox}", f"UPDATE {outbox} SET leader_id = NULL {nothing}"),
-        (f"DELETE ON {outbox}", f"DELETE FROM {outbox} {nothing}"),
-        (f"UPDATE ON {fence}", f"UPDATE {fence} SET token = token {nothing}"),
-        (f"INSERT ON {fence}", f"INSERT INTO {fence} (name) SELECT name FROM {fence} {nothing}"),
-        (f"UPDATE ON {notes}", f"UPDATE {notes} SET version = version {nothing}"),
-        (f"INSERT ON {notes}", f"INSERT INTO {notes} (name) SELECT name FROM {notes} {nothing}"),
-        (f"UPDATE ON {letters}", f"UPDATE {letters} SET status = status {nothing}"),
-        (f"INSERT ON {letters}", f"INSERT INTO {letters} (name) SELECT name FROM {letters} {nothing}"),
-        (f"DELETE ON {letters}", f"DELETE FROM {letters} {nothing}"),
-    ]
 
 
 def _version(session: Session) -> Finding:
@@ -115,19 +94,6 @@ def _database(session: Session) -> Finding:
         cure = "run it in ARCHIVELOG mode: records of a database that is restored are published again"
         return Finding(Level.WARNING, "durability", f"the database runs in {logging} mode", cure)
     return Finding(Level.OK, "durability", f"commits wait for the redo; standbys: {protection.lower()}")
-
-
-def _privileges(session: Session, options: OracleOptions) -> Finding:
-    missing = []
-    for privilege, statement in trials(options, session):
-        try:
-            with session.transaction(f"try to {statement}"):
-                session.execute(statement)
-        except AccessDenied:
-            missing.append(privilege)
-        except DriverError:
-            continue  # for example a missing table, which another finding reports
-    return privileges(missing)
 
 
 def _ids(session: Session, outbox: TableName) -> Iterator[Finding]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from typing import NamedTuple
+from urllib.parse import quote
 
 from outbox_api import ConfigError, Duration, FileText, present_text
 from outbox_api.file_text import only_password
 from outbox_api.portable import PortableOptions, TableName
 from outbox_api.portable.outboxes import TablePattern
+from outbox_api.portable.url import read_url
 
 PORTS = {"tcp": 1521, "tcps": 2484}
 
@@ -58,30 +59,19 @@ def _first(name: str, descriptor: str) -> str:
     return found[1] if found else ""
 
 
-def _refuse() -> NoReturn:
-    raise ConfigError("dataSource is not a URL that can be read; a password is written %-encoded") from None
-
-
 def _of_url(text: str) -> DataSource:
-    try:
-        url = urlsplit(text)
-        port = url.port
-    except ValueError:
-        _refuse()
-    if "@" in f"{url.path}{url.query}{url.fragment}":
-        # The password has a slash, a question mark or a hash, and what follows is a piece of it.
-        _refuse()
-    settings = dict(parse_qsl(url.query))
+    url = read_url(text, "oracle")
+    settings = {name: value for name, value in url.query if value}
     protocol = settings.pop("protocol", "tcps" if settings.pop("ssl", "") in ("true", "yes", "1") else "tcp")
-    service = unquote(url.path.strip("/")) or settings.pop("service_name", "")
+    service = url.database or settings.pop("service_name", "")
     if protocol not in PORTS:
         raise ConfigError("the protocol in dataSource can be tcp or tcps")
-    if not url.hostname or not service:
+    if not url.host or not service:
         raise ConfigError("dataSource names no host, or no service: oracle://user:password@host:1521/service")
-    host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+    host = f"[{url.host}]" if ":" in url.host else url.host
     rest = "&".join(f"{name}={quote(value, safe='/:.,-_')}" for name, value in settings.items())
-    dsn = f"{protocol}://{host}:{port or PORTS[protocol]}/{service}{f'?{rest}' if rest else ''}"
-    return DataSource(dsn, unquote(url.username or ""), unquote(url.password or ""))
+    dsn = f"{protocol}://{host}:{url.port or PORTS[protocol]}/{service}{f'?{rest}' if rest else ''}"
+    return DataSource(dsn, url.user, url.password)
 
 
 _QUOTED = re.compile(r'"(?:[^"]|"")+"')

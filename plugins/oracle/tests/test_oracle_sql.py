@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from outbox_api import ColumnIs, Origin
+from outbox_api.portable.check import trials
 from outbox_api.portable.inbox import InboxStatements
 from outbox_api.portable.intake import extra_columns
 from outbox_api.portable.notes import schema_query
 from outbox_api.portable.origin_columns import OriginColumns
-from outbox_api.portable.session import Session
 from outbox_api.portable.statements import Statements
 from outbox_api.statement import Statement, Style
 from outbox_oracle import check, outbox_dialect
@@ -82,8 +82,7 @@ def test_the_ddl_is_parsed(value_type: str) -> None:
 
 
 def test_the_trials_of_privileges_are_parsed_and_change_nothing() -> None:
-    session = Session(FakeOracle(), OracleDialect.idiom, "here")
-    for _, statement in check.trials(OPTIONS, session):
+    for _, _, statement in trials(OracleDialect.idiom, OPTIONS.tables):
         where = parsed(statement).find(exp.Where)
         assert where is not None
         assert where.sql() == "WHERE 1 = 0"

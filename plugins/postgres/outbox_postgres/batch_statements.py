@@ -40,15 +40,6 @@ class BatchStatements:
     Batches are given as arrays of equal length, an element for each run of ids: the first ids, the last ids,
     and the newest times as text, null where a batch has none.
 
-    Args:
-        outbox: The outbox table.
-        fence: The fence table.
-        letters: The table of dead letters.
-        sources: From which rows selections take; each takes from one of them.
-        time: The type of ``create_time``.
-        extras: The columns for partition and timestamp that the outbox has.
-        sequence: The object id of the sequence that gives out ids, if one does.
-
     Attributes:
         select: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 and
             $10 the first and the last ids of the runs that are left out, $7 limit, $8 the id to start

@@ -31,14 +31,7 @@ class _Wanted(NamedTuple):
 
 
 class Batches:
-    """Deletes and selects batches of one outbox.
-
-    Args:
-        session: The connection.
-        layout: The outbox as found.
-        starts: From which id a selection looks.
-        sources: From which rows; each selection takes from one of them.
-    """
+    """Deletes and selects batches of one outbox."""
 
     def __init__(
         self, session: Session, layout: Layout, starts: ScanStarts, sources: Sequence[Source]

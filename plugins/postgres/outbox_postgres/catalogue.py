@@ -30,6 +30,10 @@ FROM unnest($1::text[]) WITH ORDINALITY AS candidate (name, place)
 JOIN pg_class AS c ON c.oid = to_regclass(candidate.name) JOIN pg_namespace AS n ON n.oid = c.relnamespace
 ORDER BY candidate.place LIMIT 1
 """
+_SPELLED_OTHERWISE = """
+SELECT c.oid::regclass::text FROM pg_class AS c
+WHERE lower(c.relname) = lower($1::text) AND c.relname <> $1::text AND c.relkind IN ('r', 'p')
+"""
 _PRIVILEGES = """
 SELECT wanted FROM unnest($2::text[]) AS wanted
 WHERE NOT CASE WHEN wanted IN ('SELECT', 'INSERT', 'UPDATE') THEN has_any_column_privilege($1::oid, wanted)
@@ -93,7 +97,8 @@ WHERE t.tgrelid = $1::oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
   AND t.tgtype & 1 <> 0 AND t.tgtype & 2 <> 0 AND t.tgtype & 8 <> 0 AND p.prosrc ~* '\mreturn\s+null\M'
 UNION ALL
 SELECT 'row security may hide rows from this user, or keep them from being deleted',
-       'ALTER ROLE ... BYPASSRLS, or ALTER TABLE ' || $1::oid::regclass || ' DISABLE ROW LEVEL SECURITY'
+       format('ALTER ROLE %I BYPASSRLS, or ALTER TABLE %s DISABLE ROW LEVEL SECURITY', current_user,
+              $1::oid::regclass)
 WHERE row_security_active($1::oid)
 """
 _REPLICATED = "SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1::oid)"
@@ -113,13 +118,7 @@ SELECT current_database(), current_user, pg_is_in_recovery(), current_setting('t
 
 
 class Relation(NamedTuple):
-    """A table, or something else that has the name of one.
-
-    Attributes:
-        oid: Its object id.
-        name: Its name with its schema.
-        kind: What it is, as the catalogue abbreviates it.
-    """
+    """A table, or something else that has the name of one."""
 
     oid: int
     name: TableName
@@ -127,14 +126,7 @@ class Relation(NamedTuple):
 
 
 class Server(NamedTuple):
-    """The server at the end of a connection.
-
-    Attributes:
-        database: The database's name.
-        user: The connection's current user.
-        in_recovery: Whether it is a standby.
-        read_only: Whether transactions cannot write.
-    """
+    """The server at the end of a connection."""
 
     database: str
     user: str
@@ -143,11 +135,7 @@ class Server(NamedTuple):
 
 
 class Catalogue:
-    """Reads the catalogue over one connection, with no right but to connect; psycopg's errors pass through.
-
-    Args:
-        connection: The connection.
-    """
+    """Reads the catalogue, with no right but to connect; psycopg's errors pass through."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -163,6 +151,10 @@ class Catalogue:
             return None
         oid, schema, table, kind = found[0]
         return Relation(oid, QuotedName(schema, table), kind)
+
+    def spelled_otherwise(self, name: TableName) -> list[str]:
+        """Returns the tables that differ from a name by capitals only, as SQL writes them."""
+        return [row[0] for row in self._rows(_SPELLED_OTHERWISE, name.table)]
 
     def columns(self, oid: int) -> dict[str, Column]:
         """Returns a table's columns by name."""

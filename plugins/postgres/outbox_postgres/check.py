@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -14,16 +13,16 @@ from outbox_api.portable.check import version_finding
 from outbox_api.portable.given_ids import ids_behind_finding
 from outbox_api.portable.intake_check import findings
 from outbox_api.portable.origin_columns import Described
+from outbox_api.portable.tables import NEEDS
 from outbox_api.tls import Protection, transport_finding
 
-from outbox_postgres.auxiliary_tables import HARVESTED, AuxiliaryTable, auxiliary_tables
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.check_origin import check_origin
 from outbox_postgres.check_queries import FREE_CONNECTIONS, SERVER_PROBES, TABLE_PROBES, Probe
 from outbox_postgres.connection import connect
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
-from outbox_postgres.inspector import Inspector
+from outbox_postgres.inspector import BESIDE, Inspector
 from outbox_postgres.intake import PostgresIntake, inserted
 from outbox_postgres.layout import Layout, find_layout
 from outbox_postgres.options import PostgresOptions, quoted
@@ -128,8 +127,8 @@ def _outbox(connection: Connection, source: DataSource, dialect: Described) -> I
     faults = list(inspector.faults(layout))
     for fault in faults:
         yield Finding(Level.ERROR, "outbox table", fault.message, fault.cure)
-    for name, table in auxiliary_tables(layout.tables).items():
-        yield from (_auxiliary if name in HARVESTED else _optional)(inspector, layout, table)
+    for name in layout.tables._fields[1:]:
+        yield from (_auxiliary if name in BESIDE else _optional)(inspector, layout, name)
     with suppress(DriverError):  # what cannot be read is reported already
         yield version_finding(dialect, Session(connection, source, prepare=False))
     yield from _schemas(connection, layout, options.outbox)
@@ -140,33 +139,35 @@ def _outbox(connection: Connection, source: DataSource, dialect: Described) -> I
     yield from _behind(catalogue, Session(connection, source, prepare=False), layout, options.origin)
     yield _ids(catalogue, layout, options)
     if options.origin:
-        yield from check_origin(connection, catalogue, layout, options.origin)
+        session = Session(connection, source, prepare=False)
+        yield from check_origin(session, catalogue, layout, options.origin)
     for intake in options.intakes:
         yield from _intake(catalogue, Session(connection, source, prepare=False), layout, intake)
     for probe in TABLE_PROBES:
         yield from _run(connection, probe, (layout.oid,))
 
 
-def _auxiliary(inspector: Inspector, layout: Layout, table: AuxiliaryTable) -> Iterator[Finding]:
-    faults = list(inspector.auxiliary_faults(layout, table))
+def _auxiliary(inspector: Inspector, layout: Layout, name: str) -> Iterator[Finding]:
+    need, table = NEEDS[name], getattr(layout.tables, name)
+    faults = list(inspector.auxiliary_faults(layout, name, need.privileges))
     for fault in faults:
-        yield Finding(Level.ERROR, table.subject, fault.message, fault.cure)
+        yield Finding(Level.ERROR, need.subject, fault.message, fault.cure)
     if not faults:
-        yield Finding(Level.OK, table.subject, f"{table.name} has the columns and privileges it needs")
+        yield Finding(Level.OK, need.subject, f"{table} has the columns and privileges it needs")
 
 
-def _optional(inspector: Inspector, layout: Layout, table: AuxiliaryTable) -> Iterator[Finding]:
+def _optional(inspector: Inspector, layout: Layout, name: str) -> Iterator[Finding]:
     """Looks whether there is a table that not every user of an outbox needs, nor a right to it."""
+    subject, table = NEEDS[name].subject, getattr(layout.tables, name)
     try:
-        faults = list(inspector.auxiliary_faults(layout, replace(table, privileges=())))
+        faults = list(inspector.auxiliary_faults(layout, name, ()))
     except psycopg.errors.InsufficientPrivilege:  # for a schema of its own
-        seen = f"this user may not look for {table.name}, and needs not to harvest"
-        yield Finding(Level.OK, table.subject, seen)
+        yield Finding(Level.OK, subject, f"this user may not look for {table}, and needs not to harvest")
         return
     for fault in faults:
-        yield Finding(Level.WARNING, table.subject, fault.message, fault.cure)
+        yield Finding(Level.WARNING, subject, fault.message, fault.cure)
     if not faults:
-        yield Finding(Level.OK, table.subject, f"{table.name} has the columns it needs")
+        yield Finding(Level.OK, subject, f"{table} has the columns it needs")
 
 
 def _behind(

@@ -8,12 +8,15 @@ from typing import Any
 
 import psycopg
 from outbox_api import Finding, Level, Origin
+from outbox_api.portable.origin_columns import orphans
+from outbox_api.portable.statements import Statements
+from outbox_api.portable.view import Origins
 
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.layout import Layout
 from outbox_postgres.options import quoted
 from outbox_postgres.origin_columns import IDS_OF_CLUSTER, default_fault, first_id, index_ddl, writes
-from outbox_postgres.statements import numbers_query
+from outbox_postgres.session import Session
 
 _PUBLISHED = """
 SELECT p.pubname, p.pubinsert, p.pubupdate, p.pubdelete, c.oid::bigint
@@ -45,10 +48,9 @@ MOST_OF_INTEGER = 2**31 - 1
 """The greatest id of a column of this type, and of its sequence."""
 
 
-def check_origin(
-    connection: psycopg.Connection[Any], catalogue: Catalogue, layout: Layout, origin: Origin
-) -> Iterator[Finding]:
+def check_origin(session: Session, catalogue: Catalogue, layout: Layout, origin: Origin) -> Iterator[Finding]:
     """Looks at an outbox that has the columns of several clusters."""
+    connection = session.connection
     yield _default(catalogue, layout, origin)
     yield from _null(catalogue, layout, origin)
     yield _index(layout, origin)
@@ -56,7 +58,7 @@ def check_origin(
     yield from _replication(connection, catalogue, layout, origin)
     if origin.arrival:
         yield from _arrival(connection, layout, origin)
-    yield _orphans(connection, layout, origin)
+    yield _orphans(session, layout, origin)
 
 
 def _default(catalogue: Catalogue, layout: Layout, origin: Origin) -> Finding:
@@ -222,18 +224,14 @@ def _arrival(connection: psycopg.Connection[Any], layout: Layout, origin: Origin
         )
 
 
-def _orphans(connection: psycopg.Connection[Any], layout: Layout, origin: Origin) -> Finding:
-    numbers = numbers_query(str(layout.outbox), origin.column)
-    found = _rows(connection, f"{numbers} SELECT cluster FROM numbers WHERE cluster IS NOT NULL")
-    orphans = sorted({row[0] for row in found}.difference(origin.known))
-    if not orphans:
-        return Finding(Level.OK, "orphans", "every row is of a cluster that is known")
-    return Finding(
-        Level.WARNING,
-        "orphans",
-        f"there are rows of clusters that nobody serves: {', '.join(map(str, orphans))}",
-        "correct clustersCount, or take them over: 'outbox takeover --from CLUSTER'",
-    )
+def _orphans(session: Session, layout: Layout, origin: Origin) -> Finding:
+    indexes = {column: column for column in layout.indexed}
+    if origin.column in indexes:  # otherwise it might take a look at every row
+        counted = Origins(session, Statements(session.idiom, layout.known), origin, indexes)
+        with session.transaction("look for rows of each cluster", reads=True):
+            if found := orphans(origin, counted.backlogs()):
+                return found
+    return Finding(Level.OK, "orphans", "every row is of a cluster that is known")
 
 
 def _rows(connection: psycopg.Connection[Any], query: str, *parameters: object) -> list[tuple[Any, ...]]:

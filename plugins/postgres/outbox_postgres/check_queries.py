@@ -281,9 +281,25 @@ TABLE_PROBES = (
     ),
     Probe(
         subject="row security",
-        sql="SELECT 'row security hides rows from this user' WHERE row_security_active($1::oid)",
+        sql="""
+            SELECT 'row security hides rows from this user',
+                   format('ALTER ROLE %I BYPASSRLS, or ALTER TABLE %s DISABLE ROW LEVEL SECURITY',
+                          current_user, $1::oid::regclass)
+            WHERE row_security_active($1::oid)""",
         level=Level.ERROR,
-        cure="ALTER ROLE … BYPASSRLS, or ALTER TABLE … DISABLE ROW LEVEL SECURITY",
+        cure="",
         well="not active",
+    ),
+    Probe(
+        subject="inheritance",
+        sql="""
+            SELECT format('rows of table %s, which inherits the outbox, are harvested as its own, '
+                          'and their ids may be there twice', i.inhrelid::regclass),
+                   format('ALTER TABLE %s NO INHERIT %s', i.inhrelid::regclass, c.oid::regclass)
+            FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhparent AND c.relkind = 'r'
+            WHERE c.oid = $1""",
+        level=Level.ERROR,
+        cure="",
+        well="no table inherits the outbox",
     ),
 )

@@ -138,12 +138,6 @@ def open_outbox(
 ) -> tuple[Session, Catalogue, Layout]:
     """Connects to an outbox that is as whoever uses it needs it.
 
-    Args:
-        options: The dialect's options.
-        eligible: The conditions for rows.
-        watches: Whether the session only looks.
-        more: The table that is used beside those of every harvester, by its name in ``Tables``.
-
     Raises:
         DriverError: Unreachable or read-only (retryable), or the tables are not as they must be.
     """

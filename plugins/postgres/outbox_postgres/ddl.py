@@ -14,6 +14,7 @@ from outbox_api.statement import Style
 
 from outbox_postgres.options import PostgresOptions, QuotedName, is_cut, with_suffix
 from outbox_postgres.origin_columns import column_types, id_type, index_ddl
+from outbox_postgres.settled import FIRST
 
 
 class PostgresIdiom(Idiom):
@@ -45,8 +46,9 @@ class PostgresIdiom(Idiom):
         return error_kind(error)
 
     def age_seconds(self, timestamp: str) -> str:
-        """Writes the seconds since a timestamp."""
-        return f"extract(epoch FROM clock_timestamp() - {timestamp})::float8"
+        """Writes the seconds since a timestamp; null for one that does not tell, as ``infinity`` does not."""
+        finite = f"CASE WHEN isfinite({timestamp}) THEN {timestamp} END"
+        return f"extract(epoch FROM clock_timestamp() - {finite})::float8"
 
     def lane_of(self, key: str) -> str:
         """Writes the lane of a key."""
@@ -55,6 +57,10 @@ class PostgresIdiom(Idiom):
     def as_text(self, column: str) -> str:
         """Writes a column as text."""
         return f"{column}::text"
+
+    def equals_by_index(self, column: str, value: str) -> str:
+        """Writes the comparison so that no index but that of the column and ``id`` has the wanted order."""
+        return f"({column}, id) >= ({value}, {FIRST}) AND {column} <= {value}"
 
     @property
     def free_rows(self) -> tuple[str, str]:

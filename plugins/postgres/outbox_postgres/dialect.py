@@ -62,7 +62,7 @@ class PostgresDialect(PortableDialect):
 
         return open_session(self.options, watches=watches)
 
-    def connect(self, eligible: Sequence[ColumnIs] = ()) -> PostgresTable:  # type: ignore[override] # has all of it
+    def connect(self, eligible: Sequence[ColumnIs] = ()) -> PostgresTable:
         """Connects to the outbox and makes sure that it can be harvested."""
         from outbox_postgres.connection import open_table
 
@@ -95,7 +95,7 @@ class PostgresDialect(PortableDialect):
         session, _, layout = open_outbox(self.options, watches=read_only, more="journal")
         return PortableJournal(session, layout.known)
 
-    def lease(self) -> PostgresLease:  # type: ignore[override] # another lease of the same contract
+    def lease(self) -> PostgresLease:
         """Connects to the outbox's lease."""
         from outbox_postgres.connection import open_lease
 

@@ -15,7 +15,7 @@ import psycopg
 from outbox_api import AccessDenied, DriverError, RolledBack, ServerFull
 from outbox_api.file_text import login_refused
 from outbox_api.portable import ErrorKind
-from outbox_api.portable.session import AlreadyExists, TableMissing
+from outbox_api.portable.session import AlreadyExists, LockTimeout, TableMissing
 from outbox_api.tls import WRONG_HOST, certificate_cure
 from psycopg import pq
 
@@ -45,10 +45,6 @@ def tls_cure(text: str, parameters: Mapping[str, str]) -> str:
     """Returns what to do about an error of TLS; empty if it is none that is known.
 
     Connects to the server to see its certificate if libpq could not verify it.
-
-    Args:
-        text: libpq's error, in one line.
-        parameters: libpq's connection parameters.
     """
     for words, cure in _WORDS.items():
         if words in text:
@@ -183,7 +179,7 @@ def error_kind(error: Exception) -> ErrorKind:
 
 def _kind(error: psycopg.Error) -> type[DriverError]:
     if error.sqlstate in ROLLED_BACK_STATES:
-        return RolledBack
+        return LockTimeout if error.sqlstate == "55P03" else RolledBack
     return {ErrorKind.EXISTS: AlreadyExists, ErrorKind.NO_TABLE: TableMissing}.get(
         error_kind(error), DriverError
     )

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 import psycopg
 from outbox_api import AccessDenied, ColumnIs, DriverError, Schema
 from outbox_api.portable import TableName
+from outbox_api.portable.tables import HARVESTED, NEEDS
 from outbox_api.schema import refusal
 
-from outbox_postgres.auxiliary_tables import (
-    HARVESTED,
-    AuxiliaryTable,
-    Fault,
-    auxiliary_tables,
-    grant,
-    init_and,
-)
 from outbox_postgres.catalogue import Catalogue
+from outbox_postgres.faults import Fault, grant, init_and
 from outbox_postgres.layout import Layout
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.origin_columns import affinity_faults, constant, default_fault
@@ -38,18 +31,13 @@ WANTED: dict[str, tuple[frozenset[str], str, str]] = {
 }
 """Column → the types that it can have, their name in messages, and the type to recommend."""
 
-OUTBOX_PRIVILEGES = ("SELECT", "UPDATE", "DELETE")
 WATCHERS_PRIVILEGES = ("SELECT",)
+BESIDE = tuple(name for name in HARVESTED if name != "outbox")
+"""The tables that every harvester needs beside the outbox, by their names in ``Tables``."""
 
 
 class Inspector:
-    """Judges the tables that a connection leads to; psycopg's errors pass through.
-
-    Args:
-        catalogue: Reads over the connection.
-        options: The options of the dialect.
-        read_only: Whether the user only watches.
-    """
+    """Judges the tables that a connection leads to; psycopg's errors pass through."""
 
     def __init__(self, catalogue: Catalogue, options: PostgresOptions, *, read_only: bool = False) -> None:
         self._catalogue = catalogue
@@ -59,20 +47,13 @@ class Inspector:
     def require(self, layout: Layout, eligible: Sequence[ColumnIs] = (), more: str = "") -> None:
         """Checks that the outbox can be harvested, or watched. Creates and alters nothing.
 
-        Args:
-            layout: The outbox as found.
-            eligible: The conditions for rows.
-            more: A table beside those that every harvester needs, by its name in ``Tables``.
-
         Raises:
             DriverError: It cannot (not retryable); the message says why and what to do.
         """
-        beside = auxiliary_tables(layout.tables)
-        wanted = [beside[name] for name in (*HARVESTED, *([more] if more else []))]
         self._require_known(layout)
         faults = [*self.faults(layout, eligible)]
-        for table in wanted:
-            faults += self.auxiliary_faults(layout, table)
+        for name in (*BESIDE, *([more] if more else [])):
+            faults += self.auxiliary_faults(layout, name, NEEDS[name].privileges)
         if not self._read_only:
             # Such rows would be published again and again.
             faults += [Fault(keeper, cure) for keeper, cure in self._catalogue.keepers(layout.oid)]
@@ -89,10 +70,8 @@ class Inspector:
             DriverError: As for :meth:`require`.
         """
         self._require_known(layout)
-        beside = auxiliary_tables(layout.tables)
-        read = (replace(beside[name], privileges=WATCHERS_PRIVILEGES) for name in HARVESTED)
-        tables = (*read, beside["journal"])
-        faults = [fault for table in tables for fault in self.auxiliary_faults(layout, table)]
+        wanted = {**dict.fromkeys(BESIDE, WATCHERS_PRIVILEGES), "journal": NEEDS["journal"].privileges}
+        faults = [fault for each in wanted.items() for fault in self.auxiliary_faults(layout, *each)]
         purpose = "read" if self._read_only else "written"
         _refuse_if(
             faults, f"the journal of {layout.outbox} in database '{layout.database}' cannot be {purpose}"
@@ -118,18 +97,24 @@ class Inspector:
                     f"{alter} ALTER COLUMN {name} TYPE {type_} USING {name}::{type_}",
                 )
         yield from affinity_faults(layout.outbox, eligible, self._options.origin, columns)
-        yield from self._privilege_faults(layout, layout.oid, layout.outbox, OUTBOX_PRIVILEGES)
+        yield from self._privilege_faults(layout, layout.oid, layout.outbox, NEEDS["outbox"].privileges)
 
-    def auxiliary_faults(self, layout: Layout, table: AuxiliaryTable) -> Iterator[Fault]:
-        """Returns what is wrong with a table beside the outbox."""
-        found = self._catalogue.find(table.name)
+    def auxiliary_faults(self, layout: Layout, name: str, privileges: Sequence[str]) -> Iterator[Fault]:
+        """Returns what is wrong with a table beside the outbox, by its name in ``Tables``."""
+        need, table = NEEDS[name], getattr(layout.tables, name)
+        found = self._catalogue.find(table)
         if found is None:
-            granted = WATCHERS_PRIVILEGES if self._read_only else table.privileges
-            cure = init_and(grant(granted, table.name, layout.user)) if granted else "run 'outbox init'"
-            yield table.absent(cure)
+            granted = WATCHERS_PRIVILEGES if self._read_only else privileges
+            cure = init_and(grant(granted, table, layout.user)) if granted else "run 'outbox init'"
+            yield Fault(f"there is no {need.subject} {table}", cure)
             return
-        yield from table.column_faults(self._catalogue.columns(found.oid))
-        yield from self._privilege_faults(layout, found.oid, table.name, table.privileges)
+        wanted = {*need.columns, *(["releases"] if name == "fence" else [])}
+        if missing := sorted(wanted.difference(self._catalogue.columns(found.oid))):
+            yield Fault(
+                f"{need.subject} {table} lacks the columns {', '.join(missing)}",
+                f"set {need.option} to another name, or drop the table while no harvester runs",
+            )
+        yield from self._privilege_faults(layout, found.oid, table, privileges)
 
     def _privilege_faults(
         self, layout: Layout, oid: int, table: TableName, harvesters: Sequence[str]

@@ -24,10 +24,14 @@ from outbox_postgres.session import Session, lockers, text_array
 
 SCANNING = """
 SELECT set_config('work_mem', '64MB', false), set_config('enable_seqscan', 'off', false),
-       set_config('jit', 'off', false)
+       set_config('jit', 'off', false), set_config('TimeZone', 'UTC', false),
+       set_config('DateStyle', 'ISO', false), set_config('IntervalStyle', 'postgres', false),
+       set_config('bytea_output', 'hex', false), set_config('lc_monetary', 'C', false),
+       set_config('extra_float_digits', '1', false)
 """
 """Settings of a session that takes in: the list of a scan is sorted in memory, and rows are found by their
-places, whatever the statistics say; what needs the whole table reads it all the same."""
+places, whatever the statistics say; what needs the whole table reads it all the same. Texts do not depend on
+the role's settings."""
 
 _MOMENT = "pg_xact_commit_timestamp(src.xmin)"
 # A sub-transaction has the moment of the whole, and commands are counted through it. What was committed
@@ -159,7 +163,16 @@ class PostgresIntake(PortableIntake):
         yield from self.session.fetch(f"SELECT {columns} FROM {source} WHERE {_AT}{lock}", **_at(places))
 
     def _change_at(self, places: Sequence[Any]) -> int:
-        return self.session.execute(self.changes.sql_of(_AT), **_at(places), **self._done)
+        changing, values = self.changes.sql_of(_AT), {**_at(places), **self._done}
+        if not self.changes.assignments:
+            return self.session.execute(changing, **values)
+        also, given = self.condition
+        changed = f"WITH changed AS ({changing} RETURNING {also} AS waits)"
+        counting = f"{changed} SELECT count(*) FROM changed WHERE waits IS NOT TRUE"
+        return int(self.session.fetch(counting, **values, **given)[0][0])
+
+    def _waiting_still(self, places: Sequence[Any]) -> int:  # noqa: ARG002 - rows have new places
+        return 0  # the change itself has told
 
     def _array(self, texts: Sequence[str | None]) -> object:
         return text_array(texts)
@@ -195,5 +208,7 @@ def inserted(layout: Layout) -> tuple[str, ...]:
 def _find(catalogue: Catalogue, intake: Intake) -> Relation:
     found = catalogue.find(QuotedName.parse(intake.table))
     if found is None:
-        raise refusal(intake, "there is no such table, or the user does not see it", "correct intake.table")
+        alike = ", ".join(catalogue.spelled_otherwise(QuotedName.parse(intake.table)))
+        cure = f"there is {alike}: write it so, with quotes" if alike else "correct intake.table"
+        raise refusal(intake, "there is no such table, or the user does not see it", cure)
     return found

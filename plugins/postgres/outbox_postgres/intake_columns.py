@@ -12,8 +12,11 @@ from outbox_postgres.catalogue import SEQUENCES
 from outbox_postgres.origin_columns import Column
 from outbox_postgres.search_path import Connection
 
-_STEPS = f"SELECT a.attname, abs(s.seqincrement) * s.seqcache {SEQUENCES} AND a.attnum > 0"
-"""By how much the numbers of a column differ that one session gets, and that others get meanwhile."""
+_STEPS = f"""
+SELECT a.attname, CASE WHEN s.seqcycle THEN -1 ELSE 1 END * s.seqincrement * s.seqcache
+{SEQUENCES} AND a.attnum > 0"""
+"""By how much the numbers of a column differ that one session gets, and that others get meanwhile; below 0 if
+they do not always rise."""
 
 _FLOATS = frozenset({"float4", "float8"})
 
@@ -76,4 +79,4 @@ _MEANINGS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 def meaning(column: Column) -> Callable[[str], Any] | None:
     """Returns what makes a column's value of its text, as :func:`read` reads it; ``None`` for nothing."""
-    return _MEANINGS.get(column.base)
+    return "1".__eq__ if column.type == "bit(1)" else _MEANINGS.get(column.base)

@@ -90,9 +90,9 @@ def find_layout(catalogue: Catalogue, options: PostgresOptions, *, writable: boo
     """
     server = catalogue.server()
     if writable and (server.in_recovery or server.read_only):
-        state = "a standby" if server.in_recovery else "read-only"
+        state = "is a standby" if server.in_recovery else "is read-only"
         raise DriverError(
-            f"the server of database '{server.database}' is {state}; name the primary in dataSource, or "
+            f"the server of database '{server.database}' {state}; name the primary in dataSource, or "
             "several hosts with target_session_attrs=read-write",
             retryable=True,
         )

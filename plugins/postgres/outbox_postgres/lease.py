@@ -16,10 +16,10 @@ import psycopg
 from outbox_api import AccessDenied, DriverError
 from outbox_api.election import LeaseWatch
 
-from outbox_postgres.auxiliary_tables import init_and
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.ddl import literal, sequence_of
 from outbox_postgres.errors import translated
+from outbox_postgres.faults import init_and
 from outbox_postgres.layout import Layout
 from outbox_postgres.options import quoted
 
@@ -34,9 +34,6 @@ class LeaseStatements:
     """The statements for one outbox.
 
     Parameters are $1, the outbox's name, $2, the holder, and $3, for how many milliseconds.
-
-    Args:
-        layout: The outbox as found.
 
     Attributes:
         sequence: The sequence.

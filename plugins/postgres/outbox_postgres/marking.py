@@ -70,16 +70,7 @@ class Releasing:
         doing: str,
         *more: object,
     ) -> Changed:
-        """Executes a statement, or the one that skips locked rows, and tells which rows were locked.
-
-        Args:
-            sql: Both statements.
-            fence: The caller's fence.
-            leader_id: What the rows carry.
-            ids: The rows.
-            doing: What is being done, for errors.
-            more: Parameters behind the ids.
-        """
+        """Executes a statement, or the one that skips locked rows, and tells which rows were locked."""
         waits, skips = sql
         parameters = (*self._layout.held(fence), leader_id, array(ids), *more)
         changed = self._waiting(waits, parameters, fence, doing) if self._waits.permitted else None
@@ -119,15 +110,7 @@ log = logging.getLogger("outbox.postgres")
 
 
 class Wanted(NamedTuple):
-    """The parameters of a mark.
-
-    Attributes:
-        limit: How many rows at most.
-        max_bytes: How many bytes at most.
-        excluded: The keys to leave out.
-        source: From which of the sources.
-        topics: The topics to leave out.
-    """
+    """The parameters of a mark."""
 
     limit: int
     max_bytes: int = UNBOUNDED
@@ -137,14 +120,7 @@ class Wanted(NamedTuple):
 
 
 class Marking:
-    """Marks the rows of one outbox.
-
-    Args:
-        session: The connection.
-        layout: The outbox as found.
-        starts: From which id a mark looks.
-        sources: From which rows; each mark takes from one of them.
-    """
+    """Marks the rows of one outbox."""
 
     def __init__(
         self, session: Session, layout: Layout, starts: ScanStarts, sources: Sequence[Source]

@@ -31,14 +31,6 @@ from outbox_postgres.sources import Source
 class MarkingStatements:
     """The statements that mark rows of one outbox table.
 
-    Args:
-        outbox: The outbox table.
-        fence: The fence table.
-        letters: The table of dead letters.
-        sources: From which rows marks take; each takes from one of them.
-        extras: The columns for partition and timestamp that the outbox has.
-        sequence: The object id of the sequence that gives out ids, if one does.
-
     Attributes:
         mark: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 leader
             id, $7 limit, $8 the id to start from if the basis that the mark sees is $9 (otherwise it

@@ -10,7 +10,7 @@ from zlib import crc32
 from outbox_api import ColumnIs, Origin
 from outbox_api.portable import TableName
 
-from outbox_postgres.auxiliary_tables import Fault
+from outbox_postgres.faults import Fault
 from outbox_postgres.options import QuotedName, is_cut, quoted, with_suffix
 
 IDS_OF_CLUSTER = 10**15

@@ -40,10 +40,6 @@ class ParkingStatements:
 
     A value is kept as its bytes, in UTF-8 where it is text.
 
-    Args:
-        tables: The tables of the outbox.
-        binary: Whether the outbox keeps values as bytes.
-
     Attributes:
         park: $6 leader id, $7 ids as an array literal, $8 the heads' ids, $9 their reasons, $10 their
             attempts. Returns nothing when the fence is lost, else the number of keys parked.

@@ -121,12 +121,7 @@ def _fault(topic: Any, key: Any, names: Sequence[Any], values: Sequence[Any]) ->
 
 
 class PostgresDeadLetters(PortableDeadLetters):
-    """The ``DeadLetters`` of PostgreSQL. Made by ``PostgresDialect.dead_letters``.
-
-    Args:
-        session: The connection.
-        layout: The outbox as found.
-    """
+    """The dead letters of PostgreSQL. Made by ``PostgresDialect.dead_letters``."""
 
     def __init__(self, session: Session, layout: Layout) -> None:
         super().__init__(session, layout.known, binary=layout.binary)

@@ -24,11 +24,6 @@ def excluding(keys: frozenset[str], topics: frozenset[str]) -> frozenset[str]:
 class ScanStarts:
     """From which id the next mark or selection of one connection looks.
 
-    Args:
-        session: The connection.
-        layout: The outbox as found.
-        source: The first source.
-
     Attributes:
         settled: Computes it for the first source; ``None`` if the layout has no sequence, and every look
             begins at the head. Those of all other sources do: their ids are given out elsewhere, or they

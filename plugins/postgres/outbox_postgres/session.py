@@ -59,14 +59,6 @@ class Session(portable.Session):
 
     What harvests is sent as it stands, with numbered parameters, by :meth:`rows` and :meth:`send`; everything
     else as of any portable dialect.
-
-    Args:
-        connection: The connection, which commits each statement.
-        source: What it leads to, for messages.
-        prepare: Whether to prepare statements.
-
-    Attributes:
-        source: As given.
     """
 
     def __init__(self, connection: Connection, source: DataSource, *, prepare: bool) -> None:
@@ -160,9 +152,6 @@ class LockedRows:
 
     Args:
         clock: Seconds on a clock that never goes back.
-
-    Attributes:
-        keys: The keys of these rows.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:

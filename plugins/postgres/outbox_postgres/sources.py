@@ -101,9 +101,6 @@ class Source:
         $1 an id, $2 the sequence, then the parameters of the source, which has no ages. The newest id from
         there on; the transactions that have taken an id; whether one of them is prepared; the sequence that
         gives out ids now.
-
-        Args:
-            oid: The table's object id.
         """
         # A row may have an id that no sequence gave out, far above: nothing follows from that one.
         given = (
@@ -125,13 +122,7 @@ class Source:
 def sources(
     outbox: TableName, eligible: Sequence[ColumnIs], indexed: Collection[str] = ()
 ) -> tuple[Source, ...]:
-    """Returns a source for each condition, or one of all rows if there is none.
-
-    Args:
-        outbox: The outbox table.
-        eligible: The conditions.
-        indexed: The columns that an index begins with, before ``id``.
-    """
+    """Returns a source for each condition, or one of all rows if there is none."""
     made = (Source(outbox, each, indexed=each.column in indexed) for each in eligible)
     return tuple(made) or (Source(outbox),)
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 from outbox_api.portable import TableName
 from outbox_api.portable.tables import Tables
 
-from outbox_postgres.options import quoted
-from outbox_postgres.parking_statements import AGE, FENCE_MATCHES, KEY, PARKED_KEYS, free
-from outbox_postgres.settled import FIRST
+from outbox_postgres.parking_statements import FENCE_MATCHES, free
 
 SESSION = """
 SELECT set_config('default_transaction_isolation', 'read committed', false),
@@ -79,9 +77,6 @@ FROM pg_class AS c WHERE c.oid = $1
 class Statements:
     """The statements for one outbox table and its fence.
 
-    Args:
-        tables: The tables of the outbox.
-
     Attributes:
         purge: $6 leader id, $7 ids as an array literal. Returns nothing when the fence is lost, else the
             number of rows deleted.
@@ -136,31 +131,6 @@ class Statements:
         self.hold_note = f"SELECT FROM {tables.notes} WHERE name = $1 FOR UPDATE"
 
 
-class WaitingStatements:
-    """The statements that count the rows of one outbox.
-
-    Args:
-        outbox: The outbox table.
-        letters: The table of dead letters.
-
-    Attributes:
-        count: $1 where to stop counting.
-        spread: The lowest and the highest id.
-        oldest: $1 the outbox's name, $2 how many rows to look at. The age in seconds of the first row whose
-            key is not parked; if all these are parked, of the row behind them; nothing when there is none.
-    """
-
-    def __init__(self, outbox: TableName, letters: TableName) -> None:
-        self.count = f"SELECT count(*) FROM (SELECT FROM {outbox} LIMIT $1) AS sample"
-        self.spread = f"SELECT min(id), max(id) FROM {outbox}"
-        self.oldest = f"""
-            SELECT {AGE} FROM (
-                SELECT id, kafka_key, create_time, row_number() OVER (ORDER BY id) AS place FROM {outbox}
-            ) AS placed
-            WHERE place > $2 OR {KEY} NOT IN ({PARKED_KEYS.format(letters)})
-            ORDER BY id LIMIT 1"""
-
-
 def _touch(change: str, fence: TableName) -> str:
     return f"""
         WITH fence AS MATERIALIZED (
@@ -181,31 +151,3 @@ def _touch_free(change: str, fence: TableName, free: str) -> str:
         )
         SELECT (SELECT count(*) FROM touched), ARRAY(SELECT id FROM free EXCEPT SELECT id FROM touched)
         FROM fence"""
-
-
-def numbers_query(outbox: str, column: str) -> str:
-    """Returns the start of a query, ``numbers`` of clusters that have rows: a look at the index for each."""
-    name = quoted(column)
-    return f"""
-        WITH RECURSIVE numbers AS (
-            (SELECT {name} AS cluster FROM {outbox} ORDER BY {name} LIMIT 1)
-            UNION ALL
-            SELECT (SELECT {name} FROM {outbox} WHERE {name} > cluster ORDER BY {name} LIMIT 1)
-            FROM numbers WHERE cluster IS NOT NULL
-        )"""
-
-
-def origins_query(outbox: str, column: str) -> str:
-    """Returns the query of the rows of each cluster: its number, how many up to $1, the age of the first."""
-    name = quoted(column)
-    return f"""
-        {numbers_query(outbox, column)}
-        SELECT cluster::int, counted.number, greatest(0, oldest.age)
-        FROM numbers CROSS JOIN LATERAL (
-            SELECT count(*) AS number FROM (SELECT FROM {outbox} WHERE {name} = cluster LIMIT $1) AS sample
-        ) AS counted CROSS JOIN LATERAL (
-            -- As ``Source.between``: no index but that of the clusters has this order.
-            SELECT {AGE} AS age FROM {outbox}
-            WHERE ({name}, id) >= (cluster, {FIRST}) AND {name} <= cluster ORDER BY {name}, id LIMIT 1
-        ) AS oldest
-        WHERE cluster IS NOT NULL ORDER BY cluster"""

@@ -88,7 +88,7 @@ class PostgresTable(PostgresView):
             return self._raise(lanes, holder, expected)
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
-        """ScanStarts a lane: raises its epoch."""
+        """Starts a lane: raises its epoch."""
         rows = self._numbered.rows(
             self._fencing.enter, (self._layout.name, lane, lanes, token), "enter a lane"
         )
@@ -209,10 +209,6 @@ class PostgresTable(PostgresView):
         with self._numbered.translated("compare the ids with their sequence"):
             if seen := catalogue.ids_behind(self._numbered, layout.outbox, layout.oid, self._origin):
                 raise refused_ids(layout.outbox, seen, catalogue.last_id_cure(layout.oid))
-
-    def _write(self, statement: str, fence: Fence, doing: str, *values: object) -> None:
-        if not self._numbered.rows(statement, (*self._layout.held(fence), *values), doing):
-            raise fence.lost()
 
     def _raise(self, lanes: int, holder: str, expected: int | None) -> int:
         with self._connection.transaction():

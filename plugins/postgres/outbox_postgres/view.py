@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outbox_api import Backlog, MarkedRecord, OldSnapshot, Origin, OriginBacklog, Upkeep
-from outbox_api.outbox_view import MAX_COUNTED
-from outbox_api.portable.intake_table import WaitingRows as UntakenRows
+from outbox_api import MarkedRecord, OldSnapshot, Origin, Upkeep
+from outbox_api.portable.intake_table import WaitingRows
 from outbox_api.portable.view import PortableView
 
 from outbox_postgres import statements
 from outbox_postgres.batch_statements import whole_row
 from outbox_postgres.layout import Layout
 from outbox_postgres.origin_columns import IDS_OF_CLUSTER
+from outbox_postgres.parking_statements import AGE, KEY
 from outbox_postgres.rows import records
 from outbox_postgres.session import Session
-from outbox_postgres.statements import origins_query
 
 SEES_ALL = "pg_has_role('pg_read_all_stats', 'USAGE')"
 """Whether the user may see since when other users' transactions are open, and what kind of process has them.
@@ -62,91 +61,45 @@ LIMIT 1
 """The owner of the oldest snapshot, for how many seconds it has had it at most, and how many transactions."""
 
 
-def read_upkeep(session: Session, layout: Layout) -> Upkeep:
-    """Returns what the server tells everybody, and what only this user may see."""
-    doing = "look for dead rows"
-    [(dead, vacuumed, visible)] = session.rows(DEAD_ROWS, (layout.oid,), doing)
-    oldest = session.rows(OLDEST_SNAPSHOT, (), doing)
-    snapshot = OldSnapshot(*oldest[0]) if oldest else None
-    return Upkeep(dead, vacuumed=vacuumed, snapshot=snapshot, visible=visible)
-
-
 MAX_PASSED = 100_000
 """How many rows of parked keys a look for the oldest of the others passes at most."""
 
 
-class WaitingRows:
-    """Counts the rows of one outbox.
-
-    Args:
-        session: The connection.
-        layout: The outbox as found.
-    """
-
-    def __init__(self, session: Session, layout: Layout) -> None:
-        self._session = session
-        self._layout = layout
-        self._sql = statements.WaitingStatements(layout.outbox, layout.dead_letters)
-
-    def backlog(self, to_take_in: int) -> Backlog:
-        """Returns how many records wait: counted up to ``MAX_COUNTED``, estimated beyond.
-
-        The oldest is exact unless ``MAX_PASSED`` rows or more of parked keys lie at the head; then it is the
-        age of the row behind so many, an upper bound.
-
-        Args:
-            to_take_in: How many rows an intake has yet to take in.
-        """
-        doing = "read the backlog"
-        count = self._session.rows(self._sql.count, (MAX_COUNTED + 1,), doing)[0][0]
-        rows = self._session.rows(self._sql.oldest, (self._layout.name, MAX_PASSED), doing)
-        return Backlog.of(count, to_take_in, rows[0][0] if rows else None, self._estimate)
-
-    def _estimate(self) -> int:
-        doing = "estimate the backlog"
-        first, last = self._session.rows(self._sql.spread, (), doing)[0]
-        if first is None:
-            return 0
-        # The table cannot have more rows than there are ids between the first and the last.
-        spread = int(last) - int(first) + 1
-        known = self._session.rows(statements.ESTIMATE, (self._layout.oid,), doing)[0][0]
-        if spread > IDS_OF_CLUSTER:
-            return known or 0  # between the ids of several clusters there is nothing
-        return min(known or spread, spread)
-
-
 class PostgresView(PortableView):
-    """The ``OutboxView`` of PostgreSQL. Made by ``PostgresDialect.watch``.
-
-    Args:
-        session: The connection.
-        layout: The outbox as found.
-        intakes: The rows of other tables that are still to be taken in.
-        origin: How rows tell where they were written, if they do.
-    """
+    """The view of PostgreSQL. Made by ``PostgresDialect.watch``."""
 
     def __init__(
         self,
         session: Session,
         layout: Layout,
         *,
-        intakes: Sequence[UntakenRows] = (),
+        intakes: Sequence[WaitingRows] = (),
         origin: Origin | None = None,
     ) -> None:
-        super().__init__(session, layout.known, intakes=intakes)
+        indexes = {column: column for column in layout.indexed}
+        super().__init__(session, layout.known, origin=origin, indexes=indexes, intakes=intakes)
         self._layout = layout
         self._numbered = session
-        self._waiting = WaitingRows(session, layout)
-        self._origin = origin
+        # Exact unless so many rows of parked keys or more lie at the head: then the row behind them counts.
+        outbox, letters = self._sql.outbox, self._sql.letters
+        self._sql.oldest = f"""
+            SELECT {AGE} FROM (
+                SELECT id, kafka_key, create_time, row_number() OVER (ORDER BY id) AS place FROM {outbox}
+            ) AS placed
+            WHERE place > {MAX_PASSED} OR {KEY} NOT IN (
+                SELECT {KEY} FROM {letters} WHERE name = {{name}} AND status = 'parked')
+            ORDER BY id LIMIT 1"""  # noqa: S608 - quoted, and with parameters
 
-    def backlog(self) -> Backlog:
-        """Returns how many records wait: counted up to ``MAX_COUNTED``, estimated beyond.
-
-        Rows that an intake has yet to take in count, and have no age.
-        """
-        with self._session.transaction("count rows to be taken in", reads=True):
-            to_take_in = sum(each.waiting(MAX_COUNTED + 1) for each in self._intakes)
-        return self._waiting.backlog(to_take_in)
+    def _id_range(self) -> int:
+        """Estimates by the server's bookkeeping; there cannot be more rows than ids in the range."""
+        first, last = self._session.fetch(self._sql.spread)[0]
+        if first is None:
+            return 0
+        spread = int(last) - int(first) + 1
+        known = self._numbered.rows(statements.ESTIMATE, (self._layout.oid,), "estimate the backlog")[0][0]
+        if spread > IDS_OF_CLUSTER:
+            return known or 0  # between the ids of several clusters there is nothing
+        return min(known or spread, spread)
 
     def peek(self, after: int, limit: int) -> list[MarkedRecord]:
         """Returns rows with higher ids than ``after``."""
@@ -154,17 +107,10 @@ class PostgresView(PortableView):
         query = f"{select} WHERE id > $1 ORDER BY id LIMIT $2"
         return records(self._numbered.rows(query, (after, limit), "look at rows"))
 
-    def origins(self) -> list[OriginBacklog]:
-        """Returns how many records of each cluster wait."""
-        if self._origin is None:
-            return []
-        query = origins_query(str(self._layout.outbox), self._origin.column)
-        rows = self._numbered.rows(query, (MAX_COUNTED + 1,), "read the rows of each cluster")
-        return [
-            OriginBacklog(cluster, min(count, MAX_COUNTED), exact=count <= MAX_COUNTED, oldest=oldest)
-            for cluster, count, oldest in rows
-        ]
-
     def upkeep(self) -> Upkeep:
-        """Returns the outbox's dead rows, and the oldest snapshot that keeps them."""
-        return read_upkeep(self._numbered, self._layout)
+        """Returns what the server tells everybody, and what only this user may see."""
+        doing = "look for dead rows"
+        [(dead, vacuumed, visible)] = self._numbered.rows(DEAD_ROWS, (self._layout.oid,), doing)
+        oldest = self._numbered.rows(OLDEST_SNAPSHOT, (), doing)
+        snapshot = OldSnapshot(*oldest[0]) if oldest else None
+        return Upkeep(dead, vacuumed=vacuumed, snapshot=snapshot, visible=visible)

@@ -87,7 +87,7 @@ def test_behind_many_rows_of_parked_keys_the_oldest_is_at_most_as_old_as_said(
     age(outbox, 60, range(1, 5))
     age(outbox, 1, [5])
     monkeypatch.setattr(module, "MAX_PASSED", passed)
-    assert hand.table.backlog().oldest == oldest
+    assert outbox.connect().backlog().oldest == oldest
 
 
 def test_an_estimate_counts_the_rows_of_parked_keys(outbox: Outbox, hand: Hand) -> None:

@@ -120,6 +120,13 @@ def test_triggers_and_foreign_keys_on_the_harvesters_way(outbox: Outbox) -> None
     assert any("child" in message for message in messages)
 
 
+def test_a_table_that_inherits_the_outbox_is_named(outbox: Outbox) -> None:
+    outbox.admin.execute("CREATE TABLE old () INHERITS (outbox)")
+    [found] = [f for f in outbox.dialect.check() if f.subject == "inheritance"]
+    assert "rows of table public.old" in found.message
+    assert found.cure == "ALTER TABLE public.old NO INHERIT public.outbox"
+
+
 def test_a_user_without_rights(outbox: Outbox, make_outbox: MakeOutbox) -> None:
     name = f"reader_{uuid4().hex[:8]}"
     outbox.admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 's3cret'")
@@ -136,6 +143,7 @@ def test_a_user_without_rights(outbox: Outbox, make_outbox: MakeOutbox) -> None:
             }  # fmt: skip
         assert 'GRANT SELECT, INSERT, UPDATE ON "public"."outbox_fence"' in found["fence table"]
         assert "GRANT SELECT, INSERT, UPDATE, DELETE" in found["dead-letter table"]
+        assert f"ALTER ROLE {name} BYPASSRLS, or ALTER TABLE public.outbox DISABLE" in found["row security"]
     finally:
         outbox.admin.execute(f"DROP OWNED BY {name}")
         outbox.admin.execute(f"DROP ROLE {name}")

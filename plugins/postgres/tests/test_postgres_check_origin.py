@@ -146,7 +146,7 @@ def test_a_user_who_may_not_look_at_the_sequence(box: Outbox, make_outbox: MakeO
 def test_rows_of_clusters_that_nobody_serves(box: Outbox) -> None:
     for number, cluster in enumerate((1, 3, 7, 9), 1):
         write(box, number, cluster)
-    assert "nobody serves: 7, 9;" in troubles(box)["orphans"]
+    assert "nobody serves the rows of cluster 7 (1), 9 (1);" in troubles(box)["orphans"]
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 from outbox_api import AccessDenied, ColumnIs, DriverError, Origin, Record
 from outbox_api.outbox_view import MAX_COUNTED
 from outbox_postgres.insert import insert
-from outbox_postgres.statements import origins_query
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import MakeOutbox, Outbox, ask
@@ -166,12 +165,15 @@ def test_a_look_at_each_cluster_reads_the_counted_rows_and_one_more(
         fill(box, cluster, 5000)
     if analyzed:
         box.admin.execute("VACUUM ANALYZE outbox")
-    connection = box.connect()._connection
-    query = origins_query('"public"."outbox"', "cluster_id").replace("$1", "100")
-    tree: dict[str, Any] = ask(connection, f"EXPLAIN (ANALYZE, FORMAT JSON) {query}")[0]["Plan"]
-    read = [node for node in nodes(tree) if node.get("Relation Name") == "outbox"]
-    assert {node["Index Name"] for node in read} == {"outbox_cluster_id_id"}
-    assert all(node["Actual Rows"] <= 100 for node in read)
+    table = box.connect()
+    assert table._origins is not None
+    said = vars(table._origins.statements)
+    for name, most in {"first": 1, "next": 1, "count": 100, "oldest": 1}.items():
+        query = said[name].format(eligible="2", limit="100")
+        tree: dict[str, Any] = ask(table._connection, f"EXPLAIN (ANALYZE, FORMAT JSON) {query}")[0]["Plan"]
+        read = [node for node in nodes(tree) if node.get("Relation Name") == "outbox"]
+        assert {node["Index Name"] for node in read} == {"outbox_cluster_id_id"}, name
+        assert all(node["Actual Rows"] <= most for node in read), name
 
 
 def test_takeovers_are_kept_until_they_end(make_outbox: MakeOutbox) -> None:

@@ -163,6 +163,23 @@ def test_a_row_that_the_outbox_cannot_hold_stops_no_other(
     assert (sound.key, sound.value, sound.fault) == ("616e6e", "2", None)
 
 
+def test_rows_that_wait_as_before_once_they_are_done_are_not_taken_in_again_and_again(
+    make_outbox: MakeOutbox,
+) -> None:
+    box = make_outbox(
+        intake=Intake(table="events", id="id", topic="t", key="k", value="k", done={"sent": True})
+    )
+    box.admin.execute("CREATE TABLE events (id int PRIMARY KEY, k text, sent bool)")
+    box.admin.execute(
+        "CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN NEW.sent = OLD.k = 'sound'; RETURN NEW; END $$;"
+        " CREATE TRIGGER undo BEFORE UPDATE ON events FOR EACH ROW EXECUTE FUNCTION undo()"
+    )
+    box.admin.execute("INSERT INTO events VALUES (1, 'undone'), (2, 'sound'), (3, 'undone')")
+    box.dialect.create()
+    assert [record.key for record in box.taken().mark()] == ["sound"]
+
+
 def test_the_order_within_a_transaction_outlives_an_attempt_that_was_cut_off(
     debezium: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_an_order_is_named_and_judged(make_outbox: MakeOutbox) -> None:
     )
     step = "CREATE SEQUENCE blocks INCREMENT BY 50;id BIGINT DEFAULT nextval('blocks')"
     cache = "id BIGINT GENERATED ALWAYS AS IDENTITY (CACHE 20)"
+    down, cycle = (f"id BIGINT GENERATED ALWAYS AS IDENTITY ({how})" for how in ("INCREMENT -1", "CYCLE"))
     coarse, version = "moments of whole seconds", "UUIDs whose order is not that of time"
     cases = [
         Case("id BIGSERIAL", rows, Level.OK, "can be taken in, in the order of 'id' (bigint)"),
@@ -88,6 +89,8 @@ def test_an_order_is_named_and_judged(make_outbox: MakeOutbox) -> None:
         Case("id BIGINT", "VALUES (1, 'k')", Level.WARNING, "comes in blocks (Hibernate's pooled ids)"),
         Case(step, rows, Level.WARNING, "given out in blocks of 50"),
         Case(cache, rows, Level.WARNING, "given out in blocks of 20"),
+        Case(down, rows, Level.ERROR, "its numbers do not always rise"),
+        Case(cycle, rows, Level.ERROR, "its numbers do not always rise"),
         Case("id UUID, at TIMESTAMPTZ(0)", both, Level.ERROR, coarse, at),
         Case("id UUID, at DATE", both, Level.ERROR, coarse, at),
         Case("id BIGSERIAL, at TIMESTAMP(0)", timed, Level.WARNING, coarse, at),
@@ -117,6 +120,15 @@ def test_an_order_is_named_and_judged(make_outbox: MakeOutbox) -> None:
         Case("id TEXT", random, Level.ERROR, version, by_id),
         Case("id UUID", f"VALUES ('{V7}', 'k')", Level.WARNING, "UUIDs of one millisecond", by_id),
         Case("id TEXT", "VALUES ('01J9ZQ', 'k')", Level.WARNING, "'10' comes before '9'", by_id),
+        *(
+            Case(f"id BIGSERIAL, at {type_}", rows, Level.ERROR, message, {"where": {"at": "NEW"}, **more})
+            for type_, message, more in (
+                ("INT", "'at' (integer) never equals 'NEW'", {}),
+                ("JSON", "'at' (json) never equals 'NEW'", {}),
+                ("BOOLEAN", "invalid input syntax for type boolean", {}),
+                ("BIGINT", "never equals 'now()'", {"where": {}, "done": {"at": "now()"}}),
+            )
+        ),
         Case("id BIGSERIAL, at BOOLEAN", rows, Level.ERROR, "neither numbers nor moments", at),
         Case("CREATE DOMAIN number AS BIGINT;id number", rows, Level.WARNING, "the order of 'id' (int8)"),
     ]
@@ -151,6 +163,13 @@ def test_what_would_be_wrong_without_an_error_is_said(make_outbox: MakeOutbox) -
         Case("id BIGSERIAL, done BOOLEAN, status TEXT", rows, None, "", {"where": {"done": None}}),
         Case("id BIGSERIAL", "", Level.OK, "deletes in the transaction that writes them are never seen"),
         Case("id BIGSERIAL, data JSONB", data, Level.WARNING, "2 of 4 rows", {"key": "data->customer | k"}),
+        Case(
+            "id BIGSERIAL, t TEXT",
+            "(t, k) VALUES ('a$b', 'k'), ('c', 'k')",
+            Level.ERROR,
+            "1 of 2",
+            {"topic": "{t}"},
+        ),
         Case("id BIGSERIAL, at INT", rows, Level.WARNING, "'at' is null in 1 of 1 rows", {"order": "at"}),
         Case(f"id INT {counted}", "VALUES (1, 'k'), (1800000000, 'k')", Level.WARNING, "at 1,800,000,000 of"),
         Case(f"id INT {counted}", "VALUES (1, 'k'), (1700000000, 'k')", None),
@@ -199,7 +218,12 @@ TYPES = {
     "float4": ("0.1", "0.1"),
     "float8 ": ("3", "3.0"),
     "boolean": ("true", "true"),
+    "bit(1)": ("B'1'", "true"),
     "bigint": ("-7", "-7"),
+    "interval": ("'1 day 02:03:04.5'", "1 day 02:03:04.5"),
+    "timestamptz[]": ("ARRAY['2026-07-01 12:00+08'::timestamptz]", '["2026-07-01T04:00:00+00:00"]'),
+    "tstzrange": ("'[2026-07-01 12:00+08,)'", '["2026-07-01 04:00:00+00",)'),
+    "bytea[]": ("ARRAY['\\x61'::bytea]", '["\\\\x61"]'),
     "jsonb": ("""'{"b":1, "a":1.10}'""", '{"a": 1.10, "b": 1}'),
     "json": ("""'{"b":1, "a":1.10}'""", '{"b":1, "a":1.10}'),
     "text[]": ("""'{a,NULL}'""", '["a", null]'),
@@ -217,7 +241,14 @@ def test_each_type_has_its_text_whatever_the_session_s_settings(make_outbox: Mak
     box.admin.execute(f"CREATE TABLE events (id BIGSERIAL, {columns}, v TEXT)")
     box.dialect.create()
     database = box.admin.info.dbname
-    for setting in ("DateStyle = 'German'", "TimeZone = 'Asia/Tokyo'", "extra_float_digits = 0"):
+    settings = {
+        "DateStyle": "German",
+        "TimeZone": "Asia/Tokyo",
+        "extra_float_digits": 0,
+        "IntervalStyle": "iso_8601",
+        "bytea_output": "escape",
+    }
+    for setting in (f"{name} = '{value}'" for name, value in settings.items()):
         box.admin.execute(f'ALTER DATABASE "{database}" SET {setting}')
     values = ", ".join(value for value, _ in TYPES.values())
     box.admin.execute(f"INSERT INTO events ({', '.join(names)}) VALUES ({values})")

@@ -85,18 +85,20 @@ CAP = Case(
     tuple(
         f"""INSERT INTO cap.published VALUES ({n}, 'v1', 'shop.orders',
         '{{"Headers":{{"cap-msg-id":"{n}"{key}}},
-        "Value":{{"n":{n},"price":1.10}}}}', 0, '2026-07-01 12:00:00', NULL, '{status}')"""
-        for n, status, key in (
-            (1, "Succeeded", ""),
-            (3, "Scheduled", ""),
-            (2, "Failed", ',"cap-kafka-key":"k"'),
-            (4, "Delayed", ""),
+        "Value":{value}}}', 0, '2026-07-01 12:00:00', NULL, '{status}')"""
+        for n, status, key, value in (
+            (1, "Succeeded", "", "1"),
+            (4, "Queued", "", '"a text"'),
+            (3, "Scheduled", "", "null"),
+            (2, "Failed", ',"cap-kafka-key":"k"', '{"n":2,"price":1.10}'),
+            (5, "Delayed", "", "5"),
         )
     ),
     {"table": "cap.published"},
     [
         ("shop.orders", "k", '{"n":2,"price":1.10}', {"cap-msg-id": "2", "cap-kafka-key": "k"}),
-        ("shop.orders", "3", '{"n":3,"price":1.10}', {"cap-msg-id": "3"}),
+        ("shop.orders", "3", None, {"cap-msg-id": "3"}),
+        ("shop.orders", "4", '"a text"', {"cap-msg-id": "4"}),
     ],
 )
 
@@ -118,7 +120,8 @@ EVENTUATE_LOCAL = Case(
     event_data VARCHAR(1000) NOT NULL, entity_type VARCHAR(1000) NOT NULL, entity_id VARCHAR(1000) NOT NULL,
     triggering_event VARCHAR(1000), metadata VARCHAR(1000), published SMALLINT DEFAULT 0)""",
     tuple(
-        f"""INSERT INTO eventuate.events VALUES ('0000017b-000{n}', 'shop.Placed', '{{"n":{n}}}',
+        f"""INSERT INTO eventuate.events VALUES ('0000018cfcc3c8a{n}-66f8c7df475c0000', 'shop.Placed',
+        '{{"n":{n}}}',
         'shop.Order', 'o1',
         NULL, NULL, {int(n == 2)})"""
         for n in (3, 2, 1)
@@ -130,7 +133,7 @@ EVENTUATE_LOCAL = Case(
             "o1",
             f'{{"n":{n}}}',
             {
-                "event_id": f"0000017b-000{n}",
+                "event_id": f"0000018cfcc3c8a{n}-66f8c7df475c0000",
                 "event_type": "shop.Placed",
                 "triggering_event": None,
                 "metadata": None,
@@ -151,10 +154,12 @@ _TRAM_TAKEN: list[tuple[str, str, str | bytes | None, dict[str, str | None]]] = 
 TRAM = Case(
     f"CREATE TABLE eventuate.message (id VARCHAR(1000) PRIMARY KEY, {_TRAM_COLUMNS.format(json='TEXT')})",
     (
-        """INSERT INTO eventuate.message VALUES ('m3', 'orders', '{"ID":"m3"}', '{"n":3}', 0, NULL, 1)""",
-        """INSERT INTO eventuate.message VALUES ('m2', 'orders', '{"ID":"m2"}', '{"n":2}', 1, NULL, 1)""",
-        """INSERT INTO eventuate.message VALUES ('m1', 'orders', '{"PARTITION_ID":"o1"}', '{"n":1}', 0,
-        NULL, 1)""",
+        """INSERT INTO eventuate.message VALUES ('0000018cfcc3c8a3-66f8c7df475c0000', 'orders',
+        '{"ID":"m3"}', '{"n":3}', 0, NULL, 1)""",
+        """INSERT INTO eventuate.message VALUES ('0000018cfcc3c8a2-66f8c7df475c0000', 'orders',
+        '{"ID":"m2"}', '{"n":2}', 1, NULL, 1)""",
+        """INSERT INTO eventuate.message VALUES ('0000018cfcc3c8a1-66f8c7df475c0000', 'orders',
+        '{"PARTITION_ID":"o1"}', '{"n":1}', 0, NULL, 1)""",
     ),
     {"table": "eventuate.message"},
     _TRAM_TAKEN,
@@ -165,10 +170,19 @@ TRAM_DATABASE_IDS = Case(
     tuple(
         f"""INSERT INTO eventuate.message (id, destination, headers, payload, published)
         VALUES ('', 'orders', '{headers}', '{{"n":{n}}}', {int(n == 2)})"""
-        for n, headers in ((1, '{"PARTITION_ID":"o1"}'), (2, "{}"), (3, '{"ID":"m3"}'))
+        for n, headers in ((1, '{"PARTITION_ID":"o1"}'), (2, "{}"), (3, "{}"))
     ),
-    {"table": "eventuate.message", "id": "dbid", "order": "dbid"},
-    _TRAM_TAKEN,
+    {
+        "table": "eventuate.message",
+        "id": "dbid",
+        "order": "dbid",
+        "key": "headers->PARTITION_ID | dbid",
+        "headers": {"ID": "dbid"},
+    },
+    [
+        ("orders", "o1", '{"n":1}', {"ID": "1", "PARTITION_ID": "o1"}),
+        ("orders", "3", '{"n":3}', {"ID": "3"}),
+    ],
 )
 
 FASTSTREAM = Case(

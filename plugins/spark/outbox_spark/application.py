@@ -44,12 +44,6 @@ _REDACTION = "spark.redaction.regex"
 class Application:
     """A Spark application with a JVM of its own. One at a time in each process.
 
-    Args:
-        name: The harvester's name.
-        master: The master's URL.
-        settings: Spark's settings, above this engine's own defaults.
-        training: The JVM's options to make an archive of class data, instead of those to use one.
-
     Raises:
         EngineError: There is no Java, or Spark does not start; the message carries what the JVM said.
 
@@ -151,14 +145,7 @@ class Application:
         self._jvm.kill()
 
     def run(self, key: str, tasks: int, task: Task, description: str = "") -> None:
-        """Runs one job that executes ``task`` so many times at once, and waits for its end.
-
-        Args:
-            key: The name by which Spark can cancel it, together with others of the same key.
-            tasks: How many times.
-            task: What each of its tasks runs.
-            description: What Spark's pages say about it.
-        """
+        """Runs one job that executes ``task`` so many times at once, and waits for its end."""
         if not self.alive:  # by now another may be PySpark's
             raise ConnectionError(self.trouble)
         # By thread: PySpark gives each of ours one of its own in the JVM.
@@ -167,11 +154,7 @@ class Application:
         (self.context.union(partitions) if tasks > 1 else self._nothing).foreachPartition(lambda _: task())
 
     def works_for(self, key: str) -> bool:
-        """Tells whether tasks of a job run, and not only wait for slots; may hang.
-
-        Args:
-            key: As for :meth:`run`.
-        """
+        """Tells whether tasks of a job run, and not only wait for slots; may hang."""
         tracker = self.context.statusTracker()
         jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(key)))
         stages = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))

@@ -14,12 +14,7 @@ from outbox_spark.security import check_security
 
 
 def check(options: SparkOptions, groups: int) -> Sequence[Finding]:
-    """Checks that there are Java and task slots, and that nobody else can read tasks.
-
-    Args:
-        options: The engine's options.
-        groups: How many lane groups an outbox has.
-    """
+    """Checks that there are Java and task slots, and that nobody else can read tasks."""
     try:
         java = java_home()
     except OutboxError as error:

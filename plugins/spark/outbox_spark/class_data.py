@@ -27,11 +27,7 @@ _PLAIN = re.compile(r"[\w./+@=-]+")
 
 
 class Archive:
-    """The place of an archive, which need not be there.
-
-    Args:
-        path: The file.
-    """
+    """The place of an archive, which need not be there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

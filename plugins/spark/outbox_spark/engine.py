@@ -29,9 +29,6 @@ class SparkEngine:
     """Starts the application for the first outbox that needs it, and stops it after the last.
 
     See :class:`outbox_api.Engine`.
-
-    Args:
-        options: The master, and Spark's own settings.
     """
 
     def __init__(self, options: SparkOptions) -> None:
@@ -111,11 +108,6 @@ def _slots(application: Application, groups: int) -> int:
 
 def refuse_shrinking(conf: SparkConf, groups: int, slots: int) -> None:
     """Makes sure that a cluster does not take back the slots of a standby.
-
-    Args:
-        conf: Spark's settings.
-        groups: How many slots are needed.
-        slots: How many an executor has.
 
     Raises:
         EngineError: It does; the message says which setting keeps them.

@@ -100,14 +100,8 @@ _PICKED_UP = re.compile(r"(Picked up \w+:).*")
 class Jvm:
     """A JVM with Spark in it, which ends with this process at the latest.
 
-    Args:
-        conf: The settings of the application; those of the driver are the JVM's own.
-
     Raises:
         EngineError: It does not start; the message carries what it said.
-
-    Attributes:
-        gateway: PySpark's way into it.
     """
 
     def __init__(self, conf: SparkConf) -> None:

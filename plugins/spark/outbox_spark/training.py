@@ -27,9 +27,6 @@ UNUSED_SECONDS = 30 * 86400.0
 def make(archive: Path | None = None) -> Path:
     """Makes an archive, unless it is there. Of several processes that do, each makes a whole one.
 
-    Args:
-        archive: Where; left out: where the engine will look for it.
-
     Returns:
         Where it is.
 

@@ -21,9 +21,6 @@ class OutboxSnapshot(DataSourceReader):
     """All rows that wait when a query begins, in one partition, also those of parked keys.
 
     It reads in a session that cannot write, also on a standby. What is delivered meanwhile may be missing.
-
-    Args:
-        options: What the options say.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -43,9 +40,6 @@ class OutboxLetters(DataSourceReader):
     """The dead letters of an outbox when a query begins, in one partition; reads as :class:`OutboxSnapshot`.
 
     What operators free meanwhile may be missing.
-
-    Args:
-        options: What the options say.
     """
 
     def __init__(self, options: SourceOptions) -> None:

@@ -33,11 +33,7 @@ class RowsOfPart(InputPartition):
 
 
 class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream of one outbox. Spark pickles one that has no connection, and sends it to executors.
-
-    Args:
-        options: What the options say.
-    """
+    """The stream of one outbox. Spark pickles one that has no connection, and sends it to executors."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from outbox_api import ConfigError, Members
+from outbox_api import ConfigError
 from outbox_api.portable.outboxes import MemberRow, PortableMembers
 from outbox_sqlite.dialect import SqliteDialect, SqliteOptions
 
@@ -33,7 +33,9 @@ def rows(dialect: SqliteDialect) -> list[tuple[str, int | None]]:
         return connection.execute("SELECT member, leads FROM outbox_fence_members ORDER BY 1").fetchall()
 
 
-def test_there_is_a_row_for_as_many_as_were_alive_at_a_time(dialect: SqliteDialect, members: Members) -> None:
+def test_there_is_a_row_for_as_many_as_were_alive_at_a_time(
+    dialect: SqliteDialect, members: PortableMembers
+) -> None:
     for restart in range(4):
         for number in range(3):
             members.note("group", f"{restart} {number}", number, 60)
@@ -43,7 +45,7 @@ def test_there_is_a_row_for_as_many_as_were_alive_at_a_time(dialect: SqliteDiale
 
 
 def test_who_is_silent_for_ten_times_as_long_loses_its_row_and_may_return(
-    dialect: SqliteDialect, members: Members
+    dialect: SqliteDialect, members: PortableMembers
 ) -> None:
     members.note("group", "silent", 1, 60)
     members.note("group", "silent too", 1, 60)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from outbox_api import Finding, Level
 from outbox_api.portable import Session
-from outbox_api.portable.check import no_index_on_id, privileges
+from outbox_api.portable.check import no_index_on_id
 from outbox_api.tls import Protection, transport_finding
 
 from outbox_sqlserver.options import SqlServerOptions
@@ -29,25 +29,17 @@ INDEXED = (
     " WHERE indexed.object_id = OBJECT_ID({outbox}) AND indexed.key_ordinal = 1"
     " AND COL_NAME(indexed.object_id, indexed.column_id) = 'id'"
 )
-ALLOWED = "SELECT HAS_PERMS_BY_NAME({table}, 'OBJECT', {privilege})"
 _VERIFY = (
     "set Encrypt=yes, TrustServerCertificate=no and CAFile=FILE in dataSource, with the certificate of the "
     "authority that signed the server's"
 )
-PRIVILEGES = {
-    "outbox": ("SELECT", "UPDATE", "DELETE"),
-    "fence": ("SELECT", "INSERT", "UPDATE"),
-    "notes": ("SELECT", "INSERT", "UPDATE"),
-    "dead_letters": ("SELECT", "INSERT", "UPDATE", "DELETE"),
-}
 
 
 def findings(session: Session, options: SqlServerOptions) -> Iterator[Finding]:
-    """Checks version, encryption, isolation, durability, privileges and index."""
+    """Checks version, encryption, isolation, durability and index."""
     yield _version(session)
     yield from _transport(options)
     yield from _database(session)
-    yield _privileges(session, options)
     yield from _outbox(session, session.idiom.quote_table(options.outbox))
 
 
@@ -89,18 +81,6 @@ def _database(session: Session) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "durability", seen, cure)
     else:
         yield Finding(Level.OK, "durability", "commits wait for the disk; autocommit is off")
-
-
-def _privileges(session: Session, options: SqlServerOptions) -> Finding:
-    missing = []
-    for kind, wanted in PRIVILEGES.items():
-        table = session.idiom.quote_table(getattr(options.tables, kind))
-        for privilege in wanted:
-            asked = {"table": table, "privilege": privilege}
-            # Null means that there is no such table, which another finding reports.
-            if session.query("look at the privileges", ALLOWED, **asked)[0][0] == 0:
-                missing.append(f"{privilege} ON {table}")
-    return privileges(missing)
 
 
 def _outbox(session: Session, outbox: str) -> Iterator[Finding]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from outbox_api import ConfigError, Duration, FileText, present_text
 from outbox_api.file_text import only_password
 from outbox_api.portable import PortableOptions
+from outbox_api.portable.url import read_url
 
 PORT: Final = 1433
 
@@ -100,24 +100,16 @@ class DataSource:
 
 
 def _of_url(text: str) -> Mapping[str, str]:
-    try:
-        url = urlsplit(text)
-        port = url.port
-    except ValueError:  # it would show what it could not read, perhaps a password
-        raise ConfigError("dataSource cannot be read as a URL; a password is written %-encoded") from None
-    if "@" in f"{url.path}{url.query}{url.fragment}":
-        # The password has a slash, a question mark or a hash, and what follows is a piece of it.
-        raise ConfigError("dataSource cannot be read as a URL; a password is written %-encoded")
-    if url.scheme.partition("+")[0] not in ("mssql", "sqlserver"):
-        raise ConfigError("a dataSource that is a URL begins with mssql:// or sqlserver://")
+    url = read_url(text, "mssql", "sqlserver")
     said = {
-        "server": url.hostname,
-        "port": str(port or ""),
-        "database": unquote(url.path.strip("/")),
-        "user": unquote(url.username or ""),
-        "password": unquote(url.password or ""),
+        "server": url.host,
+        "port": str(url.port or ""),
+        "database": url.database,
+        "user": url.user,
+        "password": url.password,
     }
-    return {key: value for key, value in said.items() if value} | _meant(parse_qsl(url.query))
+    meant = _meant([pair for pair in url.query if pair[1]])
+    return {key: value for key, value in said.items() if value} | meant
 
 
 def _of_pairs(text: str) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from outbox_api import AccessDenied, Finding, Level, OutboxError
 from outbox_api.election import NO_GROUP
-from outbox_api.tls import Protection, transport_finding
+from outbox_api.tls import Protection, host_of, transport_finding
 
 from outbox_zookeeper.client import Client, required
 from outbox_zookeeper.elector import ZooKeeperOptions
@@ -43,7 +43,7 @@ def _transport(options: ZooKeeperOptions) -> Sequence[Finding]:
     """Judges the connections to other machines: a client with TLS always verifies the servers."""
     servers = options.hosts.partition("/")[0].split(",")
     return transport_finding(
-        [_host(each.strip()) for each in servers],
+        [host_of(each.strip()) for each in servers],
         Protection.VERIFIED if options.tls else Protection.NONE,
         "tls is false",
         "set tls to true, with the servers' port for TLS, and caFile to the authority that signed their "
@@ -51,10 +51,6 @@ def _transport(options: ZooKeeperOptions) -> Sequence[Finding]:
         subject="ZooKeeper transport",
         crossing="the election crosses",
     )
-
-
-def _host(server: str) -> str:
-    return server[1:].partition("]")[0] if server.startswith("[") else server.partition(":")[0]
 
 
 def _session(client: Client, options: ZooKeeperOptions) -> Finding:

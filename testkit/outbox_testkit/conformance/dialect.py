@@ -11,6 +11,7 @@ from outbox_testkit.conformance.cost import CostConformance
 from outbox_testkit.conformance.dead_letters import LetterConformance
 from outbox_testkit.conformance.fencing import FenceConformance
 from outbox_testkit.conformance.intake import IntakeConformance
+from outbox_testkit.conformance.intake_faults import IntakeFaultConformance
 from outbox_testkit.conformance.journal import JournalConformance
 from outbox_testkit.conformance.lease import LeaseConformance
 from outbox_testkit.conformance.marking import MarkConformance
@@ -38,6 +39,7 @@ THEMES = {
     "parking": ParkConformance,
     "dead letters": LetterConformance,
     "intake": IntakeConformance,
+    "intake while something fails": IntakeFaultConformance,
     "lease": LeaseConformance,
     "members": MemberConformance,
     "outboxes": OutboxesConformance,
@@ -70,6 +72,7 @@ class DialectConformance(
     ParkConformance,
     LetterConformance,
     IntakeConformance,
+    IntakeFaultConformance,
     LeaseConformance,
     MemberConformance,
     OutboxesConformance,

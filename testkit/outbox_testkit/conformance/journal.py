@@ -8,7 +8,8 @@ from time import sleep
 from uuid import uuid4
 
 import pytest
-from outbox_api import Action, DriverError, Entry, Journal, Level
+from outbox_api import Action, DriverError, Entry, Level
+from outbox_api.portable.journal import PortableJournal
 
 from outbox_testkit.conformance.schemas import Noted, NotedConformance
 from outbox_testkit.conformance.stashing import TEXTS
@@ -23,7 +24,7 @@ class JournalConformance(NotedConformance):
     """``journal``, whose table nothing else needs."""
 
     @staticmethod
-    def journal(box: Box, stack: ExitStack, *, read_only: bool = False) -> Journal:
+    def journal(box: Box, stack: ExitStack, *, read_only: bool = False) -> PortableJournal:
         """Connects to the journal of an outbox."""
         journal = box.dialect.journal(read_only=read_only)
         stack.callback(journal.close)

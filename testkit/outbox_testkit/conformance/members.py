@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from uuid import uuid4
 
 import pytest
-from outbox_api import Members
+from outbox_api.portable.outboxes import PortableMembers
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import Box
@@ -24,7 +24,7 @@ class MemberConformance(Conformance):
         return f"group {uuid4().hex}"
 
     @staticmethod
-    def members(box: Box, stack: ExitStack) -> Members:
+    def members(box: Box, stack: ExitStack) -> PortableMembers:
         """Connects to the list of members."""
         members = box.dialect.members()
         stack.callback(members.close)

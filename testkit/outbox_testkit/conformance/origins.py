@@ -34,15 +34,15 @@ class OriginConformance(Conformance):
         return created(bare, stack, origin())
 
     def test_the_backlog_of_each_cluster_is_counted(self, clusters: Box) -> None:
-        table = clusters.connect()
-        assert table.origins() == []
+        view = clusters.watch()
+        assert view.origins() == []
         of_cluster(clusters, THIRD, "third")
         sleep(1.0)
         of_cluster(clusters, 77, *map(str, range(4)))
         of_cluster(clusters, OWN, *map(str, range(3)))
         clusters.lead().mark(5)
         began = monotonic()
-        found = table.origins()
+        found = view.origins()
         took = monotonic() - began  # which may be between the moments at which two ages are looked at
         assert [(each.cluster, each.records, each.exact) for each in found] == [
             (OWN, 3, True),
@@ -53,16 +53,16 @@ class OriginConformance(Conformance):
         assert 0 <= own <= orphans + took + 1.0
         assert third + took + 0.1 >= orphans + 1.0
         assert third < 60
-        assert table.backlog().records == 8
+        assert view.backlog().records == 8
 
     def test_without_an_origin_there_are_none(self, box: Box) -> None:
         box.fill(3)
-        assert box.connect().origins() == []
+        assert box.watch().origins() == []
 
     def test_many_rows_of_a_cluster_are_not_counted_to_the_end(self, clusters: Box) -> None:
         of_cluster(clusters, OTHER, *map(str, range(10_001)))
         of_cluster(clusters, OWN, "own")
-        other, own = clusters.connect().origins()
+        other, own = clusters.watch().origins()
         assert (other.cluster, other.records, other.exact) == (OTHER, 10_000, False)
         assert (own.cluster, own.records, own.exact) == (OWN, 1, True)
         assert clusters.connect().backlog().records >= 10_001

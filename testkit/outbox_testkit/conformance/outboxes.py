@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from outbox_api import ConfigError, DriverError
-from outbox_api.glance import RestingLane
+from outbox_api.portable.glance import RestingLane
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import Box

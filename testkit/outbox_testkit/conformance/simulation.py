@@ -16,7 +16,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from outbox_api import Batch, Capability, ColumnIs, DeadLetters, LeadershipLost, Stasher
+from outbox_api import Batch, Capability, ColumnIs, LeadershipLost, Stasher
+from outbox_api.portable.dead_letters import PortableDeadLetters
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.clustered import COLUMN, OTHER, OWN, created, origin
@@ -61,7 +62,7 @@ class World:
         self._stashed = 0
         self._open: list[tuple[Any, list[Row]]] = []
         self._idle = [box.application() for _ in range(3)]
-        self._letters: DeadLetters = box.dead_letters()
+        self._letters: PortableDeadLetters = box.dead_letters()
         self._lanes: list[Lane] = []
         self.trace: list[str] = []
         self.lost = self.marked = self.freed = 0

@@ -28,9 +28,9 @@ class StatusConformance(Conformance):
         assert table.backlog().records == 10
 
     def test_upkeep_is_told_as_far_as_the_database_knows_it(self, box: Box) -> None:
-        table = box.connect()
+        view = box.watch()
         box.lead()
-        upkeep = table.upkeep()
+        upkeep = view.upkeep()
         assert (upkeep.dead or 0) >= 0
         assert upkeep.unit
         assert upkeep.visible or upkeep.snapshot is None or upkeep.snapshot.owner

@@ -14,7 +14,6 @@ from outbox_api import (
     Batch,
     Changed,
     ColumnIs,
-    DeadLetters,
     Fence,
     Intakes,
     MarkedRecord,
@@ -25,11 +24,13 @@ from outbox_api import (
     Stasher,
     find,
 )
+from outbox_api.portable.dead_letters import PortableDeadLetters
+from outbox_api.portable.view import PortableView
 
 ALL = 1_000_000
 """More rows than any test stashes."""
 
-Made = TypeVar("Made", bound="OutboxTable | DeadLetters")
+Made = TypeVar("Made", bound="OutboxTable | PortableDeadLetters | PortableView")
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class OutboxUnderTest:
     restart: Sequence[str] = ("TRUNCATE TABLE {table}",)
     rename: str = "ALTER TABLE {table} RENAME TO {name}"
     write_id: str = "{insert}"
-    refusing: Sequence[str] = ("ALTER TABLE {table} ADD CONSTRAINT refused CHECK (NOT ({condition}))",)
+    refusing: Sequence[str] = ("ALTER TABLE {table} ADD CHECK (NOT ({condition}))",)
     lease_ahead: str = "renewed_at + INTERVAL '1' HOUR"
 
     def refuse(self, table: str, condition: str) -> Sequence[str]:
@@ -115,7 +116,10 @@ class Box:
     def connect(self, eligible: Sequence[ColumnIs] = ()) -> OutboxTable:
         return self._kept(self.dialect.connect(eligible))
 
-    def dead_letters(self) -> DeadLetters:
+    def watch(self) -> PortableView:
+        return self._kept(self.dialect.watch())
+
+    def dead_letters(self) -> PortableDeadLetters:
         return self._kept(self.dialect.dead_letters())
 
     def application(self) -> Any:
