@@ -37,6 +37,7 @@ from outbox_core.lanes.loops import SystemThreads, run_batches, run_records
 from outbox_core.lanes.record_lane import AtLeastOnceLane
 from outbox_core.lanes.takeovers import QUIET_SECONDS, TakeoverLog, clusters_of
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS, Telemetry
+from outbox_core.lanes.unacknowledged import HUNG_SECONDS
 from outbox_core.leadership.protocol import LaneControl
 
 FOREVER = float("inf")
@@ -512,6 +513,15 @@ def test_a_lane_may_work_while_it_has_a_lease_and_is_not_over(records, control, 
     control.lease_until = 2.0
     records.end()
     assert not records.may_work()
+
+
+def test_a_call_of_the_database_that_never_returns_is_due_after_a_while(records, telemetry, threads):
+    assert records.next_for_marker(None).name == "mark"
+    due = telemetry.unacknowledged.seconds
+    assert due(threads.now + HUNG_SECONDS) == 0
+    assert due(threads.now + HUNG_SECONDS + 40) == 40
+    records.end()
+    assert due(threads.now + HUNG_SECONDS + 40) == 0, "the next epoch has another connection"
 
 
 def test_a_connection_that_hangs_is_left_behind(control):

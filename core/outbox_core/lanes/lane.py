@@ -201,8 +201,10 @@ class Lane(ABC):
         """
         while True:
             with self._lock:
-                if settle is not None and not self.over:
-                    settle(self._clock())
+                if settle is not None:
+                    self.telemetry.unacknowledged.replied(loop)
+                    if not self.over:
+                        settle(self._clock())
                 settle, taken = None, self._take_or_wait(loop, take)
             if self.telemetry.has_lines:
                 self.telemetry.write_lines()
@@ -252,6 +254,8 @@ class Lane(ABC):
         taken = None
         if (due := loop.due()) <= now:
             taken = take(now)
+            if isinstance(taken, Work):
+                self.telemetry.unacknowledged.asks(loop, now)
             self._settle(now)
         for each in self._loops:
             each.tell(over=False)
@@ -261,6 +265,7 @@ class Lane(ABC):
 
     def _end(self) -> None:
         self.over = True
+        self.telemetry.unacknowledged.left()
         for loop in self._loops:
             loop.tell(over=True)
 

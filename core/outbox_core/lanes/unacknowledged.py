@@ -1,4 +1,4 @@
-"""For how long the broker has not answered one lane."""
+"""For how long the servers have not answered one lane."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from outbox_api import Failure
 
+HUNG_SECONDS = 300.0
+"""A call of the database that lasts longer has no time-out of its own, so it counts as due."""
+
 
 class Unacknowledged:
-    """Whether the broker answers one lane, through all its epochs.
+    """Whether broker and database answer one lane, through all its epochs.
 
     Times are seconds on a monotonic clock. One thread writes; any may call :meth:`seconds`.
     """
@@ -16,6 +19,19 @@ class Unacknowledged:
     def __init__(self) -> None:
         self._since: float | None = None
         self._failing = False
+        self._asked: dict[object, float] = {}  # loop → when its call of the database began
+
+    def asks(self, loop: object, now: float) -> None:
+        """Handles that a loop calls the database."""
+        self._asked[loop] = now
+
+    def replied(self, loop: object) -> None:
+        """Handles that the call has returned."""
+        self._asked.pop(loop, None)
+
+    def left(self) -> None:
+        """Handles that the epoch has ended; calls that hang are left behind."""
+        self._asked.clear()
 
     def due(self, now: float) -> None:
         """Handles that something was sent, or that the lane has failed with an error that may pass."""
@@ -45,4 +61,5 @@ class Unacknowledged:
     def seconds(self, now: float) -> float:
         """Returns for how long something has been due without an answer; 0 if nothing is."""
         since = self._since  # another thread may clear it
-        return 0.0 if since is None else now - since
+        hung = [asked + HUNG_SECONDS for asked in [*self._asked.values()]]
+        return max(now - min(hung if since is None else [*hung, since], default=now), 0.0)
