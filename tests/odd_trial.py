@@ -251,13 +251,15 @@ def installed(folder: Path, name: str, plugin: str) -> Path:
 
 def waiting(database: Database) -> Sequence[Any]:
     """Returns the ids of rows whose keys are not parked."""
-    parked = "(SELECT 1 FROM outbox_dead_letters d WHERE d.status = 'parked' AND {})"
-    same = {
-        "postgres": "COALESCE(d.kafka_key, '') = COALESCE(o.kafka_key, '')",
-        "mysql": "COALESCE(d.kafka_key, '') = CONVERT(COALESCE(o.kafka_key, '') USING utf8mb4)",
-        "sqlite": "HEX(d.kafka_key) = HEX(o.kafka_key)",
+    theirs, own = {
+        "postgres": ("COALESCE(d.kafka_key, '')", "COALESCE(o.kafka_key, '')"),
+        "mysql": ("COALESCE(d.kafka_key, '')", "CONVERT(COALESCE(o.kafka_key, '') USING utf8mb4)"),
+        "sqlite": ("HEX(d.kafka_key)", "HEX(o.kafka_key)"),
     }[database.driver]
-    return database.fetch(f"SELECT id FROM outbox o WHERE NOT EXISTS {parked.format(same)}")
+    parked = "(SELECT {} FROM outbox_dead_letters d WHERE d.status = 'parked')"
+    # Most are heads; of the others, of which few remain, all keys are compared.
+    others = f"SELECT * FROM outbox WHERE id NOT IN {parked.format('d.id')}"
+    return database.fetch(f"SELECT id FROM ({others}) o WHERE {own} NOT IN {parked.format(theirs)}")
 
 
 def _number(key: object) -> int | None:
