@@ -148,7 +148,11 @@ def trial(  # noqa: PLR0917 - what a trial is made of
         settle: How long to wait after the last row.
     """
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
-    made = [NewTopic(f"{topic}{name}", PARTITIONS, 1, config=dict(more)) for name, more in TOPICS.items()]
+    keeping = {"retention.ms": "-1"}  # also what has a time of long ago
+    made = [
+        NewTopic(f"{topic}{name}", PARTITIONS, 1, config=keeping | dict(more))
+        for name, more in TOPICS.items()
+    ]
     for future in admin.create_topics(made).values():
         future.result(60)
     with (

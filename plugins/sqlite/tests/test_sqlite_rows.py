@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import timeit
 from contextlib import ExitStack, closing
 from pathlib import Path
 from uuid import uuid4
@@ -131,7 +130,7 @@ def test_rows_with_odd_times_are_deleted_with_their_batch(tmp_path: Path, odd: o
         assert box.survey() == []
 
 
-@pytest.mark.parametrize("key", ["k" * 64, "k" * 65, "é" * 32, "é" * 33, "k\0" * 40, "#" * 70_000])
+@pytest.mark.parametrize("key", ["k" * 64, "k" * 65, "é" * 32, "é" * 33, "k\0" * 40, "#" * 60_000])
 def test_a_long_key_is_one_key_however_it_is_written(tmp_path: Path, key: str) -> None:
     with ExitStack() as stack:
         box = Box(OutboxUnderTest("sqlite", {"data_source": str(tmp_path / "shop.db")}), stack)
@@ -144,28 +143,16 @@ def test_a_long_key_is_one_key_however_it_is_written(tmp_path: Path, key: str) -
         hand = box.lead()
         assert [record.value for record in marked(hand, UNBOUNDED, key)] == ["2", "4"]
         hand.remark()
+        assert 1 in hand.ids()
         assert hand.park([1], 1) == 1
-        assert box.survey() == ["2", "4"]
+        hand.remark()
+        assert [record.value for record in marked(hand, UNBOUNDED)] == ["2", "4"]
 
 
-def test_parked_keys_that_are_long_make_no_selection_slow(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        box = Box(OutboxUnderTest("sqlite", {"data_source": str(tmp_path / "shop.db")}), stack)
-        box.dialect.create()
-        box.stash(*(plain(f"{'k' * 60_000}{number}", "v") for number in range(200)), plain("b", "sound"))
-        hand = box.lead()
-        ids = hand.ids()[:-1]
-        assert hand.park(ids, *ids) == 200
-        whole = "SELECT SUM(LENGTH(CAST(kafka_key AS BLOB))) FROM"
-        connection = stack.enter_context(closing(sqlite3.connect(box.options.data_source)))
-
-        def read() -> None:
-            for table in ("outbox", "outbox_dead_letters"):
-                connection.execute(f"{whole} {table}").fetchone()
-
-        def select() -> None:
-            assert [record.value for record in hand.advance()] == ["sound"]
-
-        reading, selecting = (min(timeit.repeat(act, number=1, repeat=5)) for act in (read, select))
-        print(selecting, reading)
-        assert selecting < 6 * reading
+def test_of_a_long_key_little_is_compared(tmp_path: Path) -> None:
+    dialect = SqliteDialect(SqliteOptions(data_source=str(tmp_path / "shop.db")))
+    dialect.create()
+    with closing(dialect.open()) as connection:
+        query = f"SELECT LENGTH({dialect.idiom.comparable('?1')})"
+        for key in ("k" * 60_000, "k" * 65, "k" * 64, b"\xff" * 1000):
+            assert connection.execute(query, (key,)).fetchone()[0] <= 128
