@@ -178,7 +178,7 @@ class SqliteIdiom(Idiom):
 
     def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``, with one parameter, as SQLite limits their number."""
-        listed = json.dumps([_comparable(each) for text in keys for each in spellings(text)])
+        listed = json.dumps([digest(each) for text in keys for each in spellings(text)])
         condition = f"{key} NOT IN (SELECT value FROM json_each({{without}}))"  # noqa: S608 - of our own parts
         return condition, {"without": listed}
 
@@ -199,12 +199,8 @@ def lane(key: str, lanes: int) -> int:
 
 
 def digest(octets: bytes) -> str:
-    """Returns what stands for a long text; it is no hexadecimal number, as a short text is."""
-    return f"#{sha256(octets).hexdigest()}"
-
-
-def _comparable(octets: bytes) -> str:
-    return octets.hex().upper() if len(octets) <= _SHORT else digest(octets)
+    """Returns the bytes of a text, or what stands for many: no hexadecimal number."""
+    return octets.hex().upper() if len(octets) <= _SHORT else f"#{sha256(octets).hexdigest()}"
 
 
 class Garbled(bytes):
