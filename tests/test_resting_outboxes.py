@@ -108,6 +108,39 @@ def test_outboxes_that_rest_are_led_and_one_that_fails_holds_up_no_other(
     process.leave()
 
 
+def test_an_outbox_comes_to_rest_with_few_sessions(
+    tmp_path: Path, kafka_broker: Kafka, topic: str, postgres_dsn: str
+) -> None:
+    count = 12
+    tenants = Tenants(tmp_path, kafka_broker, topic, {"pg": ("postgres", postgres_dsn, count)})
+    tenants.create()
+
+    def opened(name: str) -> int:
+        """Starts a process; returns how many sessions have begun until all rest in it: four begin to lead."""
+        before = sessions(postgres_dsn)
+        process = tenants.begin(name)
+        until(lambda: process.count(QUIET) >= count, "all rest", 120)
+        return sessions(postgres_dsn) - before
+
+    try:
+        assert opened("first") <= 4 * count + 5
+        # It leads each once, and the other process learns that; neither connects to rest.
+        assert opened("second") <= 4 * count + 5
+    finally:
+        for process in tenants.processes:
+            process.close()
+
+
+def sessions(dsn: str) -> int:
+    """Returns how many sessions have begun in a database, which counts them a moment later."""
+    sleep(2.0)
+    query = "SELECT sessions FROM pg_stat_database WHERE datname = current_database()"
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 @pytest.mark.slow("outboxes")
 def test_what_a_process_led_that_rests_is_led_by_others_after_its_death(tenants: Tenants) -> None:
     one = tenants.begin("one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing
 
 from outbox_api import Dialect, DriverError, LaneStatus
@@ -12,22 +13,22 @@ from outbox_core.snapshot import OPERATOR, present_lanes
 CURE = "give all harvesters of an outbox the same elector and leaderGroupID"
 
 
-def leading_lanes(dialect: Choice[Dialect]) -> list[LaneStatus]:
-    """Returns the lanes under the present token; none if the database does not tell. Never raises."""
+def leading_lane(dialect: Choice[Dialect]) -> LaneStatus | None:
+    """Returns a lane of the process that raised the fence last; ``None`` also if the database does not tell.
+
+    Never raises.
+    """
     try:
         with closing(dialect.create().watch()) as view:
-            return present_lanes(view.lane_statuses())
+            return leading_among(view.lane_statuses())
     except DriverError:
-        return []
+        return None
 
 
-def leading_lane(dialect: Choice[Dialect]) -> LaneStatus | None:
-    """Returns a lane of the process that raised the fence last.
-
-    ``None`` if an operator did, or nobody yet, or the database does not tell. Never raises.
-    """
-    lanes = leading_lanes(dialect)
-    return None if not lanes or lanes[0].holder.startswith(OPERATOR) else lanes[0]
+def leading_among(lanes: Iterable[LaneStatus]) -> LaneStatus | None:
+    """Returns a lane of the process that raised the fence last; ``None`` if an operator did, or nobody."""
+    present = present_lanes(lanes)
+    return None if not present or present[0].holder.startswith(OPERATOR) else present[0]
 
 
 def rival(lane: LaneStatus, election: str) -> str:

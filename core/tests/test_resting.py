@@ -32,6 +32,7 @@ class FakeThread:
         self.most_awake = 0
         self.all: Sequence[FakeThread] = [self]
         self.resting_lanes: Sequence[LaneStatus] = ()
+        self.led: int | None = None
 
     @property
     def leads(self) -> bool:

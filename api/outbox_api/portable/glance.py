@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from outbox_api.fence import Fence
+from outbox_api.fence import Fence, LaneStatus
 from outbox_api.portable.session import Session
 from outbox_api.portable.statements import Statements
+from outbox_api.portable.view import read_lane_statuses
 
 
 class RestingLane(NamedTuple):
@@ -61,6 +62,10 @@ class PortableGlance:
             if held == len(beats):
                 return [True] * held
             return [self._session.execute(sql, **values) > 0 for sql, values in beats]
+
+    def lane_statuses(self, outboxes: Sequence[Any]) -> Sequence[list[LaneStatus]]:
+        """Returns for each outbox, in this order, what its fence stores about its lanes. Changes nothing."""
+        return [read_lane_statuses(self._session, sql, name) for name, sql in map(self._about, outboxes)]
 
     def close(self) -> None:
         """Disconnects. Idempotent, and never raises."""

@@ -112,6 +112,23 @@ def _permitted(session: Session, query: str) -> Sequence[Sequence[Any]] | None:
         return None
 
 
+def read_lane_statuses(session: Session, sql: Statements, name: str) -> list[LaneStatus]:
+    """Returns what the fence stores about each lane of an outbox; see ``PortableView.lane_statuses``."""
+    rows = session.query("read the fence", sql.lane_statuses, name=name)
+    moment, text = session.idiom.read_timestamp, session.idiom.read_text
+    return [
+        LaneStatus(
+            fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), epoch=int(epoch)),
+            holder=text(holder) or "",
+            since=moment(since),
+            heartbeat_at=None if heartbeat_at is None else moment(heartbeat_at),
+            age=None if age is None else float(age),
+            metrics=json.loads(text(metrics) or "{}"),
+        )
+        for lane, lanes, token, epoch, holder, since, heartbeat_at, age, metrics in rows
+    ]
+
+
 class PortableView:
     """A connection that looks at one outbox, its fence and its dead letters; used by one thread at a time.
 
@@ -184,19 +201,7 @@ class PortableView:
 
     def lane_statuses(self) -> list[LaneStatus]:
         """Returns what the fence stores about each lane, ordered by lane; empty before the first leader."""
-        rows = self._session.query("read the fence", self._sql.lane_statuses, name=self._name)
-        moment, text = self._idiom.read_timestamp, self._idiom.read_text
-        return [
-            LaneStatus(
-                fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), epoch=int(epoch)),
-                holder=text(holder) or "",
-                since=moment(since),
-                heartbeat_at=None if heartbeat_at is None else moment(heartbeat_at),
-                age=None if age is None else float(age),
-                metrics=json.loads(text(metrics) or "{}"),
-            )
-            for lane, lanes, token, epoch, holder, since, heartbeat_at, age, metrics in rows
-        ]
+        return read_lane_statuses(self._session, self._sql, self._name)
 
     def members(self, group: str, seconds: float) -> Mapping[str, int]:
         """Returns the members that noted themselves in the last ``seconds``, as ``Members.note`` does."""

@@ -17,7 +17,6 @@ from outbox_core.events import EventHandler
 from outbox_core.harvest import Harvest
 from outbox_core.leadership.leader import Totals
 from outbox_core.log_context import log_as
-from outbox_core.rivals import leading_lanes
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,9 @@ class HarvestThread:
         settings: As given.
         totals: What is harvested, in all attempts.
         may_rest: Whether it was made to rest.
+        led: The token under which it led when it was told to rest, until ``resting_lanes`` are known.
         resting_lanes: While it rests, the lanes of this process's last leadership, unless another has begun.
+            Whoever looks at outboxes that rest finds them.
         rests_since: Since when it has rested under the same leader, as far as this process knows.
         seen_empty: When it was last found to rest and to be empty. Both are on the monotonic clock.
     """
@@ -56,6 +57,7 @@ class HarvestThread:
         self.settings = settings
         self.totals = Totals()
         self.may_rest = delay is None
+        self.led: int | None = None
         self.resting_lanes: Sequence[LaneStatus] = ()
         self.rests_since, self.seen_empty = monotonic(), 0.0
         self._engine = engine
@@ -63,8 +65,6 @@ class HarvestThread:
         self._delay = delay or 0.0
         self._stopping = Flag()
         self._retiring = False
-        self._led: int | None = None
-        """The token under which it led when it was told to rest."""
         self._has_joined = False
         self._lock = Lock()
         self._harvest: Harvest | None = None
@@ -85,7 +85,7 @@ class HarvestThread:
     def leads(self) -> bool:
         """Whether this process leads the outbox, or has led it last and rests."""
         harvest = self._harvest
-        return bool(self.resting_lanes) if harvest is None else harvest.leads
+        return bool(self.resting_lanes or self.led) if harvest is None else harvest.leads
 
     @property
     def idle_since(self) -> float | None:
@@ -108,7 +108,7 @@ class HarvestThread:
         named = log_as(f"{self.settings.name}/{self.settings.label}", outbox=self.settings.title)
         with self._lock, named:
             if self._thread is None and not self._stopping.is_set():
-                self._retiring, self.resting_lanes = False, ()
+                self._retiring, self.led, self.resting_lanes = False, None, ()
                 name = f"outbox-{self.settings.label}"
                 thread = ContextThread(target=self._run, name=name, daemon=True)
                 thread.start()
@@ -126,7 +126,7 @@ class HarvestThread:
         ContextThread(target=self._retire, args=(harvest,), name="rest", daemon=True).start()
 
     def _retire(self, harvest: Harvest) -> None:
-        self._retiring, self._led = True, self.totals.token
+        self._retiring, self.led = True, self.totals.token
         harvest.stop()
 
     def give_up(self) -> None:
@@ -170,7 +170,6 @@ class HarvestThread:
                 self._stopping.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         if self._retiring:
-            self.resting_lanes = self._lanes_led()
             log.info("rests until there is a record")
 
     def _attempt(self, *, known: bool) -> None:
@@ -192,9 +191,3 @@ class HarvestThread:
         finally:
             self._harvest = None
             harvest.stop()
-
-    def _lanes_led(self) -> Sequence[LaneStatus]:
-        """Returns the lanes that this process led when it was told to rest, unless others lead by now."""
-        if self._led is None:
-            return ()
-        return [lane for lane in leading_lanes(self.settings.dialect) if lane.fence.token == self._led]

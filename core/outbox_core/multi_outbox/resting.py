@@ -16,7 +16,7 @@ from threading import Event as Flag
 from time import monotonic
 from typing import TypeVar
 
-from outbox_api import Dialect, DriverError
+from outbox_api import Dialect, DriverError, LaneStatus
 from outbox_api.context_thread import ContextThread, repeat
 from outbox_api.election import LeaseTimes
 from outbox_api.portable.glance import PortableGlance, RestingLane
@@ -24,8 +24,8 @@ from outbox_api.portable.glance import PortableGlance, RestingLane
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
 from outbox_core.multi_outbox.harvest_thread import HarvestThread
-from outbox_core.rivals import leading_lane, leading_lanes
-from outbox_core.snapshot import longest_silence, silence
+from outbox_core.rivals import leading_among
+from outbox_core.snapshot import longest_silence, present_lanes, silence
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ _CLOSE_SECONDS = 1.0
 _AT_REST = {"purged_per_second": 0, "in_flight": 0, "waiting": 0, "resting": True}
 
 Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 def may_rest(outbox: HarvestSettings) -> bool:
@@ -67,10 +68,10 @@ def may_rest(outbox: HarvestSettings) -> bool:
     )
 
 
-def is_led(outbox: HarvestSettings) -> bool:
+def is_led(outbox: HarvestSettings, lanes: Iterable[LaneStatus]) -> bool:
     """Returns whether somebody leads an outbox: one that takes part must not rest before that is decided."""
-    lanes = leading_lanes(outbox.dialect)
-    return bool(lanes) and silence(lanes[0]) <= longest_silence(outbox)
+    present = present_lanes(lanes)
+    return bool(present) and silence(present[0]) <= longest_silence(outbox)
 
 
 @dataclass(slots=True, eq=False)
@@ -160,6 +161,7 @@ class RestThread:
         now = monotonic()
         self._learn(now)
         try:
+            self._find_lanes()
             self._look(now)
             self._beat(now)
         except BaseException:
@@ -182,7 +184,16 @@ class RestThread:
             for outbox in self._outboxes.values():
                 outbox.begun &= not outbox.thread.rests or bool(outbox.thread.resting_lanes)
 
+    def _find_lanes(self) -> None:
+        """Finds the lanes that were led when an outbox was told to rest, unless others lead by now."""
+        led = [each for each in self._outboxes.values() if each.thread.rests and each.thread.led is not None]
+        for outbox, lanes in self._of_each(_lanes, led):
+            thread = outbox.thread
+            found = [lane for lane in lanes or () if lane.fence.token == thread.led]
+            thread.resting_lanes, thread.led = found, None
+
     def _look(self, now: float) -> None:
+        idle = list[_Outbox]()
         due = [outbox for outbox in self._outboxes.values() if outbox.is_due(now)]
         for outbox, waits in self._of_each(_waiting, due):
             if waits is None:  # its harvest tells what is wrong
@@ -191,20 +202,21 @@ class RestThread:
                 outbox.wake(now, AWAKE_LOOK_SECONDS)
             elif outbox.thread.rests:
                 outbox.thread.seen_empty = now
-            else:
-                self._found_empty(outbox, now)
+            elif self._may_rest(outbox, now):
+                idle.append(outbox)
+        for outbox, lanes in self._of_each(_lanes, idle):
+            if outbox.thread.leads or is_led(outbox.thread.settings, lanes or ()):
+                outbox.thread.rest()
+                outbox.beginner, outbox.rested_at = False, now
 
-    def _found_empty(self, outbox: _Outbox, now: float) -> None:
+    def _may_rest(self, outbox: _Outbox, now: float) -> bool:
+        """Returns whether an outbox that was found empty has been so for long enough."""
         crowded = not all(each.begun for each in self._outboxes.values())
         patience = outbox.thread.settings.limits.rest_after * outbox.later
         if crowded and outbox.beginner:
             patience = min(patience, LED_SECONDS if outbox.thread.leads else BEGIN_SECONDS)
         outbox.look_due = now + (LOOK_SECONDS if crowded else AWAKE_LOOK_SECONDS)
-        if not outbox.thread.takes_part or now - outbox.busy_at < patience:
-            return
-        if outbox.thread.leads or is_led(outbox.thread.settings):
-            outbox.thread.rest()
-            outbox.beginner, outbox.rested_at = False, now
+        return outbox.thread.takes_part and now - outbox.busy_at >= patience
 
     def _begin(self, now: float) -> None:
         """Has outboxes begin that never did."""
@@ -222,18 +234,21 @@ class RestThread:
             if now >= outbox.beat_due
             for lane in outbox.thread.resting_lanes
         ]
+        lost = list[_Outbox]()
         for (outbox, _), held in self._of_each(_beats, due):
             interval = outbox.thread.settings.limits.min_metrics_interval
             outbox.beat_due = now + max(interval, MIN_HEARTBEAT_SECONDS)
             if held is False:
                 outbox.thread.resting_lanes, outbox.thread.rests_since = (), now
-                # Another process has begun to lead, or an operator has raised the fence.
-                if leading_lane(outbox.thread.settings.dialect) is None:
-                    outbox.begun = False
+                lost.append(outbox)
+        # Another process has begun to lead, or an operator has raised the fence.
+        for outbox, lanes in self._of_each(_lanes, lost):
+            if leading_among(lanes or ()) is None:
+                outbox.begun = False
 
     def _of_each(
-        self, ask: Callable[[PortableGlance, Sequence[Item]], Sequence[bool]], items: Sequence[Item]
-    ) -> Iterable[tuple[Item, bool | None]]:
+        self, ask: Callable[[PortableGlance, Sequence[Item]], Sequence[Answer]], items: Sequence[Item]
+    ) -> Iterable[tuple[Item, Answer | None]]:
         """Asks about many at a time; where that fails, about each, and ``None`` is the answer that fails.
 
         Raises:
@@ -242,7 +257,7 @@ class RestThread:
         for start in range(0, len(items), AT_ONCE):
             some = items[start : start + AT_ONCE]
             try:
-                answers: Sequence[bool | None] = ask(self._open(), some)
+                answers: Sequence[Answer | None] = ask(self._open(), some)
             except DriverError as error:
                 log.debug("asks about each outbox that rests: %s", error)
                 self._close()
@@ -250,8 +265,8 @@ class RestThread:
             yield from zip(some, answers, strict=True)
 
     def _of_one(
-        self, ask: Callable[[PortableGlance, Sequence[Item]], Sequence[bool]], item: Item
-    ) -> bool | None:
+        self, ask: Callable[[PortableGlance, Sequence[Item]], Sequence[Answer]], item: Item
+    ) -> Answer | None:
         glance = self._open()
         try:
             return ask(glance, [item])[0]
@@ -277,3 +292,7 @@ def _waiting(glance: PortableGlance, outboxes: Sequence[_Outbox]) -> Sequence[bo
 
 def _beats(glance: PortableGlance, lanes: Sequence[tuple[_Outbox, RestingLane]]) -> Sequence[bool]:
     return glance.heartbeats([lane for _, lane in lanes])
+
+
+def _lanes(glance: PortableGlance, outboxes: Sequence[_Outbox]) -> Sequence[list[LaneStatus]]:
+    return glance.lane_statuses([outbox.dialect for outbox in outboxes])

@@ -32,6 +32,8 @@ SELECT set_config('default_transaction_isolation', 'read committed', false),
             THEN set_config('idle_session_timeout', '0', false) END,
        -- The newest time of a batch is kept as text.
        set_config('datestyle', 'ISO', false),
+       -- Arrays are sent as text, in which NULL is null.
+       set_config('array_nulls', 'on', false),
        -- Purges and bumps are durable whatever the server's default is; stronger settings stay.
        set_config('synchronous_commit',
                   coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)

@@ -67,6 +67,17 @@ def test_a_row_that_has_another_key_by_now_is_not_deleted(
     assert hand.ids() == [3]
 
 
+def test_a_header_without_a_value_is_redriven_as_such(outbox: Outbox) -> None:
+    outbox.set_default("array_nulls", "off")
+    outbox.admin.execute("SET array_nulls = on")
+    number = outbox.write(headers=(["a", "b"], [None, "NULL"]))
+    hand, letters = outbox.lead(), outbox.dead_letters()
+    outbox.park(hand, "k")
+    assert letters.skip([number]) == letters.redrive([number]) == [number]
+    [record] = hand.mark()
+    assert list(record.headers) == [("a", None), ("b", "NULL")]
+
+
 def test_redriven_letters_come_behind_everything_in_the_order_of_their_ids(
     outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
 ) -> None:

@@ -105,6 +105,14 @@ def mapped(make_outbox: MakeOutbox) -> Outbox:
     return box
 
 
+def test_nulls_are_taken_in_where_arrays_have_none(mapped: Outbox) -> None:
+    mapped.set_default("array_nulls", "off")
+    mapped.admin.execute("INSERT INTO app.events (more) VALUES ('{\"trace\": null}')")
+    [record] = mapped.taken().mark()
+    assert (record.key, record.value, record.fault) == ("", None, None)
+    assert list(record.headers) == [("kind", None), ("trace", None)]
+
+
 def test_a_table_of_somebodys_own_is_mapped(mapped: Outbox) -> None:
     mapped.admin.execute(
         "INSERT INTO app.events (customer, body, kind, more, part, at) VALUES"

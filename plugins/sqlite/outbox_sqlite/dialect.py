@@ -16,7 +16,7 @@ from outbox_api.portable.check import check
 from outbox_api.portable.outboxes import TablePattern
 from outbox_api.portable.tables import Tables
 
-from outbox_sqlite.idiom import FileConnection, SqliteIdiom, lane, text
+from outbox_sqlite.idiom import FileConnection, SqliteIdiom, digest, lane, text
 
 _OLDEST = (3, 31)
 _BUSY_SECONDS = 0.005
@@ -90,6 +90,7 @@ class SqliteDialect(PortableDialect):
         )
         connection.text_factory = text
         connection.create_function("outbox_lane", 2, lane, deterministic=True)
+        connection.create_function("outbox_digest", 1, digest, deterministic=True)
         for setting in settings:
             self._set(connection, setting)  # again, while another connection changes the journal mode
         return connection

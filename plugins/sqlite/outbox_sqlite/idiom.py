@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.request import url2pathname
@@ -50,6 +51,9 @@ def _identity(path: str) -> tuple[int, int] | None:
         return None
     return found.st_dev, found.st_ino
 
+
+_SHORT = 64
+"""Bytes of a text that is compared as it is."""
 
 _TRANSIENT = (
     "SQLITE_BUSY",
@@ -139,8 +143,12 @@ class SqliteIdiom(Idiom):
         return f"{dividend} % {divisor}"
 
     def comparable(self, text: str) -> str:
-        """Writes a text's bytes in UTF-8: what was written as bytes equals the same written as text."""
-        return f"HEX({text})"
+        """Writes a text's bytes in UTF-8: what was written as bytes equals the same written as text.
+
+        Of many bytes it writes a digest: each selection compares all keys with all that are parked.
+        """
+        octets = f"CAST({text} AS BLOB)"
+        return f"CASE WHEN LENGTH({octets}) <= {_SHORT} THEN HEX({text}) ELSE outbox_digest({octets}) END"
 
     def byte_length(self, column: str) -> str:
         """Writes how many bytes a column has, whatever an application wrote into it."""
@@ -170,7 +178,7 @@ class SqliteIdiom(Idiom):
 
     def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``, with one parameter, as SQLite limits their number."""
-        listed = json.dumps([each.hex().upper() for text in keys for each in spellings(text)])
+        listed = json.dumps([digest(each) for text in keys for each in spellings(text)])
         condition = f"{key} NOT IN (SELECT value FROM json_each({{without}}))"  # noqa: S608 - of our own parts
         return condition, {"without": listed}
 
@@ -188,6 +196,11 @@ class SqliteIdiom(Idiom):
 def lane(key: str, lanes: int) -> int:
     """Returns the lane of a key: its hash modulo ``lanes``."""
     return crc32(key.encode()) % lanes
+
+
+def digest(octets: bytes) -> str:
+    """Returns the bytes of a text, or what stands for many: no hexadecimal number."""
+    return octets.hex().upper() if len(octets) <= _SHORT else f"#{sha256(octets).hexdigest()}"
 
 
 class Garbled(bytes):

@@ -128,3 +128,31 @@ def test_rows_with_odd_times_are_deleted_with_their_batch(tmp_path: Path, odd: o
         assert [record.id for record in hand.table.rows(batch)] == [1, 2, 3]
         hand.advance(finished=[batch])
         assert box.survey() == []
+
+
+@pytest.mark.parametrize("key", ["k" * 64, "k" * 65, "é" * 32, "é" * 33, "k\0" * 40, "#" * 60_000])
+def test_a_long_key_is_one_key_however_it_is_written(tmp_path: Path, key: str) -> None:
+    with ExitStack() as stack:
+        box = Box(OutboxUnderTest("sqlite", {"data_source": str(tmp_path / "shop.db")}), stack)
+        box.dialect.create()
+        box.stash(plain(key, "1"), plain(f"{key}2", "2"), plain(key, "3"), plain("b", "4"))
+        with closing(sqlite3.connect(box.options.data_source)) as connection, connection:
+            connection.execute("UPDATE outbox SET kafka_key = CAST(kafka_key AS BLOB) WHERE id = 3")
+        lanes = [{record.key for record in marked(hand, UNBOUNDED)} for hand in box.lead_all(2)]
+        assert sum(key in lane for lane in lanes) == 1, "both of its rows are in one lane"
+        hand = box.lead()
+        assert [record.value for record in marked(hand, UNBOUNDED, key)] == ["2", "4"]
+        hand.remark()
+        assert 1 in hand.ids()
+        assert hand.park([1], 1) == 1
+        hand.remark()
+        assert [record.value for record in marked(hand, UNBOUNDED)] == ["2", "4"]
+
+
+def test_of_a_long_key_little_is_compared(tmp_path: Path) -> None:
+    dialect = SqliteDialect(SqliteOptions(data_source=str(tmp_path / "shop.db")))
+    dialect.create()
+    with closing(dialect.open()) as connection:
+        query = f"SELECT LENGTH({dialect.idiom.comparable('?1')})"
+        for key in ("k" * 60_000, "k" * 65, "k" * 64, b"\xff" * 1000):
+            assert connection.execute(query, (key,)).fetchone()[0] <= 128

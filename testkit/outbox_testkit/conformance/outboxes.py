@@ -79,7 +79,8 @@ class OutboxesConformance(Conformance):
         ]
         with closing(box.dialect.glance()) as glance:
             assert list(glance.heartbeats(lanes)) == [True, True]
-            found = [hand.table.lane_statuses()[0] for hand in hands]
+            found = [status for [status] in glance.lane_statuses([box.dialect, other.dialect])]
+            assert [status.fence.token for status in found] == [hand.fence.token for hand in hands]
             assert [status.metrics["purged_total"] for status in found] == [0, 1]
             assert all(status.age is not None for status in found)
             other.lead()
