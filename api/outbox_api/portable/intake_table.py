@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from outbox_api.intake import Intake, Value
 from outbox_api.portable.column_facts import ColumnFacts, Nature
 from outbox_api.portable.intake_order import Order, judge
 from outbox_api.portable.session import Session
-from outbox_api.portable.sources import quoted
+from outbox_api.portable.sources import EXTRAS, quoted
 from outbox_api.portable.table_idiom import TableName
 
 _JUDGED = 100
@@ -23,6 +23,10 @@ _JUDGED = 100
 
 PRESENT = "now()"
 """Stands for the database's present time, where a row is marked as done."""
+
+
+VIEW = ("it is a view, whose rows cannot be locked", "name its table, and set intake.where")
+"""Why a view is refused, and what helps."""
 
 
 class Condition(NamedTuple):
@@ -116,17 +120,39 @@ class KnownTable(WaitingRows):
 
     facts: Mapping[str, ColumnFacts]
     order: Order
+    _outbox: str
+    _known_as: Callable[[str], str] = staticmethod(str.lower)
 
-    def _know(self, facts: Mapping[str, ColumnFacts]) -> None:
-        """Notes the columns.
-
-        Raises:
-            DriverError: Rows cannot be put in order by what orders them (not retryable).
-        """
-        self.facts = facts
+    def _look(self, extras: Collection[str]) -> None:
+        """Makes sure that rows can be taken in, and notes the columns; ``extras`` are those of the outbox."""
+        intake, known = self._intake, self._names()
+        wanted = (*intake.columns, *intake.where, *intake.done)
+        if missing := [name for name in dict.fromkeys(wanted) if self._known_as(name) not in known]:
+            raise refusal(intake, f"it lacks {', '.join(missing)}", f"it has {', '.join(sorted(known))}")
+        told = zip(EXTRAS, (intake.partition, intake.timestamp), strict=True)
+        if lacking := [name for name, column in told if column and name not in extras]:
+            reason = f"the outbox lacks the column{'s' * (len(lacking) > 1)} {', '.join(lacking)}"
+            raise refusal(intake, reason, self._adding(lacking))
+        self.facts = self._facts()
         self._meanings = self._meant()
         self._require_values()
         self.order = self._judged()
+
+    def _names(self) -> Collection[str]:
+        """Returns the names of columns as ``_known_as`` writes them; refuses what is no table."""
+        intake, idiom = self._intake, self.session.idiom
+        columns = self.session.columns(idiom.quote_table(self._table))
+        if columns is None:
+            raise refusal(
+                intake, "there is no such table, or the user does not see it", "correct intake.table"
+            )
+        if self.session.query(f"look at table {self.table}", idiom.view_query, **idiom.place(self._table)):
+            raise refusal(intake, *VIEW)
+        return columns
+
+    def _adding(self, extras: Collection[str]) -> str:
+        """Writes what gives the outbox columns that it lacks."""
+        return "; ".join(extra_columns(self._outbox, extras))
 
     def _require_values(self) -> None:
         """Makes sure that columns can hold what ``where`` and ``done`` say; to some servers any text is 0."""
@@ -223,8 +249,7 @@ def refusal(intake: Intake, reason: str, cure: str = "") -> DriverError:
     return DriverError(f"table {intake.table} cannot be taken in: {reason}", retryable=False)
 
 
-def view_refused(intake: Intake) -> DriverError:
-    """Returns the error for an intake that names a view."""
-    return refusal(
-        intake, "it is a view, whose rows cannot be locked", "name its table, and set intake.where"
-    )
+def extra_columns(outbox: str, columns: Collection[str] = EXTRAS) -> list[str]:
+    """Returns the statements that let an outbox keep partition and timestamp; ``outbox`` is quoted."""
+    types = zip(EXTRAS, ("INTEGER", "DECIMAL(19)"), strict=True)
+    return [f"ALTER TABLE {outbox} ADD {column} {type_}" for column, type_ in types if column in columns]
