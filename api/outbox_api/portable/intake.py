@@ -174,7 +174,9 @@ class PortableIntake(KnownTable):
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         sizes = " + ".join(f"COALESCE({idiom.size_of(self._read(each))}, 0)" for each in self._sized())
         return idiom.limit(
-            f"SELECT {self._place}, {self._key} AS key_text, {sizes} AS row_size"
+            # A column of one of these names would be shadowed where rows are put in order.
+            f"SELECT {self._place}, {self._key} AS {self._name('key in outbox')},"
+            f" {sizes} AS {self._name('size in outbox')}"
             f" FROM {idiom.snapshot_read(self._source)}{where} ORDER BY {self._order}",
             "{limit}",
         ), values

@@ -123,11 +123,13 @@ def _clock(intake: Intake, rows: KnownTable) -> Iterator[Finding]:
     name = intake.timestamp
     if not name or (newest := rows.greatest(name)) is None:
         return
+    subject = f"the newest '{name}' of table {intake.table}"
     try:
         moment = taken.milliseconds(newest, intake.tz)
-    except (ValueError, OverflowError):
-        return  # its row says so
-    subject = f"the newest '{name}' of table {intake.table}"
+    except (ValueError, OverflowError) as error:
+        cure = "name a column of moments or of milliseconds, or leave intake.timestamp out"
+        yield Finding(Level.ERROR, SUBJECT, f"{subject} is no moment that a message may have: {error}", cure)
+        return
     if rows.facts[name].nature is Nature.NUMBER and abs(moment) < _LEAST_MS:
         seen = f"{subject} is {moment}, in milliseconds a day of {_day(moment)}; are these seconds?"
         yield Finding(Level.WARNING, SUBJECT, seen, "write milliseconds, or leave intake.timestamp out")

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 from outbox_api.column_text import in_utc, is_set
 from outbox_api.errors import DriverError
 from outbox_api.finding import Level
 from outbox_api.intake import Intake, Value
-from outbox_api.portable.column_facts import ColumnFacts, Nature
+from outbox_api.portable.column_facts import ColumnFacts
 from outbox_api.portable.intake_order import Order, judge
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import EXTRAS, quoted
@@ -97,13 +96,6 @@ def _each(wanted: Value | Sequence[Value]) -> Sequence[Value]:
     return [wanted] if wanted is None or isinstance(wanted, str | bool) else wanted
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return bool(Decimal(text).is_finite())
-    except ArithmeticError:
-        return False
-
-
 def _undone(name: str, value: object, written: Callable[[object], str]) -> str:
     if value is None:
         return f"{name} IS NOT NULL"
@@ -160,10 +152,10 @@ class KnownTable(WaitingRows):
         for option, named in (("where", self._intake.where), ("done", self._intake.done)):
             for column, wanted in named.items():
                 of_column = facts.get(column.lower(), ColumnFacts(""))
-                for text in (value for value in _each(wanted) if isinstance(value, str)):
-                    odd = of_column.nature is Nature.NUMBER and not _is_number(text)
-                    if odd or of_column.type == "json":
-                        reason = f"'{column}' ({of_column.type}) never equals '{text}'"
+                for value in _each(wanted):
+                    if of_column.never(value) and (value is not None or wanted is None):
+                        never = "is never null" if value is None else f"never equals '{value}'"
+                        reason = f"'{column}' ({of_column.type}) {never}"
                         raise refusal(self._intake, reason, f"correct intake.{option}")
         if self.condition.sql:
             nothing = f" WHERE 1 = 0 AND {self.condition.sql}"

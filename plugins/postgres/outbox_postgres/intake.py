@@ -84,6 +84,8 @@ class PostgresIntake(PortableIntake):
                 extras=layout.extras,
                 source=found.name,
             )
+            if self._done:  # what cannot be written is found as this is planned
+                session.query("try intake.done", f"EXPLAIN {self.changes.sql_of('1 = 0')}", **self._done)
         self._bind = bind
         names = ", ".join(self._columns)
         lists = ", ".join(f"{{{name}}}::{_LISTS.get(name, 'text[]')}" for name in self._columns)
@@ -181,7 +183,9 @@ class PostgresIntake(PortableIntake):
     def stash(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Writes what has become of rows into the outbox, by one statement."""
         columns = {name: text_array(_written(row[name]) for row in rows) for name in self._columns}
-        self.session.execute(self._stash_all, **columns)
+        if (written := self.session.execute(self._stash_all, **columns)) != len(rows):
+            reason = f"of {len(rows)} rows {written} would be written into the outbox"
+            raise refusal(self._intake, reason, "see its triggers")
 
     def holders(self, places: Sequence[Any]) -> str:
         """Returns who has locked rows, in words."""
