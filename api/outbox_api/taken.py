@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import Decimal
 from functools import cache
 from hashlib import sha256
 from string import Formatter
@@ -251,8 +252,13 @@ def milliseconds(value: Any, zone: tzinfo) -> int:
     """
     if isinstance(value, datetime):
         return (aware(value, zone) - _EPOCH) // _MILLISECOND
-    text = str(value)
-    return int(text) if text.lstrip("-").isdigit() else milliseconds(datetime.fromisoformat(text), zone)
+    try:
+        number = Decimal(str(value))
+    except ArithmeticError:
+        return milliseconds(datetime.fromisoformat(str(value)), zone)
+    if not number.is_finite() or number % 1:
+        raise ValueError(f"{value} is no whole number of milliseconds")
+    return int(number)
 
 
 def _hold(

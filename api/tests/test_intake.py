@@ -235,7 +235,8 @@ def test_times_without_a_zone_are_of_the_zone_that_is_said() -> None:
     exact = moment.replace(microsecond=5_000)
     assert taken(intake, row(at=exact)).timestamp_ms == 1782878400005
     # Neither seconds nor text are guessed: a number counts as milliseconds, a text is a text.
-    assert taken(intake, row(at=1782878400)).timestamp_ms == 1782878400
+    for number in (1782878400, 1782878400.0, Decimal("1782878400.000"), "1782878400.000"):
+        assert taken(intake, row(at=number)).timestamp_ms == 1782878400
     assert taken(intake, row(at="2026-07-01 12:00:00")).values == ["2026-07-01 12:00:00"]
     twice = datetime.fromisoformat("2026-10-25 02:30:00")  # the clocks go back from 3 to 2
     berlin = Intake(table="events", layout="debezium", headers={"at": "at"}, zone="Europe/Berlin")

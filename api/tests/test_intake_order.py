@@ -48,6 +48,29 @@ def test_a_whole_number_has_a_greatest_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("type_", "never", "may"),
+    [
+        ("int", ["NEW", "inf", None], ["7", "-1.5", True]),
+        ("character varying(3)", ["SENT", None], ["NEW"]),
+        ("varchar2(3 char)", ["SENT", None], ["NEW"]),
+        ("enum('new','sent')", ["PENDNG", None], ["NEW", "sent"]),
+        ("json", ["NEW", True, None], []),
+        ("char(1)", [False, True], ["N"]),
+        ("datetime(6)", [False], []),
+        ("boolean", [], [False, "f"]),
+        ("bit(1)", [], [True]),
+        ("timestamp(3) without time zone", [None], ["2026-01-02 03:04:05"]),
+    ],
+)
+def test_a_column_that_refuses_nulls_never_equals_what_it_has_no_room_for(
+    type_: str, never: list[Any], may: list[Any]
+) -> None:
+    facts = ColumnFacts(type_, required=True)
+    assert [facts.never(value) for value in (*never, *may)] == [True] * len(never) + [False] * len(may)
+    assert not facts._replace(required=False).never(None)
+
+
+@pytest.mark.parametrize(
     ("values", "level"),
     [
         ([], Level.OK),

@@ -10,8 +10,9 @@ import pytest
 from outbox_api import AccessDenied, DriverError, LeadershipLost
 from outbox_api.errors import RolledBack
 from outbox_api.portable import moving
-from outbox_api.portable.intake import Listed
-from outbox_api.portable.moving import HOPELESS, LOCKED_SECONDS, REFUSED_SECONDS, Mover
+from outbox_api.portable.held_keys import LOCKED_SECONDS, REFUSED_SECONDS
+from outbox_api.portable.intake import UNTOLD, Listed
+from outbox_api.portable.moving import HOPELESS, Mover
 from outbox_api.portable.session import LockTimeout
 
 ROOM = 1_000
@@ -28,6 +29,7 @@ class Table:
         scans: The keys that each scan left out.
     """
 
+    table = "events"
     tells_keys = True
 
     def __init__(self, rows: dict[int, tuple[str, int]]) -> None:
@@ -59,25 +61,22 @@ class Table:
     def scan(self, most: int, without: list[str]) -> list[Listed]:
         self.scans.append(set(without))
         if not self.tells_keys:
-            return [Listed(row, "", size) for row, (_, size) in sorted(self.rows.items())][:most]
+            return [Listed(row, UNTOLD, size) for row, (_, size) in sorted(self.rows.items())][:most]
         found = [
             Listed(row, key, size) for row, (key, size) in sorted(self.rows.items()) if key not in without
         ]
         return found[:most]
 
-    def free(self, places: list[int]) -> list[tuple[int, dict[str, object]]]:
+    def free(self, places: list[int]) -> dict[int, dict[str, object]]:
         self.reads += len(places)
         found = [row for row in places if row in self.rows and row not in self.locked]
-        return [(row, {"row": row, "kafka_key": self.rows[row][0]}) for row in found]
+        return {row: {"row": row, "kafka_key": self.rows[row][0]} for row in found}
 
-    def there(self, places: list[int]) -> dict[int, str]:
+    def there(self, places: list[int]) -> dict[int, tuple[str, str]]:
         if self.lost & {*places}:
             self.lost.clear()
             raise refusal(retryable=True)
-        return {row: str(row) for row in places if row in self.rows}
-
-    def keys(self, places: list[int]) -> dict[int, str]:
-        return {row: self.rows[row][0] for row in places if row in self.rows}
+        return {row: (str(row), self.rows[row][0]) for row in places if row in self.rows}
 
     def holders(self, places: list[int]) -> str:
         return f"by {len(places)}"
@@ -296,3 +295,20 @@ def test_many_rows_of_a_held_key_leave_room_for_others(monkeypatch: pytest.Monke
     world.take()
     world.wait(LOCKED_SECONDS)
     assert world.table.moved == list(range(51, 61))
+
+
+@pytest.mark.parametrize("fault", ["refused", "locked"])
+def test_an_empty_key_is_no_key_that_a_scan_does_not_tell(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "PORTION", 10)
+    world = World(rows=30)
+    table = world.table
+    table.tells_keys = False
+    table.rows[3] = ("", 10)
+    table.refused, table.locked = ({3: refusal()}, set()) if fault == "refused" else ({}, {3})
+    world.take()
+    assert table.moved == [row for row in range(1, 31) if row != 3]
+    table.rows |= dict.fromkeys(range(31, 34), ("k", 10))
+    world.wait(LOCKED_SECONDS)
+    assert table.moved[29:] == [31, 32, 33]

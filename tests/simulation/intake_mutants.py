@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from outbox_api.portable.held_keys import HeldKeys
 from outbox_api.portable.moving import Mover
 
 from .intake_world import KINDS, Parts
@@ -34,26 +35,37 @@ def _unlocked(on: Any, token: int) -> None:
         raise SystemExit
 
 
-class ForgetsHeld(Mover):
-    def _hold(self, *arguments: Any, **named: Any) -> None:
-        """Holds nothing back."""
+class _WithKeys(Mover):
+    keys: type[HeldKeys]
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._keys = self.keys(self._clock)
 
 
-class HeldTooEarly(Mover):
+class ForgetsHeld(_WithKeys):
+    class keys(HeldKeys):  # noqa: N801 - stands for an attribute
+        def hold(self, *arguments: Any, **named: Any) -> None:
+            """Holds nothing back."""
+
+
+class HeldTooEarly(_WithKeys):
     """Holds keys back though the transaction fails, in which earlier rows of theirs were to be moved."""
 
-    def _free(self, intake: Any, rows: Any) -> Any:
-        free, locked = super()._free(intake, rows)
-        for row, number, said in locked:
-            self._hold(row, number, said, locked=True)
-        return free, []
+    class keys(HeldKeys):  # noqa: N801 - as above
+        def free(self, intake: Any, rows: Any) -> Any:
+            free, locked = super().free(intake, rows)
+            for row, number, said in locked:
+                self.hold(row, number, said, locked=True)
+            return free, []
 
 
-class PassesChanged(Mover):
-    def _free(self, *arguments: Any) -> Any:
-        found = super()._free(*arguments)
-        self._changed.clear()
-        return found
+class PassesChanged(_WithKeys):
+    class keys(HeldKeys):  # noqa: N801 - as above
+        def free(self, *arguments: Any) -> Any:
+            found = super().free(*arguments)
+            self._changed.clear()
+            return found
 
 
 class Drops(Mover):
@@ -73,26 +85,28 @@ class Unconfirmed(Mover):
         """Confirms nothing."""
 
 
-class NeverAgain(Mover):
-    def _hold(self, *arguments: Any, **named: Any) -> None:
-        super()._hold(*arguments, **named)
-        for held in self._held.values():
-            held.due = float("inf")
+class NeverAgain(_WithKeys):
+    class keys(HeldKeys):  # noqa: N801 - as above
+        def hold(self, *arguments: Any, **named: Any) -> None:
+            super().hold(*arguments, **named)
+            for held in self._held.values():
+                held.due = float("inf")
 
 
-class OldSizes(Mover):
+class OldSizes(_WithKeys):
     """Tries rows again as the first scan has listed them."""
 
-    def _hold(self, *arguments: Any, **named: Any) -> None:
-        super()._hold(*arguments, **named)
-        for held in self._held.values():
-            held.locked = True
+    class keys(HeldKeys):  # noqa: N801 - as above
+        def hold(self, *arguments: Any, **named: Any) -> None:
+            super().hold(*arguments, **named)
+            for held in self._held.values():
+                held.locked = True
 
 
 class Unbounded(Mover):
     def _portion(self, intake: Any, max_bytes: int) -> Any:
         rows = super()._portion(intake, max_bytes)
-        while self._list and len(rows) < self._most and self._list[0].key not in self._held:
+        while self._list and len(rows) < self._most and not self._keys.is_behind(self._list[0]):
             rows.append(self._list.popleft())
         return rows
 

@@ -15,7 +15,7 @@ from greenlet import getcurrent
 from outbox_api import AccessDenied, DriverError
 from outbox_api.errors import RolledBack
 from outbox_api.portable import moving
-from outbox_api.portable.intake import Listed
+from outbox_api.portable.intake import UNTOLD, Listed
 from outbox_api.portable.session import LockTimeout
 
 from .scheduler import Host
@@ -276,6 +276,8 @@ class SimulatedSession:
 class SimulatedIntake:
     """The statements of ``outbox_api.portable.PortableIntake``, whose docstrings they have."""
 
+    table = "events"
+
     def __init__(self, session: SimulatedSession, tables: Tables) -> None:
         self.session = session
         self.tables = tables
@@ -289,23 +291,19 @@ class SimulatedIntake:
                 return []
             rows = [row for row in tables.in_order() if not (tables.tells_keys and row.key in left_out)]
             return [
-                Listed(tables.place(row), row.key if tables.tells_keys else "", row.size)
+                Listed(tables.place(row), row.key if tables.tells_keys else UNTOLD, row.size)
                 for row in rows[:most]
             ]
 
         with self.session.transaction("scan", reads=True):
             return list(self.session.statement(look))
 
-    def free(self, places: Sequence[Any]) -> list[tuple[Any, Mapping[str, object]]]:
-        return list(self.session.statement(lambda: list(self._contents(places, self.session.lock))))
+    def free(self, places: Sequence[Any]) -> dict[Any, Mapping[str, object]]:
+        return dict(self.session.statement(lambda: list(self._contents(places, self.session.lock))))
 
-    def keys(self, places: Sequence[Any]) -> dict[Any, str]:
+    def there(self, places: Sequence[Any]) -> dict[Any, tuple[str, str]]:
         found = self.session.statement(lambda: list(self._contents(places, lambda _: True)))
-        return {place: str(values["kafka_key"]) for place, values in found}
-
-    def there(self, places: Sequence[Any]) -> dict[Any, str]:
-        found = self.session.statement(lambda: list(self._contents(places, lambda _: True)))
-        return {place: str(place) for place, _ in found}
+        return {place: (str(place), str(values["kafka_key"])) for place, values in found}
 
     def _contents(
         self, places: Sequence[Any], which: Callable[[Event], bool]

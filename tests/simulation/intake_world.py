@@ -12,8 +12,8 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from greenlet import GreenletExit, getcurrent, greenlet
+from outbox_api.portable import held_keys, moving
 from outbox_api.portable import intakes as portable_intakes
-from outbox_api.portable import moving
 from outbox_api.portable.intakes import Connected, PortableIntakes
 from outbox_core.config.settings import Limits
 from outbox_core.intakes import IntakeThread
@@ -176,8 +176,8 @@ class IntakeWorld:
                 "LISTED": chance.choice([5, 40, 1000]),
                 "PORTION": chance.choice([4, 12, 50]),
                 "PORTION_BYTES": chance.choice([60, 400, 10_000]),
-                "REFUSED_SECONDS": chance.choice([4.0, 60.0]),
             },
+            "refused_seconds": chance.choice([4.0, 60.0]),
             "tells_keys": self.tables.tells_keys,
         }
         self.scenario = {**drawn, **fixed}
@@ -229,6 +229,7 @@ class IntakeWorld:
         """
         with (
             patch.multiple(moving, **self.scenario["sizes"]),
+            patch.object(held_keys, "REFUSED_SECONDS", self.scenario["refused_seconds"]),
             patch.object(portable_intakes, "_hold", self.parts.hold),
         ):
             self._run()
@@ -242,7 +243,7 @@ class IntakeWorld:
         try:
             self.scheduler.run(self.scenario["seconds"])
             self._heal()
-            patience = self.now + moving.REFUSED_SECONDS + 2 * PROMPT_SECONDS
+            patience = self.now + held_keys.REFUSED_SECONDS + 2 * PROMPT_SECONDS
             while self.tables.events and self.now < patience:
                 self.scheduler.run(self.now + 1.0)
             if self.tables.events:
@@ -300,7 +301,8 @@ class IntakeWorld:
         for _ in range(chance.choice([1, 1, 2, 4])):
             self._numbers += 1
             number = chance.randint(1, self.scenario["keys"])
-            row = Event(self._numbers, f"{'calm' if number % 2 else 'troubled'} {number}", began)
+            key = f"calm {number}" if number % 2 else f"troubled {number}" if number > 2 else ""
+            row = Event(self._numbers, key, began)
             if not number % 2:
                 self._trouble(row)
             row.size = chance.choice([10, 10, 30, row.size]) if row.size < LARGE else row.size
@@ -391,7 +393,7 @@ class IntakeWorld:
 
     def _troubled(self) -> Event | None:
         rows = [
-            row for row in self.tables.events.values() if row.key.startswith("troubled") and not row.locked
+            row for row in self.tables.events.values() if not row.key.startswith("calm") and not row.locked
         ]
         return self.chance.choice(rows) if rows else None
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -19,7 +18,7 @@ from outbox_api.portable.intake_check import findings as intake_findings
 from outbox_api.portable.journal import journal_finding
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import Described, origin_findings
-from outbox_api.portable.session import Session
+from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import quoted
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
@@ -84,7 +83,7 @@ def trials(idiom: Idiom, tables: Tables) -> Iterator[tuple[str, str, str]]:
 def _privileges(dialect: Checked, session: Session) -> Finding:
     missing = dict[str, list[str]]()
     for privilege, table, statement in trials(dialect.idiom, dialect.names(session)):
-        if _is_refused(session, statement, {}):
+        if isinstance(_refused(session, statement, {}), AccessDenied):
             missing.setdefault(table, []).append(privilege)
     if missing:
         rights = [f"{', '.join(each)} ON {table}" for table, each in missing.items()]
@@ -93,16 +92,15 @@ def _privileges(dialect: Checked, session: Session) -> Finding:
     return Finding(Level.OK, "privileges", "this user may read and change the tables that are there")
 
 
-def _is_refused(session: Session, statement: str, values: Mapping[str, object]) -> bool:
-    """Returns whether the user may not send a statement, which changes nothing."""
-    with suppress(DriverError):  # for example of a missing table, which another finding reports
-        try:
-            with session.transaction("try what is permitted"):
-                session.execute(statement, **values)
-                session.connection.rollback()  # some databases fire triggers for no rows, too
-        except AccessDenied:
-            return True
-    return False
+def _refused(session: Session, statement: str, values: Mapping[str, object]) -> DriverError | None:
+    """Returns why a statement, which changes nothing, is refused."""
+    try:
+        with session.transaction("try what is permitted"):
+            session.execute(statement, **values)
+            session.connection.rollback()  # some databases fire triggers for no rows, too
+    except DriverError as error:
+        return error
+    return None
 
 
 def no_index_on_id() -> Finding:
@@ -184,10 +182,14 @@ def _intake(dialect: Checked, session: Session, of: Intake, *, tries: bool) -> I
     except DriverError as error:
         yield Finding(Level.ERROR, subject, str(error), "see the message")
         return
-    trials = intake.trials() if tries else ()
-    missing = [right for right, statement, values in trials if _is_refused(session, statement, values)]
-    for right in missing:
-        seen = f"{right} is not granted, so no row can be taken in"
-        yield Finding(Level.ERROR, subject, seen, f"GRANT {right} TO this user")
-    if not missing:
+    refused = False
+    for right, statement, values in intake.trials() if tries else ():
+        reason = _refused(session, statement, values)
+        if reason is None or isinstance(reason, TableMissing):  # which another finding reports
+            continue
+        refused, seen, cure = True, str(reason), "see the message"
+        if isinstance(reason, AccessDenied):
+            seen, cure = f"{right} is not granted, so no row can be taken in", f"GRANT {right} TO this user"
+        yield Finding(Level.ERROR, subject, seen, cure)
+    if not refused:
         yield from intake_findings(of, intake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -16,6 +17,7 @@ _TIME = re.compile(r"(small)?date|time|year")
 _UUID = re.compile(r"uuid|uniqueidentifier|(binary|raw)\(16\)")
 _TEXT = re.compile(r"n?(var)?char|character|varchar2|nvarchar2|(long|medium|tiny)?text|n?clob|citext|enum")
 _DIGITS = re.compile(r"\((\d+)\)")
+_ROOM = re.compile(r"[a-z ]*char[a-z2 ]*\((\d+)")
 _NO_DIGITS = re.compile(r"smalldatetime|date$|year|time\b")
 _ZONED = re.compile(r"with (local )?time zone|timestamptz|datetimeoffset")
 _WIDTHS: Final = (
@@ -77,6 +79,18 @@ class ColumnFacts(NamedTuple):
                 return nature
         return Nature.OTHER
 
+    def never(self, value: str | bool | None) -> bool:
+        """Whether it never equals a value, as far as its type tells; ``None`` is null."""
+        if value is None:
+            return self.required
+        if isinstance(value, bool):  # to some servers any text is false
+            return self.nature not in (Nature.NUMBER, Nature.OTHER) or self.type == "json"
+        if self.nature is Nature.NUMBER:
+            return not _is_number(value)
+        room = _ROOM.match(self.type)
+        listed = not self.type.startswith("enum(") or f"'{value.lower()}'" in self.type
+        return self.type == "json" or not listed or bool(room and len(value) > int(room[1]))
+
     @property
     def is_local(self) -> bool:
         """Whether its moments have no zone, so that an hour may come twice."""
@@ -94,3 +108,10 @@ class ColumnFacts(NamedTuple):
     def is_of_transaction(self) -> bool:
         """Whether its default may be the beginning of the transaction, not the moment of writing."""
         return bool(_START_OF_TRANSACTION.search(self.default))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(Decimal(text).is_finite())
+    except ArithmeticError:
+        return False

@@ -31,8 +31,8 @@ from outbox_api.portable.creation import (
 from outbox_api.portable.dead_letters import PortableDeadLetters
 from outbox_api.portable.glance import PortableGlance
 from outbox_api.portable.idiom import Idiom
-from outbox_api.portable.intake import PortableIntake, extra_columns
-from outbox_api.portable.intake_table import WaitingRows
+from outbox_api.portable.intake import PortableIntake
+from outbox_api.portable.intake_table import WaitingRows, extra_columns
 from outbox_api.portable.intakes import Connected, PortableIntakes
 from outbox_api.portable.journal import PortableJournal, require_journal
 from outbox_api.portable.lease import PortableLease

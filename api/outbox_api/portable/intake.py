@@ -14,7 +14,7 @@ from outbox_api.errors import DriverError
 from outbox_api.intake import Intake
 from outbox_api.json_path import columns as columns_of
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
-from outbox_api.portable.intake_table import PRESENT, KnownTable, refusal, view_refused
+from outbox_api.portable.intake_table import PRESENT, KnownTable, refusal
 from outbox_api.portable.rows import bound, json_array
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import BEGINNING, COLUMNS, EXTRAS, quoted
@@ -26,8 +26,8 @@ from outbox_api.taken import held_key
 _LISTED = 500
 """So many ids that are no numbers one statement lists."""
 
-UNTOLD = ""
-"""Stands for the key of each row, if a scan does not tell it."""
+UNTOLD = None
+"""Stands for the key of each row, if a scan does not tell it; no row has it, as null is the empty key."""
 
 _LONG = 1_000
 """Of a key of more bytes only the beginning is compared: rows that begin alike wait for each other."""
@@ -38,12 +38,12 @@ class Listed(NamedTuple):
 
     Attributes:
         place: What finds it: its id, or something better.
-        key: Its key, as text.
+        key: Its key, as text; ``UNTOLD`` if a scan does not tell it.
         size: How many bytes are to be read of it.
     """
 
     place: Any
-    key: str
+    key: str | None
     size: int
 
 
@@ -56,7 +56,7 @@ class PortableIntake(KnownTable):
         outbox: The outbox table.
         binary: Whether the outbox keeps values as bytes.
         extras: The columns for partition and timestamp that it has.
-        source: As for :class:`WaitingRows`.
+        source: As for :class:`KnownTable`.
 
     Attributes:
         stash_sql: The INSERT into the outbox.
@@ -80,7 +80,7 @@ class PortableIntake(KnownTable):
         self._binary = binary
         self._outbox = quoted(session.idiom, outbox)
         self._bind: Callable[[Record], object] = partial(bound, session.idiom)
-        self._look(extras=extras)
+        self._look(extras)
         self._columns = (*COLUMNS[1:], *(name for name in EXTRAS if name in extras))
         self.stash_sql = stash(session.idiom, self._outbox, {column: column for column in self._columns})
         self.changes, self._done = self._change()
@@ -92,21 +92,6 @@ class PortableIntake(KnownTable):
         return self._intake.key in self._intake.columns
 
     # --- what a dialect may know better -------------------------------------------------------------
-
-    def _look(self, *, extras: Collection[str]) -> None:
-        """Makes sure that rows can be taken in."""
-        intake, idiom = self._intake, self.session.idiom
-        columns = self.session.columns(idiom.quote_table(self._table))
-        if columns is None:
-            raise refusal(intake, "there is no such table, or the user does not see it; correct intake.table")
-        if self.session.query(f"look at table {self.table}", idiom.view_query, **idiom.place(self._table)):
-            raise view_refused(intake)
-        wanted = (*intake.columns, *intake.where, *intake.done)
-        if missing := [name for name in dict.fromkeys(wanted) if name.lower() not in columns]:
-            raise refusal(intake, f"it lacks {', '.join(missing)}; it has {', '.join(sorted(columns))}")
-        if lacking := lacks(intake, extras):
-            raise refusal(intake, lacking_words(lacking), "; ".join(extra_columns(self._outbox, lacking)))
-        self._know(self._facts())
 
     @property
     def _place(self) -> str:
@@ -165,7 +150,7 @@ class PortableIntake(KnownTable):
 
     # --- what is done -------------------------------------------------------------------------------
 
-    def scan(self, most: int, without: Collection[str]) -> list[Listed]:
+    def scan(self, most: int, without: Collection[str | None]) -> list[Listed]:
         """Returns the earliest rows that wait, in their order; reads none of their content but the key.
 
         Args:
@@ -176,19 +161,22 @@ class PortableIntake(KnownTable):
         with session.transaction(f"look for rows of table {self.table}", reads=True):
             sql, values = self._scan(without)
             rows = session.fetch(sql, limit=most, **values)
-        return [Listed(place, _key(key), int(size)) for place, key, size in rows]
+        key_of = _key if self.tells_keys else lambda _: UNTOLD
+        return [Listed(place, key_of(key), int(size)) for place, key, size in rows]
 
-    def _scan(self, without: Collection[str]) -> tuple[str, Mapping[str, object]]:
+    def _scan(self, without: Collection[str | None]) -> tuple[str, Mapping[str, object]]:
         idiom = self.session.idiom
         conditions, values = [self.condition.sql] if self.condition.sql else [], {**self.condition.values}
-        if without:
-            condition, given = idiom.not_in(idiom.comparable(self._key), list(without))
+        if self.tells_keys and (keys := [key for key in without if key is not UNTOLD]):
+            condition, given = idiom.not_in(idiom.comparable(self._key), keys)
             conditions.append(condition)
             values |= given
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         sizes = " + ".join(f"COALESCE({idiom.size_of(self._read(each))}, 0)" for each in self._sized())
         return idiom.limit(
-            f"SELECT {self._place}, {self._key} AS key_text, {sizes} AS row_size"
+            # A column of one of these names would be shadowed where rows are put in order.
+            f"SELECT {self._place}, {self._key} AS {self._name('key in outbox')},"
+            f" {sizes} AS {self._name('size in outbox')}"
             f" FROM {idiom.snapshot_read(self._source)}{where} ORDER BY {self._order}",
             "{limit}",
         ), values
@@ -196,7 +184,7 @@ class PortableIntake(KnownTable):
     def _key_text(self) -> str:
         idiom, intake = self.session.idiom, self._intake
         if not self.tells_keys:
-            return f"'{UNTOLD}'"
+            return "''"
         text = idiom.as_text(self._name(intake.key))
         short = f"CASE WHEN {idiom.size_of(text)} > {_LONG} THEN {idiom.beginning(text, BEGINNING)}"
         return f"COALESCE({short} ELSE {text} END, '')"
@@ -206,31 +194,29 @@ class PortableIntake(KnownTable):
         short = {intake.id, intake.order, intake.partition, intake.timestamp}
         return [name for name in intake.columns if name not in short] or [intake.value_column]
 
-    def free(self, places: Sequence[Any]) -> list[tuple[Any, Mapping[str, object]]]:
+    def free(self, places: Sequence[Any]) -> dict[Any, Mapping[str, object]]:
         """Locks rows that others have not, and returns their places and what becomes of them.
 
-        A database that cannot leave them out waits.
+        A database that cannot leave them out waits. Of rows with one id none can be moved.
         """
         hint, lock = self.session.idiom.free_rows
         names = self._intake.columns
         columns = ", ".join((self._place, *map(self._read, names)))
-        found = self._fetch_at(columns, f"{self._found_in()}{hint}", places, lock)
-        return [(place, self._values(self._content(names, row))) for place, *row in found]
+        rows = list(self._fetch_at(columns, f"{self._found_in()}{hint}", places, lock))
+        found = {place: self._values(self._content(names, row)) for place, *row in rows}
+        if more := len(rows) - len(found):
+            raise DriverError(f"{more} rows of table {self.table} have the id of another", retryable=False)
+        return found
 
-    def keys(self, places: Sequence[Any]) -> dict[Any, str]:
-        """Returns the places and keys of rows, locked or not; reads nothing else of them."""
-        source, names = self.session.idiom.snapshot_read(self._source), columns_of(self._intake.key)
-        columns = ", ".join((self._place, *map(self._read, names)))
-        return {
-            place: held_key(self._intake, self._content(names, row), self._bind)
-            for place, *row in self._fetch_at(columns, source, places)
-        }
+    def there(self, places: Sequence[Any]) -> dict[Any, tuple[str, str | None]]:
+        """Returns place → id of rows that are still there, locked or not; and key, unless a scan tells it."""
+        names = [] if self.tells_keys else columns_of(self._intake.key)
+        columns = ", ".join((self._place, self._name(self._intake.id), *map(self._read, names)))
+        found = self._fetch_at(columns, self.session.idiom.snapshot_read(self._source), places)
+        return {place: (str(number), self._held_key(names, row)) for place, number, *row in found}
 
-    def there(self, places: Sequence[Any]) -> dict[Any, str]:
-        """Returns the places and ids of those rows that are still in the table, locked or not."""
-        source = self.session.idiom.snapshot_read(self._source)
-        columns = f"{self._place}, {self._name(self._intake.id)}"
-        return {place: str(number) for place, number in self._fetch_at(columns, source, places)}
+    def _held_key(self, names: Sequence[str], row: Sequence[Any]) -> str | None:
+        return held_key(self._intake, self._content(names, row), self._bind) if names else UNTOLD
 
     def stash(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Writes what has become of rows into the outbox."""
@@ -295,28 +281,6 @@ class PortableIntake(KnownTable):
         values = (taken.topic, taken.key, value, *headers, taken.partition, taken.timestamp_ms)
         found = dict(zip((*COLUMNS[1:], *EXTRAS), values, strict=True))
         return {column: found[column] for column in self._columns}
-
-
-def lacks(intake: Intake, extras: Collection[str]) -> list[str]:
-    """Returns which of ``EXTRAS`` an intake tells and an outbox with the columns ``extras`` does not keep."""
-    told = zip(EXTRAS, (intake.partition, intake.timestamp), strict=True)
-    return [name for name, source in told if source and name not in extras]
-
-
-def lacking_words(columns: Sequence[str]) -> str:
-    """Says that the outbox lacks columns."""
-    return f"the outbox lacks the column{'s' * (len(columns) > 1)} {', '.join(columns)}"
-
-
-def extra_columns(outbox: str, columns: Collection[str] = EXTRAS) -> list[str]:
-    """Returns the statements that let an outbox keep partition and timestamp; ``outbox`` is quoted."""
-    types = zip(EXTRAS, ("INTEGER", "DECIMAL(19)"), strict=True)
-    return [f"ALTER TABLE {outbox} ADD {column} {type_}" for column, type_ in types if column in columns]
-
-
-def not_told_apart(table: str, more: int) -> DriverError:
-    """Returns the error for rows that have the same id."""
-    return DriverError(f"{more} rows of table {table} have the id of another one", retryable=False)
 
 
 def _key(value: Any) -> str:

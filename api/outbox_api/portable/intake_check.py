@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from outbox_api import taken
 from outbox_api.finding import Finding, Level
@@ -13,6 +13,7 @@ from outbox_api.intake import Intake
 from outbox_api.json_path import columns as columns_of
 from outbox_api.portable.column_facts import ColumnFacts, Nature
 from outbox_api.portable.intake_order import Order
+from outbox_api.portable.intake_table import KnownTable
 
 SUBJECT = "intake"
 SAMPLE = 1_000
@@ -31,20 +32,7 @@ _SENT = re.compile(
 _STATE = re.compile(r".*(status|state)(name|code)?")
 
 
-class Looked(Protocol):
-    """What a check asks of :class:`outbox_api.portable.PortableIntake`, which has the docstrings."""
-
-    order: Order
-    facts: Mapping[str, ColumnFacts]
-
-    def sample(  # noqa: D102
-        self, columns: Sequence[str], most: int, *, waiting: bool
-    ) -> Sequence[Mapping[str, Any]]: ...
-    def greatest(self, column: str) -> Any: ...  # noqa: D102 - see the class
-    def now(self) -> datetime: ...  # noqa: D102 - see the class
-
-
-def findings(intake: Intake, rows: Looked) -> Iterator[Finding]:
+def findings(intake: Intake, rows: KnownTable) -> Iterator[Finding]:
     """Looks at a table whose rows can be taken in.
 
     Args:
@@ -98,7 +86,7 @@ def _keys(intake: Intake, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding
         yield Finding(Level.WARNING, SUBJECT, seen, f"name a column that is not null: key: {intake.key} | …")
 
 
-def _topics(intake: Intake, rows: Looked) -> Iterator[Finding]:
+def _topics(intake: Intake, rows: KnownTable) -> Iterator[Finding]:
     references = [reference for _, reference in taken.parts(intake.topic) if reference]
     if references:
         sample = rows.sample(columns_of(*references), SAMPLE, waiting=True)
@@ -109,7 +97,7 @@ def _topics(intake: Intake, rows: Looked) -> Iterator[Finding]:
             )
 
 
-def _nulls(intake: Intake, rows: Looked) -> Iterator[Finding]:
+def _nulls(intake: Intake, rows: KnownTable) -> Iterator[Finding]:
     name = intake.order
     if name and not rows.facts[name].required:
         sample = rows.sample([name], SAMPLE, waiting=True)
@@ -119,7 +107,7 @@ def _nulls(intake: Intake, rows: Looked) -> Iterator[Finding]:
             yield Finding(Level.WARNING, SUBJECT, seen, cure)
 
 
-def _room(intake: Intake, rows: Looked) -> Iterator[Finding]:
+def _room(intake: Intake, rows: KnownTable) -> Iterator[Finding]:
     most = rows.facts[intake.id].greatest
     last = rows.greatest(intake.id) if most else None
     if most and last is not None and int(last) >= most * _NEARLY_FULL:
@@ -130,16 +118,18 @@ def _room(intake: Intake, rows: Looked) -> Iterator[Finding]:
         yield Finding(Level.WARNING, SUBJECT, seen, cure)
 
 
-def _clock(intake: Intake, rows: Looked) -> Iterator[Finding]:
+def _clock(intake: Intake, rows: KnownTable) -> Iterator[Finding]:
     """Compares the newest moment with the clock; nothing is guessed."""
     name = intake.timestamp
     if not name or (newest := rows.greatest(name)) is None:
         return
+    subject = f"the newest '{name}' of table {intake.table}"
     try:
         moment = taken.milliseconds(newest, intake.tz)
-    except (ValueError, OverflowError):
-        return  # its row says so
-    subject = f"the newest '{name}' of table {intake.table}"
+    except (ValueError, OverflowError) as error:
+        cure = "name a column of moments or of milliseconds, or leave intake.timestamp out"
+        yield Finding(Level.ERROR, SUBJECT, f"{subject} is no moment that a message may have: {error}", cure)
+        return
     if rows.facts[name].nature is Nature.NUMBER and abs(moment) < _LEAST_MS:
         seen = f"{subject} is {moment}, in milliseconds a day of {_day(moment)}; are these seconds?"
         yield Finding(Level.WARNING, SUBJECT, seen, "write milliseconds, or leave intake.timestamp out")

@@ -86,6 +86,9 @@ def _moments(intake: Intake, facts: ColumnFacts, ids: ColumnFacts, words: str) -
         doubt = f"'{name}' holds {facts.nature.value}; rows of one come in the order of '{intake.id}'"
         finer = f"{cure}, or give '{name}' microseconds"
         return Order(Level.WARNING if numbered else Level.ERROR, words, doubt, finer)
+    if "on update" in facts.type:
+        doubt = "a row that is updated comes behind those that were written meanwhile"
+        return Order(Level.WARNING, words, doubt, f"see that no row is updated, or {cure}")
     if facts.is_local and intake.zone != "UTC":
         doubt = f"the hour in which the clocks of {intake.zone} go back comes twice"
         return Order(Level.WARNING, words, doubt, f"{cure}, or write moments in UTC")
@@ -111,8 +114,10 @@ def _texts(name: str, facts: ColumnFacts, sample: Sequence[Any], words: str) -> 
     if facts.nature is Nature.UUID:
         doubt = f"'{name}' holds UUIDs; those of version 4 have no order"
         return Order(Level.WARNING if versions == set() else Level.ERROR, words, doubt, _NAME_ONE)
-    doubt = "texts are compared by their letters: '10' comes before '9'"
-    return Order(Level.WARNING, words, doubt, f"see that all have one length (as ULIDs), or {_NAME_ONE}")
+    doubt = "texts are compared by their letters: '10' comes before '9', and 'a' may come before 'B'"
+    return Order(
+        Level.WARNING, words, doubt, f"see that all have one length and one case (as ULIDs), or {_NAME_ONE}"
+    )
 
 
 def _type_of(values: Sequence[Any]) -> str:

@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 from outbox_api.column_text import in_utc, is_set
 from outbox_api.errors import DriverError
 from outbox_api.finding import Level
 from outbox_api.intake import Intake, Value
-from outbox_api.portable.column_facts import ColumnFacts, Nature
+from outbox_api.portable.column_facts import ColumnFacts
 from outbox_api.portable.intake_order import Order, judge
 from outbox_api.portable.session import Session
-from outbox_api.portable.sources import quoted
+from outbox_api.portable.sources import EXTRAS, quoted
 from outbox_api.portable.table_idiom import TableName
 
 _JUDGED = 100
@@ -23,6 +22,10 @@ _JUDGED = 100
 
 PRESENT = "now()"
 """Stands for the database's present time, where a row is marked as done."""
+
+
+VIEW = ("it is a view, whose rows cannot be locked", "name its table, and set intake.where")
+"""Why a view is refused, and what helps."""
 
 
 class Condition(NamedTuple):
@@ -93,13 +96,6 @@ def _each(wanted: Value | Sequence[Value]) -> Sequence[Value]:
     return [wanted] if wanted is None or isinstance(wanted, str | bool) else wanted
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return bool(Decimal(text).is_finite())
-    except ArithmeticError:
-        return False
-
-
 def _undone(name: str, value: object, written: Callable[[object], str]) -> str:
     if value is None:
         return f"{name} IS NOT NULL"
@@ -116,17 +112,39 @@ class KnownTable(WaitingRows):
 
     facts: Mapping[str, ColumnFacts]
     order: Order
+    _outbox: str
+    _known_as: Callable[[str], str] = staticmethod(str.lower)
 
-    def _know(self, facts: Mapping[str, ColumnFacts]) -> None:
-        """Notes the columns.
-
-        Raises:
-            DriverError: Rows cannot be put in order by what orders them (not retryable).
-        """
-        self.facts = facts
+    def _look(self, extras: Collection[str]) -> None:
+        """Makes sure that rows can be taken in, and notes the columns; ``extras`` are those of the outbox."""
+        intake, known = self._intake, self._names()
+        wanted = (*intake.columns, *intake.where, *intake.done)
+        if missing := [name for name in dict.fromkeys(wanted) if self._known_as(name) not in known]:
+            raise refusal(intake, f"it lacks {', '.join(missing)}", f"it has {', '.join(sorted(known))}")
+        told = zip(EXTRAS, (intake.partition, intake.timestamp), strict=True)
+        if lacking := [name for name, column in told if column and name not in extras]:
+            reason = f"the outbox lacks the column{'s' * (len(lacking) > 1)} {', '.join(lacking)}"
+            raise refusal(intake, reason, self._adding(lacking))
+        self.facts = self._facts()
         self._meanings = self._meant()
         self._require_values()
         self.order = self._judged()
+
+    def _names(self) -> Collection[str]:
+        """Returns the names of columns as ``_known_as`` writes them; refuses what is no table."""
+        intake, idiom = self._intake, self.session.idiom
+        columns = self.session.columns(idiom.quote_table(self._table))
+        if columns is None:
+            raise refusal(
+                intake, "there is no such table, or the user does not see it", "correct intake.table"
+            )
+        if self.session.query(f"look at table {self.table}", idiom.view_query, **idiom.place(self._table)):
+            raise refusal(intake, *VIEW)
+        return columns
+
+    def _adding(self, extras: Collection[str]) -> str:
+        """Writes what gives the outbox columns that it lacks."""
+        return "; ".join(extra_columns(self._outbox, extras))
 
     def _require_values(self) -> None:
         """Makes sure that columns can hold what ``where`` and ``done`` say; to some servers any text is 0."""
@@ -134,10 +152,10 @@ class KnownTable(WaitingRows):
         for option, named in (("where", self._intake.where), ("done", self._intake.done)):
             for column, wanted in named.items():
                 of_column = facts.get(column.lower(), ColumnFacts(""))
-                for text in (value for value in _each(wanted) if isinstance(value, str)):
-                    odd = of_column.nature is Nature.NUMBER and not _is_number(text)
-                    if odd or of_column.type == "json":
-                        reason = f"'{column}' ({of_column.type}) never equals '{text}'"
+                for value in _each(wanted):
+                    if of_column.never(value) and (value is not None or wanted is None):
+                        never = "is never null" if value is None else f"never equals '{value}'"
+                        reason = f"'{column}' ({of_column.type}) {never}"
                         raise refusal(self._intake, reason, f"correct intake.{option}")
         if self.condition.sql:
             nothing = f" WHERE 1 = 0 AND {self.condition.sql}"
@@ -223,8 +241,7 @@ def refusal(intake: Intake, reason: str, cure: str = "") -> DriverError:
     return DriverError(f"table {intake.table} cannot be taken in: {reason}", retryable=False)
 
 
-def view_refused(intake: Intake) -> DriverError:
-    """Returns the error for an intake that names a view."""
-    return refusal(
-        intake, "it is a view, whose rows cannot be locked", "name its table, and set intake.where"
-    )
+def extra_columns(outbox: str, columns: Collection[str] = EXTRAS) -> list[str]:
+    """Returns the statements that let an outbox keep partition and timestamp; ``outbox`` is quoted."""
+    types = zip(EXTRAS, ("INTEGER", "DECIMAL(19)"), strict=True)
+    return [f"ALTER TABLE {outbox} ADD {column} {type_}" for column, type_ in types if column in columns]

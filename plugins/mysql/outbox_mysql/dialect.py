@@ -38,8 +38,8 @@ _GREATEST = 2**63 - 1
 class MySqlIntake(PortableIntake):
     """Finds rows by an index: a statement without one would wait for every open INSERT into the table."""
 
-    def _look(self, *, extras: Collection[str]) -> None:
-        super()._look(extras=extras)
+    def _look(self, extras: Collection[str]) -> None:
+        super()._look(extras)
         if self.facts[self._intake.id].type.startswith("float"):
             reason = f"'{self._intake.id}' is a FLOAT, whose values find no row again"
             raise refusal(self._intake, reason, "make it a DOUBLE, or name another column as intake.id")

@@ -107,7 +107,8 @@ class MySqlIdiom(Idiom):
         " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
     )
     types: ClassVar[str] = (
-        "SELECT column_name, column_type, extra LIKE '%auto_increment%', is_nullable = 'NO'"
+        "SELECT column_name, CONCAT(column_type, IF(extra LIKE '%on update%', ' on update', '')),"
+        " extra LIKE '%auto_increment%', is_nullable = 'NO'"
         " FROM information_schema.columns"
         " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
     )

@@ -61,3 +61,29 @@ def test_each_row_is_taken_in_once_if_at_all(
         found = hand.values()
         assert len(found) == state.moved == len({*found})
         assert found == moved or (moved is None and len(found) + state.held == 2)
+
+
+@pytest.mark.parametrize("name", ["key_text", "row_size"])
+def test_a_column_that_is_called_like_something_of_ours_orders_rows(
+    under: OutboxUnderTest, name: str
+) -> None:
+    with ExitStack() as stack:
+        box = made(under, stack, order=name)
+        table = box.options.intake.table
+        box.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, {name} INT, k VARCHAR(9))")
+        box.execute(f"INSERT INTO {table} VALUES (1, 30, 'a'), (2, 9, 'bbb'), (3, 20, 'cc')")
+        box.dialect.create()
+        hand, intakes = box.lead(), box.dialect.intakes()
+        box.keep(intakes)
+        intakes.take(hand.fence.token, ALL)
+        assert hand.values() == ["bbb", "cc", "a"]
+
+
+def test_a_moment_that_changes_with_its_row_is_a_doubtful_order(under: OutboxUnderTest) -> None:
+    with ExitStack() as stack:
+        box = made(under, stack, order="at")
+        at = "at DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)"
+        box.execute(f"CREATE TABLE {box.options.intake.table} (id INT PRIMARY KEY, k VARCHAR(9), {at})")
+        box.dialect.create()
+        found = [each.message for each in box.dialect.check() if each.subject == "intake"]
+        assert "a row that is updated comes behind those" in found[0]

@@ -6,7 +6,7 @@ import pytest
 from outbox_api import ColumnIs, Origin
 from outbox_api.portable.check import trials
 from outbox_api.portable.inbox import InboxStatements
-from outbox_api.portable.intake import extra_columns
+from outbox_api.portable.intake_table import extra_columns
 from outbox_api.portable.notes import schema_query
 from outbox_api.portable.origin_columns import OriginColumns
 from outbox_api.portable.statements import Statements

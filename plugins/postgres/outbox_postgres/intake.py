@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from outbox_api import Intake, Level
-from outbox_api.portable.column_facts import Nature
-from outbox_api.portable.intake import PortableIntake, lacking_words, lacks
+from outbox_api.portable.column_facts import ColumnFacts, Nature
+from outbox_api.portable.intake import PortableIntake
 from outbox_api.portable.intake_order import Order
-from outbox_api.portable.intake_table import WaitingRows, refusal, view_refused
+from outbox_api.portable.intake_table import VIEW, WaitingRows, refusal
 from outbox_api.portable.sources import COLUMNS
 
 from outbox_postgres.catalogue import Catalogue, Relation
@@ -19,7 +19,6 @@ from outbox_postgres.insert import bind
 from outbox_postgres.intake_columns import facts, meaning, read
 from outbox_postgres.layout import OTHER_KINDS, TABLE_KINDS, Layout
 from outbox_postgres.options import QuotedName, quoted
-from outbox_postgres.origin_columns import Column
 from outbox_postgres.session import Session, lockers, text_array
 
 SCANNING = """
@@ -69,12 +68,14 @@ class PostgresIntake(PortableIntake):
         DriverError: It cannot be: no such table or column, no permission, no order (not retryable).
     """
 
+    _known_as = staticmethod(str)
+
     def __init__(self, catalogue: Catalogue, session: Session, layout: Layout, intake: Intake) -> None:
         self._catalogue = catalogue
         self._layout = layout
-        self._columns_by_name: Mapping[str, Column] = {}
         with session.translated(f"look at table {intake.table}"):
-            found = _find(catalogue, intake)
+            found = self._relation = _find(catalogue, intake)
+            self._columns_by_name = catalogue.columns(found.oid)
             super().__init__(
                 session,
                 intake,
@@ -83,6 +84,8 @@ class PostgresIntake(PortableIntake):
                 extras=layout.extras,
                 source=found.name,
             )
+            if self._done:  # what cannot be written is found as this is planned
+                session.query("try intake.done", f"EXPLAIN {self.changes.sql_of('1 = 0')}", **self._done)
         self._bind = bind
         names = ", ".join(self._columns)
         lists = ", ".join(f"{{{name}}}::{_LISTS.get(name, 'text[]')}" for name in self._columns)
@@ -94,33 +97,33 @@ class PostgresIntake(PortableIntake):
             f" FROM unnest({lists}) AS listed ({names})"
         )
 
-    def _look(self, *, extras: Collection[str]) -> None:
-        intake, layout = self._intake, self._layout
-        oid, table, kind = _find(self._catalogue, intake)
+    def _names(self) -> Collection[str]:
+        intake, user, (oid, table, kind) = self._intake, self._layout.user, self._relation
+        if kind in ("v", "m"):
+            raise refusal(intake, *VIEW)
         if kind not in TABLE_KINDS:
-            if kind in ("v", "m"):
-                raise view_refused(intake)
             raise refusal(intake, f"it is a {OTHER_KINDS.get(kind, 'something else')}", "name a table")
-        columns = self._columns_by_name = self._catalogue.columns(oid)
-        wanted = dict.fromkeys((*intake.columns, *intake.where, *intake.done))
-        if missing := [name for name in wanted if name not in columns]:
-            raise refusal(intake, f"it lacks {', '.join(missing)}", f"it has {', '.join(sorted(columns))}")
         # A row is locked before it is moved, which asks for UPDATE.
         rights = ["SELECT", "UPDATE", *([] if intake.done else ["DELETE"])]
-        if missing := self._catalogue.missing_privileges(oid, rights):
-            grant = f"GRANT {', '.join(missing)} ON {table} TO {quoted(layout.user)}"
-            raise refusal(intake, f"user '{layout.user}' lacks {', '.join(missing)} on it", grant)
-        if columns[intake.value_column].base == "bytea" and not layout.binary:
+        if missing := ", ".join(self._catalogue.missing_privileges(oid, rights)):
+            grant = f"GRANT {missing} ON {table} TO {quoted(user)}"
+            raise refusal(intake, f"user '{user}' lacks {missing} on it", grant)
+        return self._columns_by_name
+
+    def _adding(self, extras: Collection[str]) -> str:
+        added = ", ".join(f"ADD COLUMN {name} {EXTRA_TYPES[name]}" for name in extras)
+        return f"ALTER TABLE {self._layout.outbox} {added}"
+
+    def _facts(self) -> Mapping[str, ColumnFacts]:
+        intake, columns = self._intake, self._columns_by_name
+        if columns[intake.value_column].base == "bytea" and not self._layout.binary:
             raise refusal(intake, f"'{intake.value}' holds bytes, the outbox text", "set valueType: bytea")
-        if lacking := lacks(intake, extras):
-            added = ", ".join(f"ADD COLUMN {name} {EXTRA_TYPES[name]}" for name in lacking)
-            raise refusal(intake, lacking_words(lacking), f"ALTER TABLE {layout.outbox} {added}")
-        found = facts(self._catalogue.connection, oid, columns)
+        found = facts(self._catalogue.connection, self._relation.oid, columns)
         self._by_commits = not intake.order and found[intake.id].nature is not Nature.NUMBER
         if self._by_commits:
             self._require_moments()
         self._source = f"{self._source} AS src"
-        self._know(found)
+        return found
 
     def _require_moments(self) -> None:
         row = self._catalogue.connection.execute("SHOW track_commit_timestamp").fetchone()
@@ -180,7 +183,9 @@ class PostgresIntake(PortableIntake):
     def stash(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Writes what has become of rows into the outbox, by one statement."""
         columns = {name: text_array(_written(row[name]) for row in rows) for name in self._columns}
-        self.session.execute(self._stash_all, **columns)
+        if (written := self.session.execute(self._stash_all, **columns)) != len(rows):
+            reason = f"of {len(rows)} rows {written} would be written into the outbox"
+            raise refusal(self._intake, reason, "see its triggers")
 
     def holders(self, places: Sequence[Any]) -> str:
         """Returns who has locked rows, in words."""

@@ -251,3 +251,39 @@ def test_what_cannot_be_taken_in_is_said_at_once(make_outbox: MakeOutbox) -> Non
         assert reason in finding.message
         with pytest.raises(DriverError, match=reason):
             require(box)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("s TEXT GENERATED ALWAYS AS (k) STORED", "SENT", "generated column"),
+        ("s VARCHAR(3)", "SENT", "never equals 'SENT'"),
+        ("s INT NOT NULL", None, "is never null"),
+    ],
+)
+def test_a_mark_that_its_column_cannot_hold_is_said_at_once(
+    make_outbox: MakeOutbox, column: str, value: str | None, reason: str
+) -> None:
+    intake = Intake(table="events", id="id", topic="t", key="k", value="k", done={"s": value})
+    box = make_outbox(intake=intake)
+    box.admin.execute(f"CREATE TABLE events (id BIGSERIAL PRIMARY KEY, k TEXT, {column})")
+    box.dialect.create()
+    [finding] = [each for each in box.dialect.check() if each.subject == "intake"]
+    assert finding.level is Level.ERROR
+    assert reason in finding.message
+    with pytest.raises(DriverError, match=reason):
+        require(box)
+
+
+def test_a_row_that_a_trigger_keeps_out_of_the_outbox_is_not_lost(make_outbox: MakeOutbox) -> None:
+    box = make_outbox(intake=Intake(table="events", id="id", topic="t", key="k", value="k"))
+    box.admin.execute("CREATE TABLE events (id BIGSERIAL PRIMARY KEY, k TEXT)")
+    box.admin.execute("INSERT INTO events (k) VALUES ('a'), ('dropped'), ('b')")
+    box.dialect.create()
+    box.admin.execute(
+        "CREATE FUNCTION drop_some() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN IF NEW.kafka_key = 'dropped' THEN RETURN NULL; END IF; RETURN NEW; END $$;"
+        " CREATE TRIGGER drop_some BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION drop_some()"
+    )
+    assert [record.key for record in box.taken().mark()] == ["a", "b"]
+    assert box.admin.execute("SELECT k FROM events").fetchall() == [("dropped",)]

@@ -190,7 +190,8 @@ def test_what_would_be_wrong_without_an_error_is_said(make_outbox: MakeOutbox) -
                 ("TIMESTAMPTZ", "now() + interval '30 min'", {}, Level.ERROR, "30 min ahead of the clock"),
                 ("BIGINT", "extract(epoch FROM now())", {}, Level.WARNING, "are these seconds?"),
                 ("BIGINT", "extract(epoch FROM now()) * 1000", {}, None, ""),
-                ("TIMESTAMPTZ", "'infinity'", {}, None, ""),
+                ("NUMERIC", "1700000000.123", {}, Level.ERROR, "is no whole number of milliseconds"),
+                ("TIMESTAMPTZ", "'infinity'", {}, Level.ERROR, "is no moment that a message may have"),
                 ("TIMESTAMPTZ", "NULL", {}, None, ""),
             )
         ),

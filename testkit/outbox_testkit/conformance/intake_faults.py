@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from outbox_api import Capability, DriverError, Intakes
-from outbox_api.portable import moving
+from outbox_api.portable import held_keys, moving
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.intake import IntakeConformance
@@ -26,8 +26,8 @@ class IntakeFaultConformance(Conformance):
     @pytest.fixture
     def filled(self, bare: Box, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Box:
         """An outbox with an intake of nine rows of three keys, which tries what it holds back again soon."""
-        monkeypatch.setattr(moving, "REFUSED_SECONDS", 0.05)
-        monkeypatch.setattr(moving, "LOCKED_SECONDS", 0.05)
+        monkeypatch.setattr(held_keys, "REFUSED_SECONDS", 0.05)
+        monkeypatch.setattr(held_keys, "LOCKED_SECONDS", 0.05)
         box = IntakeConformance.make(bare, stack)
         IntakeConformance.add(box, 1, 9)
         return box
@@ -98,6 +98,24 @@ class IntakeFaultConformance(Conformance):
         assert _moved(again, current, 8)[-1] == "v10"
         filled.execute(f"UPDATE {table} SET aggregatetype = 'order' WHERE id = 5")
         assert _moved(again, current, 3) == ["v5", "v8", "v11"]
+
+    @needs(Capability.INTAKE)
+    def test_an_empty_key_that_is_held_back_holds_no_other_where_lists_tell_no_keys(
+        self, bare: Box, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(moving, "PORTION", 4)
+        box = IntakeConformance.make(bare, stack, key="aggregateid | type")
+        table = box.options.intake.table
+        IntakeConformance.add(box, 1, 9)
+        box.execute(
+            f"UPDATE {table} SET aggregatetype = 'refused', aggregateid = NULL, type = NULL WHERE id = 2"
+        )
+        box.execute(*box.under.refuse(box.options.table, "kafka_topic = 'outbox.event.refused'"))
+        hand = box.lead()
+        intakes = IntakeConformance.take_in(box, hand)
+        assert hand.values() == ["v1", *(f"v{number}" for number in range(3, 10))]
+        IntakeConformance.add(box, 10, 12)
+        assert _moved(intakes, hand, 3) == ["v10", "v11", "v12"]
 
     @needs(Capability.INTAKE)
     @pytest.mark.parametrize("text", ["", " a ", "it's 5 % of {x}: :y ?", "žluťoučký 🐎", '{"a": [1, null]}'])
