@@ -13,10 +13,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ClusterMetadata,
 )
 from outbox_api import Finding, Level, OutboxError
-from outbox_kafka_client.admin import KafkaAdmin
-from outbox_kafka_client.clients import ClientLog, Producer, transport_findings
-from outbox_kafka_client.errors import describe
-from outbox_kafka_client.files import present
 
 from outbox_kafka.check_topics import Access, look_up_access, topic_findings, topics_to_check
 from outbox_kafka.check_transactions import (
@@ -27,6 +23,10 @@ from outbox_kafka.check_transactions import (
     transaction_findings,
     transactional_id_finding,
 )
+from outbox_kafka.client.admin import KafkaAdmin
+from outbox_kafka.client.clients import ClientLog, Producer, transport_findings
+from outbox_kafka.client.errors import describe
+from outbox_kafka.client.files import present
 from outbox_kafka.errors import driver_error, is_missing_topic, is_unsupported, reason
 from outbox_kafka.publisher import KafkaOptions
 from outbox_kafka.settings import largest_message

@@ -15,8 +15,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_api import Finding, Level
 from outbox_api.bounds import matches
-from outbox_kafka_client.settings import bootstrap_servers
 
+from outbox_kafka.client.settings import bootstrap_servers
 from outbox_kafka.errors import is_missing_topic
 
 _SUBJECT: Final = "Kafka topics"

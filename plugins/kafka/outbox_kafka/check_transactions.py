@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from outbox_api import Finding, Level
-from outbox_kafka_client.clients import ClientLog, Producer
-from outbox_kafka_client.errors import describe
-from outbox_kafka_client.settings import bootstrap_servers
 
+from outbox_kafka.client.clients import ClientLog, Producer
+from outbox_kafka.client.errors import describe
+from outbox_kafka.client.settings import bootstrap_servers
 from outbox_kafka.errors import is_unsupported, reason
 from outbox_kafka.settings import timeout_conflict, transaction_timeout_ms
 from outbox_kafka.topics import MOCK

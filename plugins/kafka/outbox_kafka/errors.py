@@ -10,8 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaError, Message
 from outbox_api import AccessDenied, DriverError
 from outbox_api.bounds import MESSAGE_TOO_LARGE
-from outbox_kafka_client.clients import ClientLog
-from outbox_kafka_client.errors import concerns_all_brokers, describe, is_refusal
+
+from outbox_kafka.client.clients import ClientLog
+from outbox_kafka.client.errors import concerns_all_brokers, describe, is_refusal
 
 _PERMANENT = frozenset(
     {

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from outbox_api import AccessDenied, DriverError
-from outbox_kafka_client.clients import ClientLog, Consumer
-from outbox_kafka_client.errors import describe, is_refusal
-from outbox_kafka_client.settings import config_error
 
+from outbox_kafka.client.clients import ClientLog, Consumer
+from outbox_kafka.client.errors import describe, is_refusal
+from outbox_kafka.client.settings import config_error
 from outbox_kafka.errors import is_missing_topic
 
 log = logging.getLogger("outbox.kafka")

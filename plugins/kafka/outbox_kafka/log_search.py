@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException, Message
 from outbox_api import DriverError, Found, MarkedRecord
-from outbox_kafka_client.admin import EARLIEST, LATEST, NEWEST, KafkaAdmin
 
+from outbox_kafka.client.admin import EARLIEST, LATEST, NEWEST, KafkaAdmin
 from outbox_kafka.errors import driver_error
 from outbox_kafka.log_reader import COMMITTED, LogReader, Partition, Range
 from outbox_kafka.matches import Key, LoggedRecord, Matches, key_of, octets

@@ -10,8 +10,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_api import Failure, Header, MarkedRecord
 from outbox_api.bounds import is_topic
-from outbox_kafka_client.clients import ClientLog, Producer
 
+from outbox_kafka.client.clients import ClientLog, Producer
 from outbox_kafka.errors import is_permanent, reason
 from outbox_kafka.topic_cache import MISSING_TOPIC, LookUp, TopicCache, TopicStatus
 from outbox_kafka.topic_lookup import TopicLookup

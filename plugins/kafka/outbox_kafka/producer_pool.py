@@ -13,11 +13,12 @@ from threading import Lock, Timer
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from outbox_kafka_client.clients import ClientLog, Producer
-from outbox_kafka_client.errors import is_tls_failure
-from outbox_kafka_client.files import Renewal
-from outbox_kafka_client.quotas import quota_of
-from outbox_kafka_client.settings import config_error
+
+from outbox_kafka.client.clients import ClientLog, Producer
+from outbox_kafka.client.errors import is_tls_failure
+from outbox_kafka.client.files import Renewal
+from outbox_kafka.client.quotas import quota_of
+from outbox_kafka.client.settings import config_error
 
 _KEEP_SECONDS = 900.0
 """Seconds for which an unused producer is kept: about as long as a network may delay a request."""

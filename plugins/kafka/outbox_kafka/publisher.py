@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_api import Finding
 from outbox_api.hooks import GIVEN
-from outbox_kafka_client.settings import client_settings
 
+from outbox_kafka.client.settings import client_settings
 from outbox_kafka.settings import (
     flush_seconds,
     largest_message,

@@ -9,9 +9,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, OutboxError
-from outbox_kafka_client.clients import try_files
-from outbox_kafka_client.errors import is_refusal
 
+from outbox_kafka.client.clients import try_files
+from outbox_kafka.client.errors import is_refusal
 from outbox_kafka.errors import (
     delivery_error,
     is_fatal,

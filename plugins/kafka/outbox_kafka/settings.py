@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from outbox_api import ConfigError, FileText
-from outbox_kafka_client.files import present
-from outbox_kafka_client.settings import as_text, client_settings, config_error
+
+from outbox_kafka.client.files import present
+from outbox_kafka.client.settings import as_text, client_settings, config_error
 
 _DEFAULTS: Mapping[str, object] = {
     "client.id": "outbox",

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaException
 from outbox_api import MarkedRecord, OutboxError
-from outbox_kafka_client.admin import KafkaAdmin
 
+from outbox_kafka.client.admin import KafkaAdmin
 from outbox_kafka.errors import driver_error
 
 _MAX_CLOCK_ERROR_MS: Final = 60_000

@@ -12,9 +12,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ClusterMetadata,
 )
 from outbox_api import MAX_CHECKPOINT, AccessDenied, DriverError
-from outbox_kafka_client.admin import KafkaAdmin
-from outbox_kafka_client.clients import LOGGER
 
+from outbox_kafka.client.admin import KafkaAdmin
+from outbox_kafka.client.clients import LOGGER
 from outbox_kafka.errors import driver_error, is_missing_topic, reason
 
 _TIMEOUT = 10.0

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from outbox_api import MarkedRecord
-from outbox_kafka_client.admin import LATEST, KafkaAdmin
 
+from outbox_kafka.client.admin import LATEST, KafkaAdmin
 from outbox_kafka.errors import driver_error
 
 HEADER: Final = "trace"

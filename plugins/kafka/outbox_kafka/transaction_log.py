@@ -22,7 +22,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import libversion
-from outbox_kafka_client.clients import LOGGER, ClientLog
+
+from outbox_kafka.client.clients import LOGGER, ClientLog
 
 _CONTEXT: Final = "eos"
 """librdkafka's name for what it logs of transactions."""

@@ -9,12 +9,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from outbox_api import AccessDenied, DriverError, MarkedRecord, OutboxError
-from outbox_kafka_client.clients import Producer, try_files
-from outbox_kafka_client.errors import is_refusal
-from outbox_kafka_client.files import Renewal
-from outbox_kafka_client.quotas import quota_of
-from outbox_kafka_client.settings import config_error
 
+from outbox_kafka.client.clients import Producer, try_files
+from outbox_kafka.client.errors import is_refusal
+from outbox_kafka.client.files import Renewal
+from outbox_kafka.client.quotas import quota_of
+from outbox_kafka.client.settings import config_error
 from outbox_kafka.errors import is_unrecoverable, log_client_error, reason, transaction_error
 from outbox_kafka.produce import produce
 from outbox_kafka.topic_cache import Statuses, look_up

@@ -9,10 +9,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from outbox_api import ConfigError, Finding, Level, OutboxError
 from outbox_api.election import NO_GROUP
-from outbox_kafka_client.admin import KafkaAdmin
-from outbox_kafka_client.clients import transport_findings
-from outbox_kafka_client.errors import describe
-from outbox_kafka_client.settings import bootstrap_servers, client_settings
+from outbox_kafka.client.admin import KafkaAdmin
+from outbox_kafka.client.clients import transport_findings
+from outbox_kafka.client.errors import describe
+from outbox_kafka.client.settings import bootstrap_servers, client_settings
 
 from outbox_neli_kafka.permissions import (
     CREATE_TOPIC,

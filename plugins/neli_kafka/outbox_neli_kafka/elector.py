@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from outbox_api import Candidate, ConfigError, Finding
 from outbox_api.election import elapsed
-from outbox_kafka_client.settings import client_settings
+from outbox_kafka.client.settings import client_settings
 
 from outbox_neli_kafka.settings import NeliOptions, refuse_reserved
 

@@ -18,10 +18,10 @@ from confluent_kafka import (
 from outbox_api import Candidate, OutboxError
 from outbox_api.context_thread import ContextThread, as_exception
 from outbox_api.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
-from outbox_kafka_client.clients import ClientLog, Consumer, try_files
-from outbox_kafka_client.errors import concerns_all_brokers, describe
-from outbox_kafka_client.files import Renewal
-from outbox_kafka_client.settings import client_settings, config_error
+from outbox_kafka.client.clients import ClientLog, Consumer, try_files
+from outbox_kafka.client.errors import concerns_all_brokers, describe
+from outbox_kafka.client.files import Renewal
+from outbox_kafka.client.settings import client_settings, config_error
 
 from outbox_neli_kafka.leaving import close, leave
 from outbox_neli_kafka.permissions import driver_error, ensure_topic, is_refusal, required

@@ -12,9 +12,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     NewTopic,
 )
 from outbox_api import AccessDenied, DriverError
-from outbox_kafka_client import errors
-from outbox_kafka_client.admin import KafkaAdmin
-from outbox_kafka_client.errors import describe
+from outbox_kafka.client import errors
+from outbox_kafka.client.admin import KafkaAdmin
+from outbox_kafka.client.errors import describe
 
 from outbox_neli_kafka.settings import NeliOptions
 

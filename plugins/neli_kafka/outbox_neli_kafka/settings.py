@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from outbox_api import ConfigError, Duration
 from outbox_api.election import required_group
-from outbox_kafka_client.settings import as_text, client_settings
+from outbox_kafka.client.settings import as_text, client_settings
 
 _LEASE_SHARE = 0.6
 """The lease's share of the session; the rest is a margin for requests in the network when the lease ends."""

@@ -449,7 +449,7 @@ def test_check_waits_for_a_broker_that_does_not_list_itself_yet(
                 cluster.brokers = {}
             return cluster
 
-    monkeypatch.setattr("outbox_kafka_client.admin.AdminClient", RestartingAdmin)
+    monkeypatch.setattr("outbox_kafka.client.admin.AdminClient", RestartingAdmin)
     findings = {
         finding.subject: finding.level for finding in NeliElector(options(kafka_bootstrap, topic)).check()
     }
@@ -467,7 +467,7 @@ def test_check_says_that_no_broker_is_listed(
             cluster.brokers = {}
             return cluster
 
-    monkeypatch.setattr("outbox_kafka_client.admin.AdminClient", EmptyAdmin)
+    monkeypatch.setattr("outbox_kafka.client.admin.AdminClient", EmptyAdmin)
     monkeypatch.setattr("outbox_neli_kafka.check.TIMEOUT", 0.2)
     findings = NeliElector(options(kafka_bootstrap, topic)).check()
     assert [finding.subject for finding in findings if finding.level is Level.ERROR] == ["election broker"]

@@ -17,11 +17,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_api import DriverError
 
-from outbox_kafka_client.clients import ClientLog
-from outbox_kafka_client.errors import is_refusal
-from outbox_kafka_client.files import present
-from outbox_kafka_client.settings import bootstrap_servers, config_error
-from outbox_kafka_client.tls import why_refused
+from outbox_kafka.client.clients import ClientLog
+from outbox_kafka.client.errors import is_refusal
+from outbox_kafka.client.files import present
+from outbox_kafka.client.settings import bootstrap_servers, config_error
+from outbox_kafka.client.tls import why_refused
 
 CreateError = Callable[[str, KafkaError, Mapping[str, Any]], DriverError]
 """Creates an error from what failed, Kafka's error, and the settings, whose secrets stay out of it."""

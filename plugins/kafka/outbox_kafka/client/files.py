@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from outbox_api import ConfigError, DriverError, FileText, present_text
 
-from outbox_kafka_client.tokens import TOKENS, token_function
+from outbox_kafka.client.tokens import TOKENS, token_function
 
 SIGN_IN: Final = ("sasl.username", "sasl.password")
 """What a client can be given anew while it lives."""

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from outbox_api import ConfigError, DriverError, FileText
-from outbox_kafka_client import clients
-from outbox_kafka_client.clients import Producer, try_files
-from outbox_kafka_client.files import Renewal, present
-from outbox_kafka_client.settings import client_settings, config_error, redact
+from outbox_kafka.client import clients
+from outbox_kafka.client.clients import Producer, try_files
+from outbox_kafka.client.files import Renewal, present
+from outbox_kafka.client.settings import client_settings, config_error, redact
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from outbox_kafka_client.settings import redact
+from outbox_kafka.client.settings import redact
 
 _REFUSALS = frozenset(
     {

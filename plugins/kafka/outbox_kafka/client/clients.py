@@ -21,9 +21,9 @@ from outbox_api import DriverError, Finding
 from outbox_api.context_thread import repeat
 from outbox_api.tls import Protection, host_of, transport_finding
 
-from outbox_kafka_client.errors import describe
-from outbox_kafka_client.files import SIGN_IN, Stamps, paths, present, stamps
-from outbox_kafka_client.settings import config_error
+from outbox_kafka.client.errors import describe
+from outbox_kafka.client.files import SIGN_IN, Stamps, paths, present, stamps
+from outbox_kafka.client.settings import config_error
 
 LOGGER = logging.getLogger("outbox.kafka")
 
