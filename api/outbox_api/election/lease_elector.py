@@ -20,6 +20,7 @@ from outbox_api.election.leadership import (
     LeaseTimes,
     RefusalTimeout,
     elapsed,
+    notify,
 )
 from outbox_api.elector import Candidate
 from outbox_api.errors import DriverError, OutboxError
@@ -248,9 +249,11 @@ class LeaseElector:
         """Waits for the next event, or for the end of the lease, and tells the candidate."""
         left = max(0.0, self._leadership.lease(self._clock())) if self._leadership.leads else None
         try:
-            self._notify(candidate, self._events.get(timeout=left))
+            event = self._events.get(timeout=left)
         except queue.Empty:
             self._change(lambda leadership, now: leadership.tick(now))
+        else:
+            self._notify(candidate, event)
 
     def _resign(self, candidate: Candidate) -> None:
         """Lets the candidate drain while the lease is renewed; or, after a failure, fences it."""
@@ -262,16 +265,7 @@ class LeaseElector:
             self._notify(candidate, self._events.get())
 
     def _notify(self, candidate: Candidate, event: LeadershipEvent | None) -> None:
-        if event is None:
-            return
-        log.debug("election '%s': %s", self._election, event.name.lower())
-        match event:
-            case LeadershipEvent.ACQUIRED:
-                candidate.acquired()
-            case LeadershipEvent.REVOKED:
-                candidate.revoked()
-            case LeadershipEvent.FENCED:
-                candidate.fenced()
+        notify(candidate, [event] if event else [], log, self._election)
 
 
 class LeaseWatch:

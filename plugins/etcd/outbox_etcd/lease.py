@@ -72,7 +72,7 @@ class EtcdLease:
         Raises:
             DriverError: etcd cannot be reached, or refuses.
         """
-        self._key, self._ttl, self._endpoint = options.key, options.ttl, endpoint
+        self._key, self._ttl, self._endpoint = options.key, options.whole_seconds, endpoint
         self._lease: int | None = None
         """etcd's lease behind the key, while this process holds it."""
         self._revision = 0

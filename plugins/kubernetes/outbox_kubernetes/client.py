@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
-from outbox_api import AccessDenied, ConfigError, DriverError, FileText
+from outbox_api import AccessDenied, DriverError, FileText
+from outbox_api.election import present_secret
 from outbox_api.tls import cure_of
 
 from outbox_kubernetes.options import KubernetesOptions, access
@@ -96,10 +97,7 @@ class Client:
         file = self._access.token_file
         if file is None:
             return {}
-        try:
-            token = FileText((file,)).read().strip()
-        except ConfigError as error:  # perhaps it is just being replaced
-            raise DriverError(str(error), retryable=True) from None
+        token = present_secret(FileText((file,))).strip()
         if not _TOKEN.fullmatch(token):  # the client's error would quote it
             raise DriverError(f"tokenFile '{file}' contains no token", retryable=False)
         return {"Authorization": f"Bearer {token}"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -20,11 +19,6 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 _LONGEST_NAME = 253
 _HASH_DIGITS = 10
-
-_REQUESTS = 4
-"""So many requests may run out of time, one after another, before a leader's confirmation does."""
-
-_MOST_REQUEST_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -49,8 +43,7 @@ class KubernetesOptions(LeaseTimes):
     namespace: str | None = None
 
     def __post_init__(self) -> None:
-        if self.session_timeout <= 0:
-            raise ConfigError("sessionTimeout must be longer than 0")
+        super().__post_init__()
         if self.server is None:
             return
         parts = urlsplit(self.server)
@@ -71,16 +64,6 @@ class KubernetesOptions(LeaseTimes):
             return group
         readable = re.sub(r"[^a-z0-9]+", "-", group.lower())[:50].strip("-")
         return f"{readable or 'outbox'}-{sha256(group.encode()).hexdigest()[:_HASH_DIGITS]}"
-
-    @property
-    def whole_seconds(self) -> int:
-        """The length of the Lease; Kubernetes counts whole seconds."""
-        return math.ceil(self.session_timeout)
-
-    @property
-    def request_timeout(self) -> float:
-        """Seconds that a request may take."""
-        return min(_MOST_REQUEST_SECONDS, self.lease_duration / _REQUESTS)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 from outbox_api import Candidate, OutboxError
 from outbox_api.context_thread import ContextThread, as_exception
-from outbox_api.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
+from outbox_api.election.leadership import Leadership, LeadershipEvent, RefusalTimeout, notify
 from outbox_kafka.client.clients import ClientLog, Consumer, try_files
 from outbox_kafka.client.errors import concerns_all_brokers, describe
 from outbox_kafka.client.files import Renewal
@@ -215,15 +215,7 @@ class Member:
             self._consumer.commit(offsets=[offset], asynchronous=True)
 
     def _notify(self, events: Iterable[LeadershipEvent]) -> None:
-        for event in events:
-            log.debug("election '%s': %s", self._options.group, event.name.lower())
-            match event:
-                case LeadershipEvent.ACQUIRED:
-                    self._candidate.acquired()
-                case LeadershipEvent.REVOKED:
-                    self._candidate.revoked()
-                case LeadershipEvent.FENCED:
-                    self._candidate.fenced()
+        notify(self._candidate, events, log, self._options.group)
 
     def _on_message(self, message: Message) -> None:
         error = message.error()

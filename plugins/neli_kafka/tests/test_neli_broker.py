@@ -422,7 +422,10 @@ def test_what_the_broker_permits_is_judged() -> None:
     [
         (NeliOptions({"bootstrap.servers": NOBODY}, heartbeat_timeout=20), "has no effect"),
         (NeliOptions({"bootstrap.servers": NOBODY}, heartbeat_timeout=7), "has no effect"),
-        (NeliOptions({"bootstrap.servers": NOBODY}, min_poll_interval=4), "one late confirmation ends it"),
+        (
+            NeliOptions({"bootstrap.servers": NOBODY}, min_poll_interval=4),
+            "one late confirmation ends leadership",
+        ),
         (NeliOptions({"bootstrap.servers": NOBODY, "delivery.timeout.ms": 10_000}), "could still deliver"),
         (NeliOptions({"bootstrap.servers": NOBODY, "heartbeat.interval.ms": 5000}), "a third"),
     ],

@@ -12,9 +12,10 @@ from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
-from outbox_api import AccessDenied, ConfigError, DriverError, FileText, present_text
+from outbox_api import AccessDenied, ConfigError, DriverError
+from outbox_api.election import present_secret
 
-from outbox_zookeeper.elector import ZooKeeperOptions
+from outbox_zookeeper.options import ZooKeeperOptions
 
 CONNECT_TIMEOUT = 10.0
 """Seconds that the first connection may take."""
@@ -180,28 +181,16 @@ def _settings(options: ZooKeeperOptions) -> dict[str, Any]:
             "ca": options.ca_file,
             "certfile": options.certificate_file,
             "keyfile": options.key_file,
-            "keyfile_password": _present(options.key_password),
+            "keyfile_password": options.key_password and present_secret(options.key_password),
         }
     return settings | _credentials(options)
 
 
 def _credentials(options: ZooKeeperOptions) -> dict[str, Any]:
-    if options.user is None:
+    if options.user is None or options.password is None:
         return {}
-    password = _present(options.password)
+    password = present_secret(options.password)
     if options.authentication == "digest":
         return {"auth_data": {("digest", f"{options.user}:{password}")}}
     sasl = {"mechanism": "DIGEST-MD5", "username": options.user, "password": password}
     return {"sasl_options": sasl}
-
-
-def _present(password: str | FileText | None) -> str | None:
-    """Returns a password as it is now.
-
-    Raises:
-        DriverError: Its file cannot be read (retryable), perhaps because it is just replaced.
-    """
-    try:
-        return None if password is None else present_text(password)
-    except ConfigError as error:
-        raise DriverError(str(error), retryable=True) from None

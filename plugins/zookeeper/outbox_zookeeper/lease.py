@@ -9,7 +9,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from outbox_api import ConfigError, OutboxError
 
 from outbox_zookeeper.client import Client
-from outbox_zookeeper.elector import ZooKeeperOptions
+from outbox_zookeeper.options import ZooKeeperOptions
 
 LEADER = "leader"
 """The name of the leader's node, below the election's."""
