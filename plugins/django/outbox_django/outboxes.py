@@ -13,6 +13,8 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from outbox_api import ConfigError, Dialect, Driver, Seam, Stasher, find
 from outbox_api.portable import PortableOptions
 
+LABEL = "outbox_django"
+
 DEFAULTS: Mapping[str, Any] = {
     "DATABASES": (DEFAULT_DB_ALIAS,),
     "TABLE": "outbox",

@@ -28,8 +28,7 @@ from outbox_kafka.client.clients import ClientLog, Producer, transport_findings
 from outbox_kafka.client.errors import describe
 from outbox_kafka.client.files import present
 from outbox_kafka.errors import driver_error, is_missing_topic, is_unsupported, reason
-from outbox_kafka.publisher import KafkaOptions
-from outbox_kafka.settings import largest_message
+from outbox_kafka.settings import KafkaOptions, largest_message
 from outbox_kafka.topics import is_mock, unfit
 
 _TIMEOUT: Final = 5.0
