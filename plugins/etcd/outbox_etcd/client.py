@@ -46,17 +46,7 @@ CONNECT_TIMEOUT = 5.0
 
 
 def connect(options: EtcdOptions, endpoint: str, timeout: float = CONNECT_TIMEOUT) -> Any:
-    """Returns a client of the member ``endpoint``, authenticated if there is a user.
-
-    Args:
-        options: The options.
-        endpoint: The member.
-        timeout: Seconds that each request may take.
-
-    Raises:
-        DriverError: etcd cannot be reached, or refuses.
-        ConfigError: A file with a certificate cannot be read.
-    """
+    """Returns a client of the member ``endpoint``, authenticated if there is a user."""
     host, port = address(endpoint)
     password = None if options.password is None else present_secret(options.password)
     with translated(endpoint):

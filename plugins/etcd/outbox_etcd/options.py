@@ -65,11 +65,7 @@ class EtcdOptions(LeaseTimes):
 
 
 def address(endpoint: str) -> tuple[str, int]:
-    """Returns host and port of an endpoint.
-
-    Raises:
-        ConfigError: It is not ``host:port``.
-    """
+    """Returns host and port of an endpoint."""
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
         shown = endpoint.rpartition("@")[2]  # before it is a password

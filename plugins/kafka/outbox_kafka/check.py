@@ -80,13 +80,7 @@ def findings(
 def broker_findings(
     broker: Mapping[str, str], brokers: int, producer: Mapping[str, Any]
 ) -> Sequence[Finding]:
-    """Checks a broker's configuration.
-
-    Args:
-        broker: The configuration by name; settings that are missing are not checked.
-        brokers: How many brokers there are.
-        producer: The settings of a producer, complete.
-    """
+    """Checks a broker's configuration; settings that it does not tell are not checked."""
     found = []
     if {"default.replication.factor", "min.insync.replicas"} <= broker.keys():
         found.append(_replication(broker, brokers))

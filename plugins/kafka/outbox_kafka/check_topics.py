@@ -48,13 +48,7 @@ def is_name(pattern: str) -> bool:
 
 
 def topics_to_check(patterns: Sequence[str], visible: Iterable[str], own: str) -> list[str]:
-    """Returns the topics that records may name, in alphabetical order.
-
-    Args:
-        patterns: The topics that are permitted: names, or patterns of them.
-        visible: The existing topics that this client can see.
-        own: The topic of the checkpoints, to which no record is published.
-    """
+    """Returns the topics that records may name, sorted: named ones, and visible ones that match."""
     others = [
         topic
         for topic in visible
@@ -79,14 +73,7 @@ def look_up_access(
 def topic_findings(
     patterns: Sequence[str], access: Mapping[str, Access], settings: Mapping[str, Any], *, restricted: bool
 ) -> Iterator[Finding]:
-    """Judges what this client may do with topics.
-
-    Args:
-        patterns: The topics that are permitted. One that is named, and not only matched, must be writable.
-        access: Topic → what this client may do, of those to check.
-        settings: The client's settings, as text.
-        restricted: Whether the broker restricts this client at all, as far as it tells.
-    """
+    """Judges what this client may do with topics; one that is named, not only matched, must be writable."""
     user = _user(settings)
     topics = {state: [topic for topic in access if access[topic] is state] for state in Access}
     for state, operation, verb, consequence in (

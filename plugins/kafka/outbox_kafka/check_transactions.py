@@ -25,13 +25,7 @@ _SUBJECT: Final = "Kafka transactions"
 
 
 class TransactionLog(NamedTuple):
-    """The brokers' transaction log, as far as it can be seen.
-
-    Attributes:
-        replicas: How many replicas it has; ``None`` if that cannot be seen, or before it is created.
-        min_in_sync: How many of them must be in sync; ``None`` likewise.
-        missing: Whether it certainly does not exist yet.
-    """
+    """The brokers' transaction log, as far as it can be seen; ``missing`` if there is certainly none."""
 
     replicas: int | None = None
     min_in_sync: int | None = None
@@ -134,12 +128,7 @@ def transactional_id_finding(settings: Mapping[str, Any], timeout: float) -> Fin
 
 
 def judged(error: KafkaError, settings: Mapping[str, Any]) -> Finding:
-    """Returns what the broker's answer says.
-
-    Args:
-        error: The answer.
-        settings: The producer's settings, whose secrets stay out of the finding.
-    """
+    """Returns what the broker's answer says."""
     if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return _PERMITTED
     if is_unsupported(error):

@@ -179,13 +179,7 @@ def driver_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> D
 
 
 def transaction_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:
-    """Creates the error after which a transactional producer can only be closed.
-
-    Args:
-        what: What is known of its transaction.
-        error: Why the producer cannot continue.
-        settings: The producer's settings, whose secrets stay out of the message.
-    """
+    """Creates the error after which a transactional producer can only be closed."""
     why, name = reason(error, settings), settings["transactional.id"]
     if is_refusal(error) or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return AccessDenied(f"{what}, as Kafka refuses '{name}': {why}")
@@ -202,11 +196,6 @@ def log_client_error(log: ClientLog, settings: Mapping[str, Any], error: KafkaEr
     """Logs an error of the client itself: a warning if it concerns all brokers, else a debug message.
 
     The client's log lines already tell of errors of a single connection.
-
-    Args:
-        log: The client's log.
-        settings: The client's settings, whose secrets stay out of the log.
-        error: The error.
     """
     line = f"{settings['client.id']}: {reason(error, settings)}"
     if concerns_all_brokers(error):

@@ -95,13 +95,7 @@ class LogReader:
     """Reads what other clients have written, without a group; used by one thread at a time."""
 
     def __init__(self, settings: Mapping[str, Any], lane: str, timeout: float) -> None:
-        """Does not connect.
-
-        Args:
-            settings: The user's settings.
-            lane: The lane's transactional id, which names the clients.
-            timeout: Seconds without progress after which a read fails.
-        """
+        """Does not connect. A read fails after ``timeout`` seconds without progress."""
         self._settings = settings
         self._lane = lane
         self._timeout = timeout
@@ -110,11 +104,8 @@ class LogReader:
         """Yields the records of ranges, in the order of each partition.
 
         With ``COMMITTED``, it yields neither aborted records nor open ones, and waits for transactions that
-        are open in a range: brokers show no committed record behind the beginning of one.
-
-        Raises:
-            OpenTransactionError: Nothing has happened for too long.
-            DriverError: The broker cannot be reached or refuses.
+        are open in a range: brokers show no committed record behind the beginning of one. After too long it
+        raises an ``OpenTransactionError``.
         """
         rest = {place: range_ for place, range_ in ranges.items() if range_.start < range_.end}
         if not rest:
@@ -146,9 +137,6 @@ class LogReader:
 
         Sees every record that was acknowledged before the call. ``None`` without such a record, or if the
         partition has been deleted.
-
-        Raises:
-            DriverError: The broker cannot be reached or refuses.
         """
         end, reach, found = self._end(topic, number), _NEAR, None
         while end and found is None:

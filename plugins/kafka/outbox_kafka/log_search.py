@@ -44,9 +44,6 @@ class LogSearch:
         """Looks for records; see :meth:`outbox_api.TransactionalSender.find`.
 
         Reads what has been written since the attempt began, or less if it finds all of them sooner.
-
-        Raises:
-            DriverError: The broker cannot be reached or refuses, or another transaction stays open.
         """
         if not records:
             return Found((), committed=self._is_committed(trace))
@@ -108,14 +105,7 @@ class LogSearch:
         return {place: each.offset for place, each in found.items()}
 
     def _found(self, matches: Matches, trace: Trace, cut: Collection[str], present: Collection[str]) -> Found:
-        """Returns what is certain, and what is not.
-
-        Args:
-            matches: What was seen.
-            trace: The attempt's.
-            cut: The topics of which the broker may have deleted records of the attempt by their age.
-            present: The topics that exist.
-        """
+        """Returns what is certain, and what is not; topics in ``cut`` may have deleted old records."""
         configs = {
             topic: self._config(topic) for topic in {each.topic for each in matches.missing} & {*present}
         }

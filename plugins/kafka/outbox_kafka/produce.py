@@ -92,11 +92,7 @@ def _present(timestamp_ms: int) -> int:
 
 
 def _whole(headers: Sequence[Header]) -> list[Header]:
-    """Returns headers that arrive as they are: the client cuts texts at NUL, and bytes it does not.
-
-    Raises:
-        ValueError: It would cut a name at NUL, or end the process at one that is not UTF-8.
-    """
+    """Returns headers that arrive as they are: the client cuts texts at NUL, and bytes it does not."""
     cut = False
     for name, value in headers:
         if "\0" in name:
@@ -116,12 +112,6 @@ def missing_topic_failures(
 
     A topic of which the broker says nothing makes its record a suspect: the client would wait for the topic,
     and all others of the transaction with it.
-
-    Args:
-        cache: The known topics; is updated.
-        look_up: Asks the broker, on the calling thread.
-        records: The records to be produced.
-        settings: The producer's settings, whose secrets stay out of the reasons.
     """
     unknown = {record.topic for record in records} - cache.existing
     unnamed = {topic for topic in unknown if not is_topic(topic)}
@@ -147,13 +137,7 @@ def missing_topic_failures(
 
 
 def failure(record: MarkedRecord, error: KafkaError | Exception, settings: Mapping[str, Any]) -> Failure:
-    """Creates the failure of a record.
-
-    Args:
-        record: The record.
-        error: Kafka's error, or what Python raised for a value that does not fit into a message.
-        settings: The producer's settings, whose secrets stay out of the reason.
-    """
+    """Creates the failure of a record."""
     if isinstance(error, KafkaError):
         return Failure(record, reason(error, settings), retryable=not is_permanent(error))
     return Failure(record, f"cannot be made into a message: {error}", retryable=False)
@@ -169,13 +153,7 @@ class UnbatchedProducer:
     def __init__(
         self, settings: Mapping[str, Any], on_delivery: OnDelivery, on_error: Callable[[KafkaError], None]
     ) -> None:
-        """Creates the producer; it connects on its own.
-
-        Args:
-            settings: The first producer's settings.
-            on_delivery: Receives each record and its delivery report, during ``poll``.
-            on_error: Receives the client's own errors, during ``poll``.
-        """
+        """Creates the producer; it connects on its own."""
         self._on_delivery = on_delivery
         rest = {name: value for name, value in settings.items() if name != "queue.buffering.max.ms"}
         own = {
@@ -190,12 +168,7 @@ class UnbatchedProducer:
         return len(self._producer)
 
     def produce(self, record: MarkedRecord) -> None:
-        """Enqueues a record that the first producer accepted before.
-
-        Raises:
-            BufferError: The client's queue is full.
-            KafkaException: The client refuses the record.
-        """
+        """Enqueues a record that the first producer accepted before; raises as the client does."""
         self._producer.produce(
             record.topic,
             record.value,

@@ -25,27 +25,15 @@ _KEEP_SECONDS = 900.0
 
 
 class LaneProducer:
-    """A producer with its log and its state.
-
-    Attributes:
-        producer: librdkafka's idempotent producer.
-        log: Receives its log lines.
-        on_error: Receives its errors, during ``poll``.
-        has_delivered: Whether it has ever delivered a record.
-        renewal: Says when files with its certificates have changed.
-        is_refused: Whether TLS has failed since the last delivery: a certificate is not accepted.
-    """
+    """A producer with its log and its state."""
 
     def __init__(self, lane: str, settings: Mapping[str, Any]) -> None:
-        """Creates the producer; it connects on its own.
-
-        Raises:
-            ConfigError: librdkafka refuses the settings.
-        """
+        """Creates the producer; it connects on its own."""
         self.key = _key(lane, settings)
         self.log = ClientLog()
         self.on_error: Callable[[KafkaError], None] = _ignore
-        self.has_delivered = self.is_refused = False
+        self.has_delivered = False
+        self.is_refused = False  # TLS has failed since the last delivery: a certificate is not accepted
         self._unreported_until = 0.0
         self.renewal = Renewal(settings)
         own = {"logger": self.log, "error_cb": self._on_error, "throttle_cb": quota_of(settings["client.id"])}
@@ -116,11 +104,7 @@ _pool = _Pool()
 
 
 def acquire(lane: str, settings: Mapping[str, Any]) -> LaneProducer:
-    """Returns the producer of the lane's previous sender, if it was kept, or a new one.
-
-    Raises:
-        ConfigError: librdkafka refuses the settings.
-    """
+    """Returns the producer of the lane's previous sender, if it was kept, or a new one."""
     return _pool.take(_key(lane, settings)) or LaneProducer(lane, settings)
 
 

@@ -52,17 +52,9 @@ class KafkaSender:
         """Creates the producer, or takes over the one that the lane's previous sender left in this process.
 
         The producer connects on its own: this does not wait for the broker.
-
-        Args:
-            lane: The lane's name.
-            settings: librdkafka's settings, complete.
-            flush_seconds: For how long :meth:`poll` flushes what was sent, as the client might linger.
-
-        Raises:
-            ConfigError: librdkafka refuses the settings.
         """
         self._settings = settings
-        self._flush_seconds = flush_seconds
+        self._flush_seconds = flush_seconds  # after a send; the client might linger
         self._flush_until = 0.0
         self._reports = Deliveries()
         self._error: DriverError | None = None

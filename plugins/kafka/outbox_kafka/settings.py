@@ -75,11 +75,7 @@ completes the one before, usually for a few milliseconds.
 
 
 def producer_settings(kafka: Mapping[str, Any], client_id: str | None = None) -> dict[str, Any]:
-    """Returns the settings of a producer: the user's, our defaults, and idempotence.
-
-    Raises:
-        ConfigError: A setting would break the order of records.
-    """
+    """Returns the settings of a producer: the user's, our defaults, and idempotence."""
     settings = client_settings(kafka)
     for name, value in _DEFAULTS.items():
         if name not in settings and _ALIASES.get(name) not in settings:
@@ -113,9 +109,6 @@ def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any
 
     ``transaction.timeout.ms`` is the delivery timeout plus a few seconds. If a harvester dies and no other
     replaces it, readers of committed messages wait that long.
-
-    Raises:
-        ConfigError: A setting would break the order of records, or contradicts transactions.
     """
     settings = producer_settings(kafka, client_id=name)
     if (conflict := timeout_conflict(settings)) is not None:
@@ -151,11 +144,7 @@ def _delivery_timeout_name(settings: Mapping[str, Any]) -> str:
 
 
 def validate(settings: Mapping[str, Any]) -> None:
-    """Checks that librdkafka knows every property and can parse its value; opens no connection.
-
-    Raises:
-        ConfigError: It does not. The message names the property, and the most similar one if it is unknown.
-    """
+    """Checks that librdkafka knows every property and can parse its value; opens no connection."""
     from confluent_kafka import KafkaException, Producer  # noqa: PLC0415 - the client is imported late
 
     # The client parses the properties in order and stops at the first invalid one. An invalid last property

@@ -37,12 +37,7 @@ class BackgroundCalls:
         return self._thread is not None
 
     def submit(self, call: Callable[[], Result], on_result: Callable[[Result], None]) -> None:
-        """Queues a call.
-
-        Args:
-            call: Runs on the background thread; raises nothing.
-            on_result: Receives the result during :meth:`poll`. It may submit another call.
-        """
+        """Queues a call."""
 
         def run() -> Callable[[], None]:
             result = call()
@@ -96,16 +91,7 @@ class TopicLookup:
         produce: Callable[[Sequence[MarkedRecord]], None],
         refuse: Callable[[Sequence[MarkedRecord], KafkaError, bool], None],
     ) -> None:
-        """Starts with an empty buffer.
-
-        Args:
-            cache: The known topics.
-            look_up: Asks the broker; runs in the background.
-            background: Runs it.
-            produce: Receives the records of a topic in the order of :meth:`add`, once the topic exists, or if
-                the broker does not answer.
-            refuse: Receives records that must not be sent, the error, and whether it is retryable.
-        """
+        """Starts without records; ``produce`` receives those of a topic in the order of :meth:`add`."""
         self.existing = cache.existing
         self._cache = cache
         self._look_up = look_up

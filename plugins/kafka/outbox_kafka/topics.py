@@ -24,14 +24,7 @@ MOCK: Final = "librdkafka's mock of a broker neither fences producers nor hides 
 
 
 def create_missing(settings: Mapping[str, Any], topics: Sequence[str], partitions: int) -> list[str]:
-    """Creates those of ``topics`` that are missing, replicated as the broker does by default.
-
-    Returns:
-        The created topics, in the order given.
-
-    Raises:
-        DriverError: The broker cannot be reached or refuses.
-    """
+    """Creates those of ``topics`` that are missing, replicated as the broker does by default."""
     admin = KafkaAdmin(settings, driver_error)
     existing = admin.wait_for_cluster(_TIMEOUT).topics
     missing = [topic for topic in dict.fromkeys(topics) if topic not in existing]
@@ -47,9 +40,6 @@ def unwritable(settings: Mapping[str, Any], topics: Collection[str]) -> set[str]
     """Returns those of ``topics`` that this client may not write to, as far as the broker tells.
 
     Nobody may write to Kafka's own topics, whatever the permissions.
-
-    Raises:
-        DriverError: The broker cannot be reached.
     """
     admin = KafkaAdmin(settings, driver_error)
     futures = admin.client.describe_topics(
@@ -129,12 +119,7 @@ def unfit(name: str, config: Mapping[str, str]) -> Unfit | None:
 
 
 def ensure_checkpoint_topic(settings: Mapping[str, Any], name: str) -> CheckpointTopic:
-    """Creates the topic of the checkpoints if it is missing; checks that checkpoints are safe in it.
-
-    Raises:
-        DriverError: The broker cannot be reached or refuses, or does not support transactions; or the topic
-            would delete checkpoints, or refuse them.
-    """
+    """Creates the topic of the checkpoints if it is missing; checks that checkpoints are safe in it."""
     admin = KafkaAdmin(settings, driver_error)
     cluster = admin.wait_for_cluster(_TIMEOUT)
     if is_mock(cluster):

@@ -83,9 +83,6 @@ class Tracer:
         """Returns the trace of a transaction that is about to begin.
 
         Asks the broker about topics that are new to it, and where it has to, for the ends of partitions.
-
-        Raises:
-            DriverError: The broker cannot be reached or refuses.
         """
         now = int(self._clock() * 1000)
         self.last_ms = now if not now <= self.last_ms <= now + _AHEAD_MS else self.last_ms + 1

@@ -39,10 +39,6 @@ class TransactionLog(ClientLog):
     """A transactional producer's log, which reads what becomes of its requests.
 
     Lines that the user has not asked for are not logged.
-
-    Attributes:
-        has_put_back: Whether records that the broker may have written wait to be sent again, or have, in the
-            present transaction.
     """
 
     _is_mute = False
@@ -54,7 +50,7 @@ class TransactionLog(ClientLog):
         self._debug: str = settings.get("debug") or ""
         self._answers: list[str] = []
         self._led: set[str] = set()  # partitions that have had a leader
-        self.has_put_back = False
+        self.has_put_back = False  # records that the broker may have written, to send them again
 
     @property
     def contexts(self) -> str:

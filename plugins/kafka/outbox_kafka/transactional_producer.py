@@ -41,17 +41,10 @@ class TransactionalProducer:
     A method that raises a ``DriverError`` ends the producer: only :meth:`close` is left to call. So does an
     end of a transaction that the broker did not answer at once, though that has ended as it should: the next
     :meth:`begin` raises.
-
-    Attributes:
-        error: What ended the producer; ``None`` while it can be used.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Creates the producer; it connects on its own.
-
-        Raises:
-            ConfigError: librdkafka refuses the settings.
-        """
+        """Creates the producer; it connects on its own."""
         self.error: DriverError | None = None
         self._settings = settings
         self._timeout = int(settings["transaction.timeout.ms"]) / 1000
@@ -75,11 +68,7 @@ class TransactionalProducer:
         self._producer = None
 
     def initialize(self) -> None:
-        """Registers with the coordinator, which fences earlier producers and ends their transactions.
-
-        Raises:
-            DriverError: The broker cannot be reached or refuses, or cannot end an earlier transaction.
-        """
+        """Registers with the coordinator, which fences earlier producers and ends their transactions."""
         what = f"cannot begin transactions as '{self._settings['transactional.id']}'"
         deadline = time.monotonic() + _INITIALIZE_SECONDS
         while True:
@@ -98,11 +87,7 @@ class TransactionalProducer:
                 return
 
     def begin(self) -> float:
-        """Begins a transaction; returns its deadline on the monotonic clock.
-
-        Raises:
-            DriverError: The producer has ended.
-        """
+        """Begins a transaction; returns its deadline on the monotonic clock."""
         self._flush(0)
         if self.error is not None:
             raise self.error
@@ -120,9 +105,6 @@ class TransactionalProducer:
 
         Only the lane's restart may open another: in between, the lane could have got another owner, whom a
         new producer would fence.
-
-        Raises:
-            DriverError: The producer has ended; without an error, the new certificates cannot be used yet.
         """
         try:
             try_files(self._settings)
@@ -135,15 +117,7 @@ class TransactionalProducer:
         raise self.error
 
     def send(self, records: Sequence[MarkedRecord], errors: TransactionErrors) -> None:
-        """Hands records to the client, so that they leave with the next ones; waits only for room.
-
-        Args:
-            records: The records.
-            errors: Collects their errors, which end the transaction too.
-
-        Raises:
-            DriverError: The producer has ended.
-        """
+        """Hands records to the client, so that they leave with the next ones; waits only for room."""
         rest = records
         while True:
             handled = produce(
@@ -157,34 +131,19 @@ class TransactionalProducer:
     def produce(
         self, records: Sequence[MarkedRecord], errors: TransactionErrors, deadline: float
     ) -> KafkaError | None:
-        """Produces records and waits for their delivery; returns why the transaction failed, if it did.
-
-        Args:
-            records: The records.
-            errors: Collects the records' own errors, which end the transaction too.
-            deadline: When to give up.
-
-        Raises:
-            DriverError: The producer has ended.
-        """
+        """Produces records and waits for their delivery; returns why the transaction failed, if it did."""
         self.send(records, errors)
         return self._wait(errors, deadline)
 
     def commit(self, deadline: float) -> None:
-        """Commits the transaction.
-
-        Raises:
-            DriverError: The outcome is unknown.
-        """
+        """Commits the transaction."""
         # A bound method would refer to the client (see close).
         self._end_transaction(deadline, lambda left: self._client.commit_transaction(left))  # noqa: PLW0108
 
     def abort(self) -> None:
         """Aborts the transaction.
 
-        Raises:
-            DriverError: The outcome is unknown, also if the broker knows of no transaction: another request
-                may have ended it.
+        The outcome is unknown, too, if the broker knows of none: another request may have ended it.
         """
         deadline = time.monotonic() + self._timeout
         self._end_transaction(deadline, lambda left: self._client.abort_transaction(left))  # noqa: PLW0108
@@ -264,12 +223,7 @@ class TransactionalProducer:
         raise AssertionError("a transaction began inside another")
 
     def _retry(self, deadline: float, call: Callable[[float], Any]) -> None:
-        """Repeats ``call`` until it succeeds, raises an error that is not retryable, or time is up.
-
-        Args:
-            deadline: When to give up, on the monotonic clock.
-            call: Receives the seconds that are left.
-        """
+        """Repeats ``call`` until it succeeds, raises an error that is not retryable, or time is up."""
         while True:
             try:
                 call(max(deadline - time.monotonic(), _POLL_SECONDS))

@@ -27,22 +27,10 @@ class Conflict(Exception):  # noqa: N818 - what happened, and no error: somebody
 
 
 class Client:
-    """Asks the API server; used by one thread. Keeps one connection open, and opens another when it broke.
-
-    Attributes:
-        server: The API server's address.
-        namespace: The Lease's namespace.
-        leases: The path of the namespace's Leases.
-        timeout: Seconds that a request may take.
-    """
+    """Asks the API server; used by one thread. Keeps one connection open, and opens another when it broke."""
 
     def __init__(self, options: KubernetesOptions) -> None:
-        """Does not connect.
-
-        Raises:
-            ConfigError: This is no pod, and the options name no server.
-            DriverError: The file with the authority cannot be read.
-        """
+        """Does not connect."""
         self._access = access(options)
         self.server, self.namespace = self._access.server, self._access.namespace
         self.leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
@@ -54,13 +42,7 @@ class Client:
         self._pool = urllib3.PoolManager(1, retries=False, **verified)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Sends a request, and returns the object of the answer; ``None`` if a GET finds none.
-
-        Raises:
-            Conflict: The object was created or changed by somebody else, or deleted.
-            AccessDenied: The server does not know who asks, or does not permit it.
-            DriverError: The server cannot be reached, or refuses.
-        """
+        """Sends a request, and returns the object of the answer; ``None`` if a GET finds none."""
         try:
             answer = self._pool.request(
                 method,

@@ -68,14 +68,7 @@ class KubernetesOptions(LeaseTimes):
 
 @dataclass(frozen=True)
 class Access:
-    """Where the API server is, and who asks it.
-
-    Attributes:
-        server: Its address, without a slash at its end.
-        token_file: The file with the token, if there is one.
-        ca_file: The file with the authority of its certificate; ``None`` for those of the system.
-        namespace: The Lease's namespace.
-    """
+    """Where the API server is, and who asks it."""
 
     server: str
     token_file: Path | None
@@ -84,11 +77,7 @@ class Access:
 
 
 def access(options: KubernetesOptions, environment: Mapping[str, str] = os.environ) -> Access:
-    """Returns what the options say, completed by the service account if they name no server.
-
-    Raises:
-        ConfigError: They name none, and this is no pod with a service account.
-    """
+    """Returns what the options say, completed by the service account if they name no server."""
     if options.server is not None:
         token = Path(options.token_file) if options.token_file else None
         return Access(options.server.rstrip("/"), token, options.ca_file, options.namespace or "")

@@ -48,16 +48,7 @@ class Member:
     """Polls the group, confirms leadership, and notifies the candidate."""
 
     def __init__(self, options: NeliOptions, candidate: Candidate, clock: Callable[[], float]) -> None:
-        """Creates the consumer, which connects on its own.
-
-        Args:
-            options: The election's options.
-            candidate: Receives the leadership events, on this member's thread.
-            clock: Returns seconds; never goes back.
-
-        Raises:
-            ConfigError: librdkafka refuses the settings.
-        """
+        """Creates the consumer, which connects on its own."""
         self._options = options
         self._candidate = candidate
         self._clock = clock

@@ -13,11 +13,7 @@ from outbox_kafka.client.settings import as_text, client_settings
 
 
 def milliseconds(name: str, value: object) -> float:
-    """Parses the value of a Kafka setting that is a time.
-
-    Raises:
-        ConfigError: It is not a number.
-    """
+    """Parses the value of a Kafka setting that is a time."""
     try:
         return float(str(value))
     except ValueError:
@@ -84,11 +80,7 @@ _ACCEPTED = {
 
 
 def refuse_reserved(kafka: Mapping[str, Any]) -> None:
-    """Checks that no setting contradicts the election.
-
-    Raises:
-        ConfigError: A setting does; the message says which and why.
-    """
+    """Checks that no setting contradicts the election."""
     for name, why in _RESERVED.items():
         value = kafka.get(name)
         if value is not None and str(as_text(value)).lower() != _ACCEPTED.get(name):

@@ -42,17 +42,7 @@ _REDACTION = "spark.redaction.regex"
 
 
 class Application:
-    """A Spark application with a JVM of its own. One at a time in each process.
-
-    Raises:
-        EngineError: There is no Java, or Spark does not start; the message carries what the JVM said.
-
-    Attributes:
-        master: The master's URL.
-        context: The way to run jobs.
-        address: Where tasks reach this process.
-        defect: Why it was given up, or empty.
-    """
+    """A Spark application with a JVM of its own. One at a time in each process."""
 
     def __init__(self, name: str, master: str, settings: Mapping[str, str], training: str = "") -> None:
         java = java_home()
@@ -161,11 +151,7 @@ class Application:
         return any(stage.numActiveTasks for stage in stages)
 
     def stop(self, exit_seconds: float | None = None) -> None:
-        """Stops the application and ends its JVM, hanging or not, so that a process can start another.
-
-        Args:
-            exit_seconds: How long the JVM may take to exit before it is killed.
-        """
+        """Stops the application and ends its JVM, hanging or not, so that a process can start another."""
         if self._watch is not None:
             self._watch.end()
         stopping = ContextThread(target=self._stop, name="spark-stop", daemon=True)

@@ -44,13 +44,7 @@ class Archive:
 
 
 def find_archive(java: Path, spark: Path, options: str) -> Archive | None:
-    """Returns the place of the archive for a JVM, or ``None`` if it cannot have one.
-
-    Args:
-        java: The Java's home.
-        spark: Spark's home.
-        options: The JVM's options, which it must have been made with.
-    """
+    """Returns the place of the archive for a JVM, or ``None`` if it cannot have one."""
     # Java's own archive, which ours extends; builds without it exist.
     base = java / "lib" / "server" / "classes.jsa"
     try:

@@ -107,11 +107,7 @@ def _slots(application: Application, groups: int) -> int:
 
 
 def refuse_shrinking(conf: SparkConf, groups: int, slots: int) -> None:
-    """Makes sure that a cluster does not take back the slots of a standby.
-
-    Raises:
-        EngineError: It does; the message says which setting keeps them.
-    """
+    """Makes sure that a cluster does not take back the slots of a standby."""
     if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
         return
     needed, kept = ceil(groups / max(1, slots)), conf.get("spark.dynamicAllocation.minExecutors", "0")

@@ -25,15 +25,7 @@ UNUSED_SECONDS = 30 * 86400.0
 
 
 def make(archive: Path | None = None) -> Path:
-    """Makes an archive, unless it is there. Of several processes that do, each makes a whole one.
-
-    Returns:
-        Where it is.
-
-    Raises:
-        EngineError: There can be none; or Spark does not start.
-        OSError: The folder cannot be written to.
-    """
+    """Makes an archive, unless it is there. Of several processes that do, each makes a whole one."""
     if archive is None:
         found = find_archive(java_home(), Path(_find_spark_home()), JAVA_OPTIONS)
         if found is None:

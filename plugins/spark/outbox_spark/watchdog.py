@@ -24,12 +24,7 @@ MAX_LOOKS = 5
 
 
 class Answer(NamedTuple):
-    """What an application says of itself.
-
-    Attributes:
-        stopped: Whether it has ended, as its cluster may have it.
-        slots: The number of its task slots, free or not.
-    """
+    """What an application says of itself."""
 
     stopped: bool
     slots: int
@@ -46,11 +41,7 @@ class Judge:
         self._had_slots = False
 
     def look(self, answer: Answer | None) -> str:
-        """Returns why the application is of no use any more, or an empty text.
-
-        Args:
-            answer: What it has said since the last look; ``None`` for nothing.
-        """
+        """Returns why the application is of no use any more, or an empty text; ``None`` is no answer."""
         if answer is None:
             self._unanswered += 1
             if self._unanswered < MAX_LOOKS:
@@ -69,12 +60,7 @@ class Judge:
 
 
 class Watchdog:
-    """Watches an application from now on, until it is given up or :meth:`end`.
-
-    Args:
-        ask: Asks the application; may hang, and may fail with Py4J's errors.
-        give_up: Called once, with the reason, on a thread of this class.
-    """
+    """Watches an application from now on, until it is given up or :meth:`end`."""
 
     def __init__(self, ask: Callable[[], Answer], give_up: Callable[[str], None]) -> None:
         self._ask = ask

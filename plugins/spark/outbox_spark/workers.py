@@ -26,14 +26,7 @@ _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Lost|Denied): ")
 
 
 class SparkWorkers:
-    """Runs the lane groups of one outbox as jobs of an application; see :class:`outbox_api.Workers`.
-
-    Args:
-        application: The application, which runs.
-        outbox: Names this outbox's jobs among those of others.
-        groups: How many jobs may run at the same time.
-        close: Called when this is closed.
-    """
+    """Runs the lane groups of one outbox as jobs of an application; see :class:`outbox_api.Workers`."""
 
     def __init__(self, application: Application, outbox: str, groups: int, close: Callable[[], None]) -> None:
         self.where = application.master

@@ -47,12 +47,7 @@ Python and many sinks do not, and less in other zones.
 
 
 def batches(records: Sequence[Positioned], *, values: bool) -> Iterator[pa.RecordBatch]:
-    """Makes Arrow batches of records, in their order.
-
-    Args:
-        records: The records.
-        values: Whether to keep values; if not, they are null, and ``deleted`` still tells of tombstones.
-    """
+    """Makes Arrow batches of records, in their order; without ``values`` these are null."""
     return _batches((_row(each.position, each.record, values=values) for each in records), ARROW)
 
 

@@ -32,18 +32,12 @@ _REFUSALS = (
 
 
 class ClientLog(logging.Logger):
-    """Keeps what errors need of kazoo's log lines, and drops the lines, as some contain passwords.
-
-    Attributes:
-        problem: The latest warning, or empty.
-        session: Seconds of the session that the server has granted; 0 before there is one. kazoo tells it in
-            a log line only.
-    """
+    """Keeps what errors need of kazoo's log lines, and drops the lines, as some contain passwords."""
 
     def __init__(self) -> None:
         super().__init__("outbox_zookeeper.client", level=1)
         self.problem = ""
-        self.session = 0.0
+        self.session = 0.0  # seconds that the server has granted, which kazoo tells in a line only
 
     def handle(self, record: logging.LogRecord) -> None:
         """Takes the problem, or the session's length, from a line."""
@@ -58,18 +52,10 @@ class Client:
     """A connection to ZooKeeper, and the session that it serves; kazoo reconnects by itself.
 
     Every method raises ``DriverError`` if ZooKeeper refuses or cannot be reached.
-
-    Attributes:
-        request_timeout: Seconds that one request may take.
     """
 
     def __init__(self, options: ZooKeeperOptions) -> None:
-        """Connects.
-
-        Raises:
-            ConfigError: The options cannot be used, or the server shortens the session.
-            DriverError: ZooKeeper cannot be reached or refuses.
-        """
+        """Connects."""
         self.options = options
         self.request_timeout = CONNECT_TIMEOUT
         self.log = ClientLog()
@@ -99,20 +85,13 @@ class Client:
 
         Errors that say something about a node are raised as kazoo's: ``NoNodeError``, ``NodeExistsError``,
         ``BadVersionError``.
-
-        Raises:
-            DriverError: ZooKeeper refuses, has not answered in time, or the connection is suspended.
         """
         self.check_connected()
         with self._errors(f"cannot {what} the election's node"):
             return getattr(self._kazoo, f"{what}_async")(*arguments, **more).get(timeout=self.request_timeout)
 
     def check_connected(self) -> None:
-        """Checks that the connection is not suspended at present.
-
-        Raises:
-            DriverError: It is, or the server has refused the credentials.
-        """
+        """Checks that the connection is not suspended at present."""
         with self._errors("not connected"):
             if not self._kazoo.connected:
                 raise exceptions.ConnectionLoss

@@ -26,12 +26,7 @@ class ZooKeeperLease:
     """
 
     def __init__(self, options: ZooKeeperOptions) -> None:
-        """Connects, and creates the election's node if it is missing.
-
-        Raises:
-            ConfigError: The server shortens the session.
-            DriverError: ZooKeeper cannot be reached or refuses.
-        """
+        """Connects, and creates the election's node if it is missing."""
         self._election = options.election
         self._path = f"{options.election}/{LEADER}"
         self._session = options.session_timeout

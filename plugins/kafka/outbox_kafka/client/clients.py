@@ -38,15 +38,7 @@ class ClientLog:
         self._logged_at: dict[str, float] = {}
 
     def log(self, level: int, template: str, facility: str, client: str, line: str) -> None:
-        """Logs one line of librdkafka.
-
-        Args:
-            level: A level of Python's logging.
-            template: Combines the three parts to a line.
-            facility: librdkafka's short name for the kind of event.
-            client: The client's name.
-            line: The text; librdkafka keeps secrets out of it.
-        """
+        """Logs one line of librdkafka, which keeps secrets out of it."""
         if facility == "CONFWARN":
             # Producers and consumers share the settings: each ignores those of the other, as intended.
             level = logging.DEBUG
@@ -161,11 +153,7 @@ def keep_signed_in(
 ) -> None:
     """Gives the client its user and password anew whenever a file with them changes, as long as it lives.
 
-    Args:
-        client: The client, which weak references can refer to.
-        settings: Its settings, with the references to files.
-        given: The settings with the content that the client was opened with.
-        seen: The stamps of :func:`sign_in_files` from before the content was read.
+    It was opened with ``given``, which was read after ``seen``.
     """
     if files := sign_in_files(settings):
         user, password = (str(given.get(name) or "") for name in SIGN_IN)
@@ -190,15 +178,7 @@ class Producer(confluent_kafka.Producer):
     """A producer that reads its files when it is opened, and its password again whenever that changes."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Opens the producer.
-
-        Args:
-            settings: librdkafka's settings; a value may be a :class:`outbox_api.FileText`.
-
-        Raises:
-            DriverError: A file cannot be read (retryable).
-            KafkaException: librdkafka refuses the settings.
-        """
+        """Opens the producer."""
         seen = stamps(sign_in_files(settings))
         content = present(settings)
         super().__init__(content)
@@ -217,14 +197,7 @@ class Consumer(confluent_kafka.Consumer):
 
 
 def try_files(settings: Mapping[str, Any]) -> None:
-    """Makes sure that a broker can be reached with the present files of the settings; takes up to 1.5 s.
-
-    Args:
-        settings: The settings of a producer, transactional or not.
-
-    Raises:
-        OutboxError: A file cannot be used, or the brokers do not accept it or cannot be reached.
-    """
+    """Makes sure that a broker can be reached with the present files of the settings; takes up to 1.5 s."""
     own = {name: value for name, value in settings.items() if name not in ("transactional.id", "logger")}
     try:
         producer = Producer({**own, "logger": ClientLog(), "error_cb": lambda _error: None})
@@ -240,15 +213,7 @@ _OFF = ("false", "f", "0")
 
 
 def transport_findings(settings: Mapping[str, Any], subject: str) -> Sequence[Finding]:
-    """Judges the connections of a client by its settings.
-
-    Args:
-        settings: The client's settings by librdkafka's names, as text.
-        subject: The subject of the finding.
-
-    Returns:
-        One finding; none if all brokers are on this machine.
-    """
+    """Judges the connections of a client by its settings."""
     protocol = str(settings.get("security.protocol") or "plaintext").lower()
     sasl = protocol.startswith("sasl")
     protection, setting, cure = _judged(settings, protocol, encrypted="sasl_ssl" if sasl else "ssl")

@@ -36,10 +36,6 @@ def present(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings with the present content of the files to which they refer, for a client to use.
 
     ``oauth_cb`` becomes the function that it names: names travel to other processes, functions may not.
-
-    Raises:
-        ConfigError: There is no such function.
-        DriverError: A file cannot be read; retryable, as it may just be replaced.
     """
     try:
         content: dict[str, Any] = {name: present_text(value) for name, value in settings.items()}
@@ -64,9 +60,6 @@ class Renewal:
     """Says when a client must be opened anew, since librdkafka reads certificates only then.
 
     Used by one thread.
-
-    Attributes:
-        needed: Whether there are any files to look at.
     """
 
     def __init__(self, settings: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
