@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from outbox_api import Finding, Level
+from outbox_api import Finding, Level, OutboxError
 
 from outbox_kafka.client.clients import ClientLog, Producer
 from outbox_kafka.client.errors import describe
@@ -124,6 +124,8 @@ def transactional_id_finding(settings: Mapping[str, Any], timeout: float) -> Fin
         producer.init_transactions(timeout)
     except KafkaException as caught:
         return judged(caught.args[0], settings)
+    except OutboxError as error:  # of a file that has just changed
+        return _unknown(str(error))
     return _PERMITTED
 
 
@@ -135,8 +137,7 @@ def judged(error: KafkaError, settings: Mapping[str, Any]) -> Finding:
         message = f"these brokers support none: {describe(error, settings)}"
         return Finding(Level.ERROR, _SUBJECT, message, "choose delivery: at-least-once, or other brokers")
     if error.code() != KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        message = f"cannot be looked at: {reason(error, settings)}"
-        return Finding(Level.WARNING, _IDS, message, "check again, best while the brokers are at rest")
+        return _unknown(reason(error, settings))
     user = settings.get("sasl.username")
     who = f"user '{user}'" if user else "this user"
     message = (
@@ -148,6 +149,11 @@ def judged(error: KafkaError, settings: Mapping[str, Any]) -> Finding:
         f"--transactional-id {_PREFIX} --resource-pattern-type prefixed"
     )
     return Finding(Level.WARNING, _IDS, message, cure)
+
+
+def _unknown(why: str) -> Finding:
+    cure = "check again, best while the brokers are at rest"
+    return Finding(Level.WARNING, _IDS, f"cannot be looked at: {why}", cure)
 
 
 _PERMITTED: Final = Finding(Level.OK, _IDS, f"those that begin with '{_PREFIX}' are permitted")

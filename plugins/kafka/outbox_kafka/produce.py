@@ -143,47 +143,12 @@ def failure(record: MarkedRecord, error: KafkaError | Exception, settings: Mappi
     return Failure(record, f"cannot be made into a message: {error}", retryable=False)
 
 
-class UnbatchedProducer:
-    """A second producer, which sends batches of one record.
+def unbatched_producer(settings: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Producer:
+    """Opens a second producer, which sends batches of one record.
 
     A broker compares the size of whole batches with its limit, and refuses every record of a batch that is
     too large. Only a record that is refused by itself is at fault.
     """
-
-    def __init__(
-        self, settings: Mapping[str, Any], on_delivery: OnDelivery, on_error: Callable[[KafkaError], None]
-    ) -> None:
-        """Creates the producer; it connects on its own."""
-        self._on_delivery = on_delivery
-        rest = {name: value for name, value in settings.items() if name != "queue.buffering.max.ms"}
-        own = {
-            "batch.num.messages": "1",
-            "linger.ms": "0",
-            "client.id": f"{settings['client.id']}.unbatched",
-        }
-        self._producer = Producer({**rest, **own, "logger": ClientLog(), "error_cb": on_error})
-
-    def __len__(self) -> int:
-        """Returns how many records have no delivery report yet."""
-        return len(self._producer)
-
-    def produce(self, record: MarkedRecord) -> None:
-        """Enqueues a record that the first producer accepted before; raises as the client does."""
-        self._producer.produce(
-            record.topic,
-            record.value,
-            record.key,
-            partition=-1 if record.partition is None else record.partition,
-            on_delivery=partial(self._on_delivery, record),
-            timestamp=record.timestamp_ms or 0,
-            headers=_whole(record.headers) if record.headers else None,
-        )
-
-    def poll(self, timeout: float) -> None:
-        """Runs the callbacks for delivery reports and errors."""
-        self._producer.poll(timeout)
-
-    def close(self) -> None:
-        """Drops what is not delivered, without a report, and disconnects."""
-        self._producer.purge()
-        self._producer.close()
+    rest = {name: value for name, value in settings.items() if name != "queue.buffering.max.ms"}
+    own = {"batch.num.messages": "1", "linger.ms": "0", "client.id": f"{settings['client.id']}.unbatched"}
+    return Producer({**rest, **own, "logger": ClientLog(), "error_cb": on_error})

@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from threading import Lock, Timer
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from outbox_kafka.client.clients import ClientLog, Producer
 from outbox_kafka.client.errors import is_tls_failure
 from outbox_kafka.client.files import Renewal
 from outbox_kafka.client.quotas import quota_of
-from outbox_kafka.client.settings import config_error
 
 _KEEP_SECONDS = 900.0
 """Seconds for which an unused producer is kept: about as long as a network may delay a request."""
@@ -37,10 +36,7 @@ class LaneProducer:
         self._unreported_until = 0.0
         self.renewal = Renewal(settings)
         own = {"logger": self.log, "error_cb": self._on_error, "throttle_cb": quota_of(settings["client.id"])}
-        try:
-            self.producer = Producer({**settings, **own})
-        except KafkaException as error:
-            raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+        self.producer = Producer({**settings, **own})
 
     @property
     def has_unreported(self) -> bool:

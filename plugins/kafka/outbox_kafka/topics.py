@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
+from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AclOperation,
+    AdminClient,
     ClusterMetadata,
+    TopicDescription,
 )
 from outbox_api import MAX_CHECKPOINT, AccessDenied, DriverError
 
 from outbox_kafka.client.admin import KafkaAdmin
 from outbox_kafka.client.clients import LOGGER
-from outbox_kafka.errors import driver_error, is_missing_topic, reason
+from outbox_kafka.errors import driver_error, is_missing_topic, is_unauthorized, reason
 
 _TIMEOUT = 10.0
 """Seconds to wait for the broker."""
@@ -36,27 +40,52 @@ def is_mock(cluster: ClusterMetadata) -> bool:
     return str(cluster.cluster_id).startswith("mockCluster")
 
 
-def unwritable(settings: Mapping[str, Any], topics: Collection[str]) -> set[str]:
-    """Returns those of ``topics`` that this client may not write to, as far as the broker tells.
+class Access(Enum):
+    """What this client may do with a topic."""
 
-    Nobody may write to Kafka's own topics, whatever the permissions.
-    """
-    admin = KafkaAdmin(settings, driver_error)
-    futures = admin.client.describe_topics(
-        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=_TIMEOUT
+    WRITABLE = auto()
+    UNREADABLE = auto()
+    """It may write, and may not read, which exactly-once delivery needs."""
+    REFUSED = auto()
+    MISSING = auto()
+    HIDDEN = auto()
+    """The broker does not tell."""
+
+
+def look_up_access(
+    admin: AdminClient, topics: Collection[str], timeout: float, *, reads: bool = False
+) -> Mapping[str, Access]:
+    """Asks the broker what this client may do with topics."""
+    if not topics:
+        return {}
+    futures = admin.describe_topics(
+        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=timeout
     )
-    refused = set()
-    for topic, future in futures.items():
-        try:
-            found = future.result()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                refused.add(topic)
-        else:
-            granted = found.authorized_operations
-            if found.is_internal or (granted is not None and AclOperation.WRITE not in granted):
-                refused.add(topic)
-    return refused
+    return {topic: _access(future, reads=reads) for topic, future in futures.items()}
+
+
+def unwritable(settings: Mapping[str, Any], topics: Collection[str]) -> set[str]:
+    """Returns those of ``topics`` that this client may not write to, as far as the broker tells."""
+    found = look_up_access(KafkaAdmin(settings, driver_error).client, topics, _TIMEOUT)
+    return {topic for topic, access in found.items() if access is Access.REFUSED}
+
+
+def _access(future: Future[TopicDescription], *, reads: bool) -> Access:
+    try:
+        found = future.result()
+    except KafkaException as caught:
+        error = caught.args[0]
+        if is_unauthorized(error):  # WRITE would include DESCRIBE
+            return Access.REFUSED
+        return Access.MISSING if is_missing_topic(error) else Access.HIDDEN
+    granted = found.authorized_operations
+    if found.is_internal:  # nobody may write to Kafka's own topics, whatever the permissions
+        return Access.REFUSED
+    if granted is None:
+        return Access.HIDDEN
+    if AclOperation.WRITE not in granted:
+        return Access.REFUSED
+    return Access.UNREADABLE if reads and AclOperation.READ not in granted else Access.WRITABLE
 
 
 PARTITIONS: Final = 16
@@ -162,7 +191,7 @@ def _config(admin: KafkaAdmin, settings: Mapping[str, Any], name: str, deadline:
         except KafkaException as caught:
             error = caught.args[0]
         what = f"cannot see whether topic '{name}' keeps checkpoints"
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if is_unauthorized(error):
             message = f"{what}: {error.str()} ({error.name()}); grant DESCRIBE_CONFIGS on the topic"
             raise AccessDenied(message)
         if not is_missing_topic(error) or time.monotonic() > deadline:

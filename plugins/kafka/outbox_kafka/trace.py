@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from outbox_api import MarkedRecord
 
 from outbox_kafka.client.admin import LATEST, KafkaAdmin
-from outbox_kafka.errors import driver_error
+from outbox_kafka.errors import driver_error, is_unauthorized
 
 HEADER: Final = "trace"
 """The name of the checkpoint's header."""
@@ -107,7 +107,7 @@ class Tracer:
         try:
             config = self._admin.topic_config(topic, _TIMEOUT)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            if is_unauthorized(error.args[0]):
                 self._timed[topic] = False
             return
         found = config.get("message.timestamp.type"), config.get("cleanup.policy")

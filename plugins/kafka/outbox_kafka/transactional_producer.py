@@ -14,7 +14,6 @@ from outbox_kafka.client.clients import Producer, try_files
 from outbox_kafka.client.errors import is_refusal
 from outbox_kafka.client.files import Renewal
 from outbox_kafka.client.quotas import quota_of
-from outbox_kafka.client.settings import config_error
 from outbox_kafka.errors import is_unrecoverable, log_client_error, reason, transaction_error
 from outbox_kafka.produce import produce
 from outbox_kafka.topic_cache import Statuses, look_up
@@ -52,10 +51,7 @@ class TransactionalProducer:
         self._log = log = TransactionLog(settings)
         self._quota = quota_of(settings["client.id"])
         own = {"debug": log.contexts, "logger": log, "error_cb": partial(log_client_error, log, settings)}
-        try:
-            self._producer: Producer | None = Producer({**settings, **own, "throttle_cb": self._quota})
-        except KafkaException as error:
-            raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+        self._producer: Producer | None = Producer({**settings, **own, "throttle_cb": self._quota})
 
     def close(self) -> None:
         """Disconnects at once. Idempotent.

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from outbox_api import MAX_CHECKPOINT, AccessDenied, Attempt, DriverError, Failure, Found, MarkedRecord
 
 from outbox_kafka.checkpoint import CANCELLED, CheckpointStore
-from outbox_kafka.errors import driver_error, is_missing_topic, reason
+from outbox_kafka.errors import driver_error, is_missing_topic, is_unauthorized, reason
 from outbox_kafka.log_reader import OpenTransactionError, Partition
 from outbox_kafka.produce import missing_topic_failures
 from outbox_kafka.timestamps import KnownLimits, diagnose
@@ -227,7 +227,7 @@ class KafkaTransactionalSender:
         self, records: Sequence[MarkedRecord], errors: TransactionErrors, failed: KafkaError | None
     ) -> list[Failure]:
         """Returns the records at fault, the first of each key; raises any other cause of the abort."""
-        if failed is not None and failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if is_unauthorized(failed):
             # The error names no topic; it may be the checkpoint's.
             refused = self._unwritable({self._store.topic, *(record.topic for record in records)})
             if not refused and records:  # the broker does not tell which: smaller batches do
@@ -257,6 +257,6 @@ class KafkaTransactionalSender:
             return DriverError(f"{what}: {error}", retryable=False)
         if is_missing_topic(error):  # the next sender creates it, or says that it is gone
             return DriverError(f"{what}: {error.str()} ({error.name()})", retryable=True)
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if is_unauthorized(error):
             return AccessDenied(f"{what}: {reason(error, self._settings)}")
         return driver_error(what, error, self._settings)

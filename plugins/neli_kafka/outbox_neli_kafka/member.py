@@ -21,7 +21,7 @@ from outbox_api.election.leadership import Leadership, LeadershipEvent, RefusalT
 from outbox_kafka.client.clients import ClientLog, Consumer, try_files
 from outbox_kafka.client.errors import concerns_all_brokers, describe
 from outbox_kafka.client.files import Renewal
-from outbox_kafka.client.settings import client_settings, config_error
+from outbox_kafka.client.settings import client_settings
 
 from outbox_neli_kafka.leaving import close, leave
 from outbox_neli_kafka.permissions import driver_error, ensure_topic, is_refusal, required
@@ -88,17 +88,8 @@ class Member:
 
     def _connect(self) -> Consumer:
         """Creates a consumer; each of this member's has the same place in the group."""
-        try:
-            return Consumer(
-                {
-                    **self._settings,
-                    "logger": self._log,
-                    "error_cb": self._on_error,
-                    "on_commit": self._on_commit,
-                }
-            )
-        except KafkaException as error:
-            raise config_error(error.args[0].str(), self._settings) from None  # may quote a secret
+        own = {"logger": self._log, "error_cb": self._on_error, "on_commit": self._on_commit}
+        return Consumer({**self._settings, **own})
 
     # --- the thread ---------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -174,15 +174,22 @@ _CONNECT_SECONDS: Final = 1.5
 """Seconds in which a client with new files must reach a broker."""
 
 
+def _open(client: Client, settings: Mapping[str, Any], create: Callable[..., None]) -> None:
+    seen = stamps(sign_in_files(settings))
+    content = present(settings)
+    try:
+        create(content)
+    except KafkaException as error:
+        raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+    keep_signed_in(client, settings, content, seen)
+
+
 class Producer(confluent_kafka.Producer):
     """A producer that reads its files when it is opened, and its password again whenever that changes."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Opens the producer."""
-        seen = stamps(sign_in_files(settings))
-        content = present(settings)
-        super().__init__(content)
-        keep_signed_in(self, settings, content, seen)
+        """Opens the producer; raises an ``OutboxError`` if settings or files cannot be used."""
+        _open(self, settings, super().__init__)
 
 
 class Consumer(confluent_kafka.Consumer):
@@ -190,19 +197,13 @@ class Consumer(confluent_kafka.Consumer):
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """Opens the consumer, see :class:`Producer`."""
-        seen = stamps(sign_in_files(settings))
-        content = present(settings)
-        super().__init__(content)
-        keep_signed_in(self, settings, content, seen)
+        _open(self, settings, super().__init__)
 
 
 def try_files(settings: Mapping[str, Any]) -> None:
     """Makes sure that a broker can be reached with the present files of the settings; takes up to 1.5 s."""
     own = {name: value for name, value in settings.items() if name not in ("transactional.id", "logger")}
-    try:
-        producer = Producer({**own, "logger": ClientLog(), "error_cb": lambda _error: None})
-    except KafkaException as error:
-        raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+    producer = Producer({**own, "logger": ClientLog(), "error_cb": lambda _error: None})
     try:
         producer.list_topics(timeout=_CONNECT_SECONDS)
     except KafkaException as error:
