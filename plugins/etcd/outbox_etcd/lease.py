@@ -28,7 +28,6 @@ class Connector:
     """Connects to one member after the other, so that a member that is down costs one attempt only."""
 
     def __init__(self, options: EtcdOptions) -> None:
-        """Does not connect."""
         self._options = options
         self._next = 0
         self._timeout = CONNECT_TIMEOUT

@@ -32,8 +32,6 @@ from outbox_kafka.settings import KafkaOptions, largest_message
 from outbox_kafka.topics import Access, is_mock, look_up_access, unfit
 
 _TIMEOUT: Final = 5.0
-"""Seconds to wait for each of the broker's answers."""
-
 _IDEMPOTENCE: Final = "Kafka idempotence"
 
 _SESSION_MS: Final = 10_000

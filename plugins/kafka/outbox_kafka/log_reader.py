@@ -24,17 +24,9 @@ _MISSING_SECONDS: Final = 5.0
 """Seconds until a partition that no broker knows is taken for deleted; a new one appears sooner."""
 
 _REQUEST_SECONDS: Final = 2.0
-"""Seconds of one request for the partition's end."""
-
 _POLL_SECONDS: Final = 0.1
-"""Seconds of one wait for records."""
-
 _POLL_RECORDS: Final = 1000
-"""How many records are taken at once."""
-
 _RETRY_SECONDS: Final = 0.05
-"""Seconds between two requests."""
-
 _PROGRESS_SECONDS: Final = 5.0
 """Seconds between two lines of the log that say how far a read is."""
 
@@ -49,7 +41,6 @@ _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 _NO_PARTITION: Final = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 
 Partition = tuple[str, int]
-"""A topic, and the number of its partition."""
 
 
 class Range(NamedTuple):

@@ -26,8 +26,6 @@ from outbox_kafka.trace import Trace
 log = logging.getLogger("outbox.kafka")
 
 _TIMEOUT: Final = 10.0
-"""Seconds to wait for the broker's answer."""
-
 _MARGIN_MS: Final = 3_600_000
 """Milliseconds that a record is kept less than its topic's retention says, as clocks differ."""
 

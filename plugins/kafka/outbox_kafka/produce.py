@@ -17,8 +17,6 @@ from outbox_kafka.topic_cache import MISSING_TOPIC, LookUp, TopicCache, TopicSta
 from outbox_kafka.topic_lookup import TopicLookup
 
 OnDelivery = Callable[[MarkedRecord, KafkaError | None, Message], None]
-"""Receives a record and its delivery report."""
-
 _NO_NAME = KafkaError(KafkaError.TOPIC_EXCEPTION)
 _NO_ANSWER = "the brokers did not say in time whether its topic exists"
 _ANY_PARTITION = -1

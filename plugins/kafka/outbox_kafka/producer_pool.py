@@ -27,7 +27,6 @@ class LaneProducer:
     """A producer with its log and its state."""
 
     def __init__(self, lane: str, settings: Mapping[str, Any]) -> None:
-        """Creates the producer; it connects on its own."""
         self.key = _key(lane, settings)
         self.log = ClientLog()
         self.on_error: Callable[[KafkaError], None] = _ignore

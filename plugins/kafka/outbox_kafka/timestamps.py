@@ -20,14 +20,8 @@ _UNLIMITED_MS: Final = 10 * 365 * 24 * 3600 * 1000
 """Milliseconds from which on a limit has no effect."""
 
 _TIMEOUT: Final = 5.0
-"""Seconds to wait for the broker's answer."""
-
 _FRESH_SECONDS: Final = 1.0
-"""Seconds for which a topic's limits are not read again."""
-
 _MAX_TOPICS: Final = 1000
-"""Topics whose limits are known."""
-
 _BEFORE: Final = "message.timestamp.before.max.ms"
 _AFTER: Final = "message.timestamp.after.max.ms"
 

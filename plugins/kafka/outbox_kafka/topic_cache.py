@@ -15,13 +15,10 @@ _MISSING_SECONDS = 0.5
 """Seconds for which a missing topic is taken for missing without another look-up."""
 
 _LOOK_UP_TIMEOUT = 1.0
-"""Seconds to wait for the broker's answer."""
-
 _RETRY_DELAYS = (0.02, 0.05, 0.1, 0.15, 0.2)
 """Seconds before each further look-up of a topic that the broker may be creating."""
 
 _MAX_MISSING = 10_000
-"""Missing topics in the cache."""
 
 
 class TopicStatus(Enum):
@@ -34,7 +31,6 @@ class TopicStatus(Enum):
 
 
 Statuses = dict[str, TopicStatus]
-"""Topic → what the broker said about it."""
 LookUp = Callable[[Collection[str], Collection[str]], Statuses]
 """Looks topics up, given those among them that may be in creation; see :func:`look_up`."""
 
@@ -57,7 +53,6 @@ class TopicCache:
     """Remembers the status of topics. No I/O; used by one thread."""
 
     def __init__(self, propagation_time: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Creates an empty cache."""
         self.existing: set[str] = set()
         self._missing: dict[str, _Missing] = {}
         self._last_new = float("-inf")  # when a topic was found missing for the first time

@@ -22,8 +22,6 @@ from outbox_kafka.client.clients import LOGGER
 from outbox_kafka.errors import driver_error, is_missing_topic, is_unauthorized, reason
 
 _TIMEOUT = 10.0
-"""Seconds to wait for the broker."""
-
 MOCK: Final = "librdkafka's mock of a broker neither fences producers nor hides aborted records"
 
 

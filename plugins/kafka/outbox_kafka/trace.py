@@ -22,14 +22,10 @@ from outbox_kafka.client.admin import LATEST, KafkaAdmin
 from outbox_kafka.errors import driver_error, is_unauthorized
 
 HEADER: Final = "trace"
-"""The name of the checkpoint's header."""
-
 _AHEAD_MS: Final = 60_000
 """Milliseconds that the last time may be ahead of the clock: if it is more, the clock was wrong before."""
 
 _TIMEOUT: Final = 10.0
-"""Seconds to wait for the broker."""
-
 _ENDS_SECONDS: Final = 1.0
 """Seconds to wait for the ends of partitions; one without a leader is left out, and then read as a whole."""
 
@@ -72,7 +68,6 @@ class Tracer:
     """Makes the traces of a lane's transactions; used by one thread."""
 
     def __init__(self, settings: Mapping[str, Any], clock: Callable[[], float] = time.time) -> None:
-        """Does not connect."""
         self.last_ms = 0
         self._settings = settings
         self._clock = clock

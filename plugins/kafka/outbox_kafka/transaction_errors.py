@@ -41,7 +41,6 @@ class TransactionErrors:
     """
 
     def __init__(self, checkpoint: MarkedRecord, time_ms: int) -> None:
-        """Starts without errors."""
         self.checkpoint = checkpoint
         self.time_ms = time_ms
         self.checkpoint_error: KafkaError | Exception | None = None

@@ -45,7 +45,6 @@ class TransactionLog(ClientLog):
     """Whether this version was found to say nothing, which is logged once."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Starts without an end."""
         super().__init__()
         self._debug: str = settings.get("debug") or ""
         self._answers: list[str] = []

@@ -29,8 +29,6 @@ _POLL_SECONDS = 0.1
 """Seconds of one wait inside the client; Python handles signals and errors between two waits."""
 
 _RETRY_SECONDS = 0.02
-"""Seconds before a failed call is repeated."""
-
 _TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's spelling
 
 
@@ -43,7 +41,6 @@ class TransactionalProducer:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Creates the producer; it connects on its own."""
         self.error: DriverError | None = None
         self._settings = settings
         self._timeout = int(settings["transaction.timeout.ms"]) / 1000

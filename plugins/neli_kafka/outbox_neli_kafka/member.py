@@ -30,8 +30,6 @@ from outbox_neli_kafka.settings import NeliOptions, consumer_settings
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.1
-"""Seconds of one poll."""
-
 _PARTITION: Final = 0
 """The partition whose owner leads; further partitions of the topic have no meaning."""
 
@@ -48,7 +46,6 @@ class Member:
     """Polls the group, confirms leadership, and notifies the candidate."""
 
     def __init__(self, options: NeliOptions, candidate: Candidate, clock: Callable[[], float]) -> None:
-        """Creates the consumer, which connects on its own."""
         self._options = options
         self._candidate = candidate
         self._clock = clock

@@ -31,8 +31,6 @@ def driver_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> D
 
 
 TIMEOUT: Final = 5.0
-"""Seconds to wait for each of the broker's answers."""
-
 _START_SECONDS: Final = 30.0
 """Seconds to wait at the start until the group has a coordinator, without which there is no election.
 
@@ -83,10 +81,7 @@ def _missing(granted: Sequence[AclOperation] | None, required: Sequence[AclOpera
 
 
 _TIMEOUT = 10.0
-"""Seconds to wait for the broker."""
-
 CREATE_TOPIC: Final = "grant CREATE on it, or create it with one partition and grant READ and DESCRIBE"
-"""The cure of a leader topic that this user may not create."""
 
 
 def ensure_topic(settings: Mapping[str, Any], topic: str) -> KafkaAdmin:

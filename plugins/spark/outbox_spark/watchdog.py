@@ -18,7 +18,6 @@ from py4j.protocol import Py4JError
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
-"""Seconds between two looks."""
 MAX_LOOKS = 5
 """Looks in a row without an answer, or without a slot, after which the application is given up."""
 

@@ -38,7 +38,6 @@ LETTER_ARROW = pa.schema(
     [*ARROW, ("status", pa.string()), ("reason", pa.string()), ("attempts", pa.int64()), ("since", _TIME)]
 )
 ROWS = 1_000
-"""How many rows an Arrow batch has."""
 _MICROSECONDS = 1_000_000
 _FIRST_TIME, _TIMES_END = -62_135_424_000_000_000, 253_402_214_400_000_000
 """Microseconds since 1970 of the years 1 to 9999, without the first two days and the last: Spark holds more,

@@ -12,7 +12,6 @@ from outbox_api import DriverError, OutboxTable
 log = logging.getLogger("outbox.spark")
 
 RETRY_SECONDS = 0.5
-"""The pause before a connection is made anew."""
 
 Answer = TypeVar("Answer")
 

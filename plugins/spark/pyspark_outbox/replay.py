@@ -15,7 +15,6 @@ ROWS_PER_PART = 2_500
 MOST_PARTS = 8
 """A batch is read by at most so many tasks, if the option ``partitions`` names no number."""
 _LISTED = 20
-"""How many ids a message lists."""
 
 
 @dataclass(frozen=True, slots=True)

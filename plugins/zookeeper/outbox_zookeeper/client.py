@@ -18,8 +18,6 @@ from outbox_api.election import present_secret
 from outbox_zookeeper.options import ZooKeeperOptions
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds that the first connection may take."""
-
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
 """kazoo's own longest pause, a minute, would outlast an outage by far."""
 
@@ -55,7 +53,6 @@ class Client:
     """
 
     def __init__(self, options: ZooKeeperOptions) -> None:
-        """Connects."""
         self.options = options
         self.request_timeout = CONNECT_TIMEOUT
         self.log = ClientLog()

@@ -12,8 +12,6 @@ from outbox_zookeeper.client import Client
 from outbox_zookeeper.options import ZooKeeperOptions
 
 LEADER = "leader"
-"""The name of the leader's node, below the election's."""
-
 _GRANULARITY = 0.002
 """Seconds by which a session may seem shorter, as ZooKeeper counts in milliseconds."""
 

@@ -30,8 +30,6 @@ _POLL_SECONDS = 0.5
 """Seconds of one request for metadata; connection errors are handled between two requests."""
 
 _RETRY_SECONDS = 0.05
-"""Seconds between two requests."""
-
 _BROKER_DEFAULT = -1
 
 LATEST = -1
@@ -65,7 +63,6 @@ class KafkaAdmin:
     """An admin client that reports why it cannot reach the broker."""
 
     def __init__(self, settings: Mapping[str, Any], create_error: CreateError) -> None:
-        """Creates the client; it logs to ``outbox.kafka``."""
         self._settings = settings = present(settings)
         self._create_error = create_error
         self._errors: list[KafkaError] = []

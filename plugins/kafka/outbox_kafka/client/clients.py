@@ -74,7 +74,6 @@ class ClientLog:
 log = logging.getLogger("outbox.kafka")
 
 _LOOK_SECONDS: Final = 1.0
-"""Seconds between two looks at the files."""
 
 
 class Client(Protocol):

@@ -23,8 +23,6 @@ _LOCATIONS: Final = (
 )
 
 _LOOK_SECONDS: Final = 1.0
-"""Seconds between two looks at files."""
-
 _RETRY_SECONDS: Final = 5.0
 """Seconds before files that could not be used are tried again."""
 

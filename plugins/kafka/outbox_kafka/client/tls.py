@@ -12,8 +12,6 @@ from typing import Any, Final
 from outbox_api.tls import CertificateFault
 
 _TIMEOUT: Final = 3.0
-"""Seconds that one look at a broker's certificate may take."""
-
 _ADDRESS = re.compile(r"ssl://(?:\[(?P<ipv6>[^\]]+)\]|(?P<host>[^:/]+)):(?P<port>\d+)")
 
 _NOT_VERIFIED: Final = "certificate verify failed"
