@@ -23,7 +23,7 @@ from outbox_api.election.leadership import (
     notify,
 )
 from outbox_api.elector import Candidate
-from outbox_api.errors import DriverError, OutboxError
+from outbox_api.errors import DriverError
 from outbox_api.finding import Finding
 from outbox_api.lease import Lease
 
@@ -128,9 +128,10 @@ class LeaseElector:
         """Drains, then releases the lease; see :meth:`outbox_api.Elector.stop`."""
         self._stopping.set()
         self._events.put(None)
-        if self._teller is None or current_thread() is self._teller:
+        if current_thread() is self._teller:
             return
-        self._teller.join()
+        if self._teller is not None:
+            self._teller.join()
         if self._asker is None:
             self._disconnect()
             return
@@ -212,7 +213,7 @@ class LeaseElector:
     def _leave(self) -> None:
         self._drained.wait()
         if self._lease is not None:
-            with suppress(OutboxError):  # then its session expires instead
+            with suppress(Exception):  # then its session expires instead
                 self._lease.release(self._holder)
         self._disconnect()
 

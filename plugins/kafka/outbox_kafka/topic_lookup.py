@@ -66,10 +66,11 @@ class BackgroundCalls:
     def _start(self) -> None:
         if self._calls and self._thread is None:
             run = self._calls.pop(0)
-            self._thread = Thread(
+            thread = Thread(
                 target=lambda: self._results.put(run()), name="outbox-kafka-background", daemon=True
             )
-            self._thread.start()
+            thread.start()  # fails at a limit of threads; then nothing may wait for it
+            self._thread = thread
 
 
 _MAX_BUFFERED_SECONDS: Final = 2.0

@@ -12,7 +12,7 @@ from contextlib import suppress
 from threading import Event as Flag
 from typing import NamedTuple
 
-from outbox_api.context_thread import ContextThread
+from outbox_api.context_thread import ContextThread, repeat
 from py4j.protocol import Py4JError
 
 log = logging.getLogger(__name__)
@@ -75,9 +75,11 @@ class Watchdog:
 
     def _listen(self) -> None:
         """Asks again and again, on a thread of its own: an answer may never come."""
-        while not self._ended.wait(LOOK_SECONDS / 2):
-            with suppress(Py4JError, OSError):  # it has ended, or will not answer either
-                self._answer = self._ask()
+        repeat(self._ask_once, self._ended, LOOK_SECONDS / 2, log, "cannot ask Spark how it is")
+
+    def _ask_once(self) -> None:
+        with suppress(Py4JError, OSError):  # it has ended, or will not answer either
+            self._answer = self._ask()
 
     def _look(self) -> None:
         judge = Judge()

@@ -69,6 +69,25 @@ def test_an_answer_that_never_comes_is_not_waited_for():
 
 
 @pytest.mark.usefixtures("quick")
+def test_it_asks_again_after_any_error():
+    given_up, asked = Event(), iter([AttributeError("_jsc"), *[None] * 5 * MAX_LOOKS])
+    all_asked = Event()
+
+    def ask() -> Answer:
+        error = next(asked, all_asked)
+        if error is all_asked:
+            all_asked.set()
+        elif error is not None:
+            raise error
+        return GOOD
+
+    watched = Watchdog(ask, lambda _: given_up.set())
+    assert all_asked.wait(60)
+    watched.end()
+    assert not given_up.is_set()
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_call_that_fails_is_no_answer():
     given_up = Event()
 
