@@ -117,24 +117,16 @@ class Leadership:
 
         Confirmations extend the lease while the candidate drains; :meth:`ended` ends it.
         """
-        events = self.tick(now)
         self._resigning = True
-        if not self.leads:
-            return events
-        self.leads = False
-        return [*events, LeadershipEvent.REVOKED]
+        return self._stepped_down(now, LeadershipEvent.REVOKED)
 
     def revoked(self, now: float) -> Sequence[LeadershipEvent]:
         """Handles a handover: the coordinator takes the assignment back, or this process stops.
 
         The lease continues while the candidate drains, without being extended; :meth:`ended` ends it.
         """
-        events = self.tick(now)
         self.owns = False
-        if not self.leads:
-            return events
-        self.leads = False
-        return [*events, LeadershipEvent.REVOKED]
+        return self._stepped_down(now, LeadershipEvent.REVOKED)
 
     def ended(self) -> None:
         """Ends the lease, once the candidate has drained."""
@@ -143,13 +135,17 @@ class Leadership:
 
     def lost(self, now: float) -> Sequence[LeadershipEvent]:
         """Handles the loss of the assignment: another process may have it already."""
-        events = self.tick(now)
         self.owns = False
+        events = self._stepped_down(now, LeadershipEvent.FENCED)
         self._expires = _NEVER
+        return events
+
+    def _stepped_down(self, now: float, event: LeadershipEvent) -> Sequence[LeadershipEvent]:
+        events = self.tick(now)  # ends the leadership itself if the lease has run out
         if not self.leads:
             return events
         self.leads = False
-        return [*events, LeadershipEvent.FENCED]
+        return [event]
 
 
 class RefusalTimeout:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +14,7 @@ from outbox_api import AccessDenied, DriverError, FileText
 from outbox_api.election import present_secret
 from outbox_api.tls import cure_of
 
-from outbox_kubernetes.options import KubernetesOptions, access
+from outbox_kubernetes.options import KubernetesOptions, located
 
 CONNECT_TIMEOUT = 5.0
 """Seconds that a request may take before there is anything to lose by waiting."""
@@ -31,8 +32,8 @@ class Client:
 
     def __init__(self, options: KubernetesOptions) -> None:
         """Does not connect."""
-        self._access = access(options)
-        self.server, self.namespace = self._access.server, self._access.namespace
+        self._options = options = located(options)
+        self.server, self.namespace = options.server or "", options.namespace
         self.leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         self.timeout = CONNECT_TIMEOUT
         verified: dict[str, Any] = {}
@@ -69,17 +70,17 @@ class Client:
 
     def _context(self) -> ssl.SSLContext:
         try:
-            return ssl.create_default_context(cafile=self._access.ca_file)
+            return ssl.create_default_context(cafile=self._options.ca_file)
         except (OSError, ValueError) as error:
-            message = f"cannot read the authority in caFile '{self._access.ca_file}': {error}"
+            message = f"cannot read the authority in caFile '{self._options.ca_file}': {error}"
             raise DriverError(message, retryable=False) from None
 
     def _headers(self) -> dict[str, str]:
         """Returns the headers with the present token, which the cluster replaces every hour or so."""
-        file = self._access.token_file
-        if file is None:
+        file = self._options.token_file
+        if not file:
             return {}
-        token = present_secret(FileText((file,))).strip()
+        token = present_secret(FileText((Path(file),))).strip()
         if not _TOKEN.fullmatch(token):  # the client's error would quote it
             raise DriverError(f"tokenFile '{file}' contains no token", retryable=False)
         return {"Authorization": f"Bearer {token}"}
@@ -107,7 +108,7 @@ class Client:
     def _refuse(self, status: int, message: str, kind: str | None) -> None:
         """Raises what an answer means, unless it means that the Lease is not as the request says."""
         if status == HTTPStatus.UNAUTHORIZED:
-            cure = f"see that tokenFile '{self._access.token_file}' has a valid token of this cluster"
+            cure = f"see that tokenFile '{self._options.token_file}' has a valid token of this cluster"
             raise AccessDenied(f"{message}; {cure}")
         if status == HTTPStatus.FORBIDDEN:
             raise AccessDenied(f"{message}; {self.grant('get, create and update')}")

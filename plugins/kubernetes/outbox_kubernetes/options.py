@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -66,30 +66,20 @@ class KubernetesOptions(LeaseTimes):
         return f"{readable or 'outbox'}-{sha256(group.encode()).hexdigest()[:_HASH_DIGITS]}"
 
 
-@dataclass(frozen=True)
-class Access:
-    """Where the API server is, and who asks it."""
-
-    server: str
-    token_file: Path | None
-    ca_file: str | None
-    namespace: str
-
-
-def access(options: KubernetesOptions, environment: Mapping[str, str] = os.environ) -> Access:
-    """Returns what the options say, completed by the service account if they name no server."""
+def located(options: KubernetesOptions, environment: Mapping[str, str] = os.environ) -> KubernetesOptions:
+    """Returns the options, completed by the service account if they name no server."""
     if options.server is not None:
-        token = Path(options.token_file) if options.token_file else None
-        return Access(options.server.rstrip("/"), token, options.ca_file, options.namespace or "")
+        return replace(options, server=options.server.rstrip("/"))
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise ConfigError(
             "this process runs in no pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set): set server, "
             "tokenFile, caFile and namespace"
         )
-    return Access(
-        f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        Path(options.token_file) if options.token_file else SERVICE_ACCOUNT / "token",
-        options.ca_file or str(SERVICE_ACCOUNT / "ca.crt"),
-        options.namespace or FileText((SERVICE_ACCOUNT / "namespace",)).read().strip(),
+    return replace(
+        options,
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        token_file=options.token_file or str(SERVICE_ACCOUNT / "token"),
+        ca_file=options.ca_file or str(SERVICE_ACCOUNT / "ca.crt"),
+        namespace=options.namespace or FileText((SERVICE_ACCOUNT / "namespace",)).read().strip(),
     )
