@@ -41,7 +41,7 @@ class SparkEngine:
         """Returns slots of the application, and starts it unless it runs. Takes some seconds then."""
         with self._lock:
             application = self._application
-            if application is None or not application.alive:
+            if application is None or not application.jvm.alive:
                 self._stop()
                 self._application = application = self._start(needs)
             workers = SparkWorkers(application, outbox, groups, partial(self._leave, outbox))

@@ -30,7 +30,7 @@ def make(archive: Path | None = None) -> Path:
         found = find_archive(java_home(), Path(_find_spark_home()), JAVA_OPTIONS)
         if found is None:
             raise EngineError("this Java, or the cache folder's path, allows no archive of class data")
-        archive = found.path
+        archive = found
     if archive.is_file():
         return archive
     archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -56,8 +56,8 @@ def _train(draft: Path) -> None:
         application.run("class-data", 1, _nothing)
     finally:
         application.stop(DUMP_SECONDS)
-    if application.exit_code:  # killed, say, when memory ran out; what it has written is not complete
-        raise EngineError(f"the JVM ended with {application.exit_code} while it wrote the archive")
+    if application.jvm.exit_code:  # killed, say, when memory ran out; what it has written is not complete
+        raise EngineError(f"the JVM ended with {application.jvm.exit_code} while it wrote the archive")
 
 
 def _nothing() -> None:

@@ -64,7 +64,7 @@ class SparkWorkers:
             if not isinstance(error, (*LOST, Py4JError, OSError)):
                 raise error
             application = self._application
-            told = isinstance(error, (*LOST, OSError)) and application.alive
+            told = isinstance(error, (*LOST, OSError)) and application.jvm.alive
             why = reason(error) if told else application.trouble
             raise EngineError(f"lanes cannot run on {self.where}: {why}") from error
 
@@ -78,7 +78,7 @@ class SparkWorkers:
     def check(self, seconds: float = 0.0) -> None:
         """Looks whether the JVM still lives; it may have been ended for another outbox."""
         application = self._application
-        if application.gone(seconds):
+        if application.jvm.gone(seconds):
             raise (EngineLost if application.defect else EngineError)(application.trouble)
 
     def cancel(self) -> None:

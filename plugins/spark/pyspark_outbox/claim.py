@@ -38,8 +38,8 @@ log = logging.getLogger("outbox.spark")
 
 BACKLOG_SECONDS = 5.0
 PEEKED = 1_000
-_FIRST_ID = -(1 << 63)
 """How many rows are looked at together."""
+_FIRST_ID = -(1 << 63)
 _QUERY_BYTES = 6
 
 
