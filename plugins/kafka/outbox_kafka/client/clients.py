@@ -71,8 +71,6 @@ class ClientLog:
         return False
 
 
-log = logging.getLogger("outbox.kafka")
-
 _LOOK_SECONDS: Final = 1.0
 
 
@@ -111,7 +109,7 @@ class _Watch:
 
     def _run(self, ended: Event) -> None:
         complaint = "cannot look at the files with users and passwords"
-        repeat(lambda: self._look_at_all(ended), ended, _LOOK_SECONDS, log, complaint)
+        repeat(lambda: self._look_at_all(ended), ended, _LOOK_SECONDS, LOGGER, complaint)
 
     def _look_at_all(self, ended: Event) -> None:
         with self._lock:
@@ -139,7 +137,7 @@ class _Watch:
             return
         client.set_sasl_credentials(user, password)
         watched.given = (user, password)
-        log.info(
+        LOGGER.info(
             "%s: signs in with a new password from now on", watched.settings.get("client.id", "a client")
         )
 
