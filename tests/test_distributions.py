@@ -9,8 +9,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = (
-    "cluster django etcd kafka kafka-client kubernetes mysql neli-kafka oracle postgres spark sqlite "
-    "sqlserver zookeeper"
+    "cluster django etcd kafka kubernetes mysql neli-kafka oracle postgres spark sqlite sqlserver zookeeper"
 )
 OURS = {f"outbox-{name}" for name in f"api core testkit servers demo audit console {PLUGINS}".split()}
 OF_OTHERS = {"outbox", "outbox-sdk"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from threading import Event
+from threading import Event, Thread
+from unittest.mock import Mock
 
 import pytest
 from outbox_api import ConfigError, DriverError, Level
@@ -110,3 +111,37 @@ def test_a_lease_is_released_at_once_when_the_candidate_has_drained() -> None:
     elector.stop()
     assert candidate.story == ["acquired", "revoked"]
     assert not coordinator.waited, "nobody waits for a lease that this process is to release"
+
+
+class Closing(Coordinator):
+    """Knows whether it is closed, and cannot release the lease."""
+
+    closed = False
+
+    def release(self, holder: str) -> None:
+        raise KeyError(holder)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_connection_is_closed_whatever_happens_to_the_release_of_its_lease() -> None:
+    coordinator, candidate = Closing(), RecordingCandidate()
+    elector = LeaseElector(lambda: coordinator, TIMES, "shop")
+    elector.start(candidate)
+    candidate.wait(["acquired"])
+    elector.stop()
+    assert coordinator.closed
+
+
+def test_a_connection_is_closed_if_there_was_no_thread_for_its_election(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coordinator = Closing()
+    elector = LeaseElector(lambda: coordinator, TIMES, "shop")
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError, match="new thread"):
+            elector.start(RecordingCandidate())
+    elector.stop()
+    assert coordinator.closed

@@ -30,6 +30,7 @@ from outbox_api.election.leadership import (
     LeaseTimes,
     RefusalTimeout,
     elapsed,
+    present_secret,
     required_group,
 )
 from outbox_api.election.lease_elector import LeaseElector, LeaseWatch, SessionLease, WatchedLease
@@ -46,5 +47,6 @@ __all__ = [
     "SessionLease",
     "WatchedLease",
     "elapsed",
+    "present_secret",
     "required_group",
 ]

@@ -7,12 +7,16 @@ coordinator and no thread.
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import ClassVar
 
-from outbox_api.errors import ConfigError
+from outbox_api.elector import Candidate
+from outbox_api.errors import ConfigError, DriverError
+from outbox_api.file_text import FileText, present_text
 from outbox_api.finding import Finding, Level
 from outbox_api.hooks import Duration
 
@@ -25,6 +29,21 @@ class LeadershipEvent(Enum):
     ACQUIRED = auto()
     REVOKED = auto()
     FENCED = auto()
+
+
+def notify(
+    candidate: Candidate, events: Iterable[LeadershipEvent], log: logging.Logger, election: str
+) -> None:
+    """Tells a candidate of events."""
+    for event in events:
+        log.debug("election '%s': %s", election, event.name.lower())
+        match event:
+            case LeadershipEvent.ACQUIRED:
+                candidate.acquired()
+            case LeadershipEvent.REVOKED:
+                candidate.revoked()
+            case LeadershipEvent.FENCED:
+                candidate.fenced()
 
 
 class Leadership:
@@ -98,24 +117,16 @@ class Leadership:
 
         Confirmations extend the lease while the candidate drains; :meth:`ended` ends it.
         """
-        events = self.tick(now)
         self._resigning = True
-        if not self.leads:
-            return events
-        self.leads = False
-        return [*events, LeadershipEvent.REVOKED]
+        return self._stepped_down(now, LeadershipEvent.REVOKED)
 
     def revoked(self, now: float) -> Sequence[LeadershipEvent]:
         """Handles a handover: the coordinator takes the assignment back, or this process stops.
 
         The lease continues while the candidate drains, without being extended; :meth:`ended` ends it.
         """
-        events = self.tick(now)
         self.owns = False
-        if not self.leads:
-            return events
-        self.leads = False
-        return [*events, LeadershipEvent.REVOKED]
+        return self._stepped_down(now, LeadershipEvent.REVOKED)
 
     def ended(self) -> None:
         """Ends the lease, once the candidate has drained."""
@@ -124,13 +135,17 @@ class Leadership:
 
     def lost(self, now: float) -> Sequence[LeadershipEvent]:
         """Handles the loss of the assignment: another process may have it already."""
-        events = self.tick(now)
         self.owns = False
+        events = self._stepped_down(now, LeadershipEvent.FENCED)
         self._expires = _NEVER
+        return events
+
+    def _stepped_down(self, now: float, event: LeadershipEvent) -> Sequence[LeadershipEvent]:
+        events = self.tick(now)  # ends the leadership itself if the lease has run out
         if not self.leads:
             return events
         self.leads = False
-        return [*events, LeadershipEvent.FENCED]
+        return [event]
 
 
 class RefusalTimeout:
@@ -169,8 +184,10 @@ class RefusalTimeout:
         return self._since is not None and now - self._since >= self._seconds
 
 
-_LEASE_SHARE = 0.8
-"""The share of a session for which a leader trusts a confirmation; the rest is for requests under way."""
+_REQUESTS = 4
+"""So many requests may run out of time, one after another, before a leader's confirmation does."""
+
+_MOST_REQUEST_SECONDS = 2.0
 
 _SUBJECT = "election times"
 
@@ -185,22 +202,47 @@ class LeaseTimes:
         heartbeat_timeout: Seconds without a confirmation before the leader steps down.
         min_poll_interval: The shortest time between two confirmations, in seconds.
         stop_after: Seconds for which the coordinator may refuse this process before its candidacy ends.
+        lease_share: The share of a session for which a leader trusts a confirmation; the rest is for requests
+            under way.
+        confirmations: How many confirmations are requested while one is valid.
     """
+
+    lease_share: ClassVar[float] = 0.8
+    confirmations: ClassVar[int] = 4
 
     session_timeout: Duration = 10.0
     heartbeat_timeout: Duration = 5.0
     min_poll_interval: Duration = 0.1
     stop_after: Duration = 60.0
 
+    def __post_init__(self) -> None:
+        if self.lease_duration <= 0:
+            raise ConfigError("heartbeatTimeout and sessionTimeout must be longer than 0")
+
+    @property
+    def session(self) -> float:
+        """The session timeout that is in force."""
+        return self.session_timeout
+
+    @property
+    def whole_seconds(self) -> int:
+        """The session timeout of a coordinator that counts whole seconds."""
+        return math.ceil(self.session)
+
     @property
     def lease_duration(self) -> float:
         """For how long a confirmation is valid, from when its request was sent."""
-        return min(_LEASE_SHARE * self.session_timeout, self.heartbeat_timeout)
+        return min(self.lease_share * self.session, self.heartbeat_timeout)
 
     @property
     def confirm_interval(self) -> float:
         """Between two confirmations: the lease survives several failed ones in a row."""
-        return max(self.min_poll_interval, self.lease_duration / 4)
+        return max(self.min_poll_interval, self.lease_duration / self.confirmations)
+
+    @property
+    def request_timeout(self) -> float:
+        """How long a request may take: a leader can try again before its lease ends."""
+        return min(_MOST_REQUEST_SECONDS, self.lease_duration / _REQUESTS)
 
     def findings(self) -> Sequence[Finding]:
         """Checks the times against each other, for ``outbox check``; one finding or more."""
@@ -210,7 +252,7 @@ class LeaseTimes:
         if written and self.lease_duration < self.heartbeat_timeout:
             message = (
                 f"leadership {ends}: the heartbeat timeout of {self.heartbeat_timeout:g} s has no effect at "
-                f"a session timeout of {self.session_timeout:g} s"
+                f"a session timeout of {self.session:g} s"
             )
             cure = "set heartbeatTimeout to about half of sessionTimeout"
             found.append(Finding(Level.WARNING, _SUBJECT, message, cure))
@@ -219,7 +261,7 @@ class LeaseTimes:
             message = f"{confirmed}: one late confirmation ends leadership"
             cure = "set minPollInterval to less than half of heartbeatTimeout and of sessionTimeout"
             found.append(Finding(Level.WARNING, _SUBJECT, message, cure))
-        message = f"{confirmed}, taken over after {self.session_timeout:g} s"
+        message = f"{confirmed}, taken over after {self.session:g} s"
         return found or [Finding(Level.OK, _SUBJECT, message)]
 
 
@@ -252,6 +294,18 @@ def required_group(leader_group_id: str | None) -> str:
     if not leader_group_id:
         raise ConfigError("the election needs a name that the competing processes share: leaderGroupID")
     return leader_group_id
+
+
+def present_secret(secret: str | FileText) -> str:
+    """Returns a password or token as it is now.
+
+    Raises:
+        DriverError: Its file cannot be read (retryable), perhaps because it is just replaced.
+    """
+    try:
+        return present_text(secret)
+    except ConfigError as error:
+        raise DriverError(str(error), retryable=True) from None
 
 
 class ErrorLog:

@@ -20,9 +20,10 @@ from outbox_api.election.leadership import (
     LeaseTimes,
     RefusalTimeout,
     elapsed,
+    notify,
 )
 from outbox_api.elector import Candidate
-from outbox_api.errors import DriverError, OutboxError
+from outbox_api.errors import DriverError
 from outbox_api.finding import Finding
 from outbox_api.lease import Lease
 
@@ -127,9 +128,10 @@ class LeaseElector:
         """Drains, then releases the lease; see :meth:`outbox_api.Elector.stop`."""
         self._stopping.set()
         self._events.put(None)
-        if self._teller is None or current_thread() is self._teller:
+        if current_thread() is self._teller:
             return
-        self._teller.join()
+        if self._teller is not None:
+            self._teller.join()
         if self._asker is None:
             self._disconnect()
             return
@@ -211,7 +213,7 @@ class LeaseElector:
     def _leave(self) -> None:
         self._drained.wait()
         if self._lease is not None:
-            with suppress(OutboxError):  # then its session expires instead
+            with suppress(Exception):  # then its session expires instead
                 self._lease.release(self._holder)
         self._disconnect()
 
@@ -248,9 +250,11 @@ class LeaseElector:
         """Waits for the next event, or for the end of the lease, and tells the candidate."""
         left = max(0.0, self._leadership.lease(self._clock())) if self._leadership.leads else None
         try:
-            self._notify(candidate, self._events.get(timeout=left))
+            event = self._events.get(timeout=left)
         except queue.Empty:
             self._change(lambda leadership, now: leadership.tick(now))
+        else:
+            self._notify(candidate, event)
 
     def _resign(self, candidate: Candidate) -> None:
         """Lets the candidate drain while the lease is renewed; or, after a failure, fences it."""
@@ -262,16 +266,7 @@ class LeaseElector:
             self._notify(candidate, self._events.get())
 
     def _notify(self, candidate: Candidate, event: LeadershipEvent | None) -> None:
-        if event is None:
-            return
-        log.debug("election '%s': %s", self._election, event.name.lower())
-        match event:
-            case LeadershipEvent.ACQUIRED:
-                candidate.acquired()
-            case LeadershipEvent.REVOKED:
-                candidate.revoked()
-            case LeadershipEvent.FENCED:
-                candidate.fenced()
+        notify(candidate, [event] if event else [], log, self._election)
 
 
 class LeaseWatch:

@@ -98,11 +98,7 @@ class ClusterOptions:
 
 
 class ClusterAffinity:
-    """Takes the rows of the own cluster, and those of others that have grown too old.
-
-    Args:
-        options: What users write.
-    """
+    """Takes the rows of the own cluster, and those of others that have grown too old."""
 
     def __init__(self, options: ClusterOptions) -> None:
         self._options = options

@@ -17,10 +17,6 @@ def address_of(alias: str) -> dict[str, Any]:
     """Returns the options of the dialect that say where a database is, and how to log in.
 
     In a test they are those of the test's own database.
-
-    Raises:
-        ConfigError: The database has no outbox.
-        PluginError: Its dialect is not installed.
     """
     written, name = connections[alias].settings_dict, outbox_of(alias).name
     address = _ADDRESSES[name](written)

@@ -4,7 +4,7 @@ from django.apps import AppConfig
 from django.core.signals import setting_changed
 from django.db.models.signals import post_migrate, pre_migrate, pre_save
 
-LABEL = "outbox_django"
+from outbox_django.outboxes import LABEL, forget
 
 
 class OutboxConfig(AppConfig):
@@ -17,7 +17,6 @@ class OutboxConfig(AppConfig):
     def ready(self) -> None:
         """Registers what Django calls."""
         from outbox_django import checks, models, tables  # noqa: PLC0415 - not before the apps are there
-        from outbox_django.outboxes import forget  # noqa: PLC0415 - likewise
 
         checks.register()
         pre_migrate.connect(tables.create_without_migrations, sender=self, dispatch_uid=LABEL)

@@ -15,8 +15,7 @@ from django.db import connections, router
 from outbox_api import Level, OutboxError
 
 from outbox_django.addresses import address_of
-from outbox_django.apps import LABEL
-from outbox_django.outboxes import aliases, outbox_of, written
+from outbox_django.outboxes import LABEL, aliases, outbox_of, written
 from outbox_django.tables import has_outbox
 
 _PATTERN = re.compile(r"""outboxTable['"]?\s*:\s*['"]{0,2}[^'",}#\n]*\*""")

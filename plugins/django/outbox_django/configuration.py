@@ -17,16 +17,7 @@ from outbox_django.outboxes import aliases, outbox_of, written
 
 
 def load(file: Path | None = None, overrides: Mapping[str, str] | None = None) -> Settings:
-    """Returns the outboxes of ``DATABASES``, with what ``OUTBOX['CONFIG']`` says of broker, engine and so on.
-
-    Args:
-        file: A file to read instead of ``CONFIG``.
-        overrides: Dotted key → value to use instead.
-
-    Raises:
-        ConfigError: The settings cannot be used, or name another table than ``OUTBOX['TABLE']``.
-        PluginError: A driver is missing.
-    """
+    """Returns the outboxes of ``DATABASES``, with what ``file`` or ``OUTBOX['CONFIG']`` says of the rest."""
     config = file or written("CONFIG")
     given = {**_databases(_data(config)), **(overrides or {})}
     if isinstance(config, Mapping):

@@ -19,7 +19,6 @@ from outbox_django.outboxes import aliases
 from outbox_django.tables import name_of
 
 _SHOWN = 250
-"""Characters of a key that are shown."""
 
 
 def _action(verb: Verb) -> Any:

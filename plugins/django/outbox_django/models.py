@@ -37,11 +37,7 @@ class _Row(models.Model):
 
 
 def refuse_to_save(sender: type[models.Model], **_: object) -> None:
-    """Refuses to write a row, of a fixture as well: without the columns of a record it would be a tombstone.
-
-    Raises:
-        ValueError: Always.
-    """
+    """Refuses a row, of a fixture as well: without the columns of a record it would be a tombstone."""
     raise ValueError(f"a row of {sender.__name__} is not saved: records are written by outbox_django.stash")
 
 

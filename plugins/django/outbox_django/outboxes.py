@@ -13,6 +13,8 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from outbox_api import ConfigError, Dialect, Driver, Seam, Stasher, find
 from outbox_api.portable import PortableOptions
 
+LABEL = "outbox_django"
+
 DEFAULTS: Mapping[str, Any] = {
     "DATABASES": (DEFAULT_DB_ALIAS,),
     "TABLE": "outbox",
@@ -28,14 +30,7 @@ _TABLE = re.compile(r"[a-z_][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Outbox:
-    """The outbox of one database.
-
-    Attributes:
-        name: The driver name of its dialect.
-        driver: The dialect's plugin.
-        options: The options of its tables, without an address.
-        stasher: Writes its records.
-    """
+    """The outbox of one database."""
 
     name: str
     driver: Driver[Dialect]
@@ -49,11 +44,7 @@ def written(key: str) -> Any:
 
 
 def aliases() -> Sequence[str]:
-    """Returns the aliases of the databases that have an outbox.
-
-    Raises:
-        ConfigError: ``OUTBOX`` has an unknown key, or names no list of databases that exist.
-    """
+    """Returns the aliases of the databases that have an outbox."""
     if unknown := sorted(set(getattr(settings, "OUTBOX", {})) - set(DEFAULTS)):
         raise ConfigError(f"OUTBOX has the unknown key '{unknown[0]}'; it can have {', '.join(DEFAULTS)}")
     named = written("DATABASES")
@@ -66,12 +57,7 @@ def aliases() -> Sequence[str]:
 
 @cache
 def outbox_of(alias: str) -> Outbox:
-    """Returns the outbox of a database; connects to nothing.
-
-    Raises:
-        ConfigError: The database has no outbox, or ``OUTBOX`` cannot be used.
-        PluginError: The dialect is not installed.
-    """
+    """Returns the outbox of a database; connects to nothing."""
     if alias not in aliases():
         named = ", ".join(aliases())
         raise ConfigError(f"the database '{alias}' has no outbox; OUTBOX['DATABASES'] names {named}")

@@ -10,8 +10,7 @@ from django.db import connections, router
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from outbox_django.apps import LABEL
-from outbox_django.outboxes import aliases, outbox_of
+from outbox_django.outboxes import LABEL, aliases, outbox_of
 
 _CREATED = re.compile(r"CREATE (TABLE|SEQUENCE) (?:IF NOT EXISTS )?(\S+)")
 _INDEX = re.compile(r"CREATE INDEX (?:IF NOT EXISTS )?(\S+) ON (\S+)")

@@ -11,13 +11,11 @@ from outbox_api import (
     AccessDenied,
     ConfigError,
     DriverError,
-    FileText,
     Finding,
     Level,
     OutboxError,
-    present_text,
 )
-from outbox_api.election import NO_GROUP
+from outbox_api.election import NO_GROUP, present_secret
 from outbox_api.tls import Protection, transport_finding
 
 from outbox_etcd.options import EtcdOptions, address
@@ -48,19 +46,9 @@ CONNECT_TIMEOUT = 5.0
 
 
 def connect(options: EtcdOptions, endpoint: str, timeout: float = CONNECT_TIMEOUT) -> Any:
-    """Returns a client of the member ``endpoint``, authenticated if there is a user.
-
-    Args:
-        options: The options.
-        endpoint: The member.
-        timeout: Seconds that each request may take.
-
-    Raises:
-        DriverError: etcd cannot be reached, or refuses.
-        ConfigError: A file with a certificate cannot be read.
-    """
+    """Returns a client of the member ``endpoint``, authenticated if there is a user."""
     host, port = address(endpoint)
-    password = None if options.password is None else present(options.password)
+    password = None if options.password is None else present_secret(options.password)
     with translated(endpoint):
         try:
             client = etcd.client(
@@ -81,18 +69,6 @@ def connect(options: EtcdOptions, endpoint: str, timeout: float = CONNECT_TIMEOU
             client.call_credentials = None
             client.watcher._credentials = None  # noqa: SLF001 - python-etcd3 has made it already
         return client
-
-
-def present(password: str | FileText) -> str:
-    """Returns the password as it is now.
-
-    Raises:
-        DriverError: Its file cannot be read (retryable), perhaps because it is just replaced.
-    """
-    try:
-        return present_text(password)
-    except ConfigError as error:
-        raise DriverError(str(error), retryable=True) from None
 
 
 @contextmanager
@@ -131,7 +107,7 @@ def findings(options: EtcdOptions) -> Sequence[Finding]:
         try:
             client = connect(options, endpoint)
             with translated(endpoint):
-                granted = client.lease(options.ttl)
+                granted = client.lease(options.whole_seconds)
                 found.append(Finding(Level.OK, subject, "reached, and the cluster has a leader"))
                 if not asked:
                     asked = True

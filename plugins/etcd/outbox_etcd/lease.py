@@ -28,18 +28,13 @@ class Connector:
     """Connects to one member after the other, so that a member that is down costs one attempt only."""
 
     def __init__(self, options: EtcdOptions) -> None:
-        """Does not connect."""
         self._options = options
         self._next = 0
         self._timeout = CONNECT_TIMEOUT
         """Of a connection's first request; a leader that connects again has no time to lose."""
 
     def __call__(self) -> EtcdLease:
-        """Returns a lease over the next member that answers; used by one thread at a time.
-
-        Raises:
-            DriverError: None answers, or one refuses.
-        """
+        """Returns a lease over the next member that answers; used by one thread at a time."""
         endpoints = self._options.endpoints
         for attempt in range(1, len(endpoints) + 1):
             endpoint = endpoints[self._next % len(endpoints)]
@@ -62,17 +57,8 @@ class EtcdLease:
     """
 
     def __init__(self, options: EtcdOptions, endpoint: str, timeout: float) -> None:
-        """Connects, and reads the key once.
-
-        Args:
-            options: The options.
-            endpoint: The member.
-            timeout: Seconds that this may take.
-
-        Raises:
-            DriverError: etcd cannot be reached, or refuses.
-        """
-        self._key, self._ttl, self._endpoint = options.key, options.ttl, endpoint
+        """Connects, and reads the key once."""
+        self._key, self._ttl, self._endpoint = options.key, options.whole_seconds, endpoint
         self._lease: int | None = None
         """etcd's lease behind the key, while this process holds it."""
         self._revision = 0

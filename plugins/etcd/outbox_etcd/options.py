@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,11 +10,6 @@ from outbox_api.election import LeaseTimes, required_group
 
 _LEAST_SESSION = 2.0
 """Seconds: with its default settings, etcd grants no shorter lease."""
-
-_REQUESTS = 4
-"""So many requests may run out of time, one after another, before a leader's confirmation does."""
-
-_MOST_REQUEST_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +38,7 @@ class EtcdOptions(LeaseTimes):
     client_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.session_timeout < _LEAST_SESSION:
             raise ConfigError(
                 f"etcd grants leases of {_LEAST_SESSION:g} s or more: set sessionTimeout to that or more"
@@ -68,23 +63,9 @@ class EtcdOptions(LeaseTimes):
         """
         return f"{self.key_prefix}{required_group(self.leader_group_id)}"
 
-    @property
-    def ttl(self) -> int:
-        """The seconds of the lease; etcd counts whole ones."""
-        return math.ceil(self.session_timeout)
-
-    @property
-    def request_timeout(self) -> float:
-        """Seconds that a request may take."""
-        return min(_MOST_REQUEST_SECONDS, self.lease_duration / _REQUESTS)
-
 
 def address(endpoint: str) -> tuple[str, int]:
-    """Returns host and port of an endpoint.
-
-    Raises:
-        ConfigError: It is not ``host:port``.
-    """
+    """Returns host and port of an endpoint."""
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
         shown = endpoint.rpartition("@")[2]  # before it is a password

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from outbox_api import Driver, Publisher, hookimpl
 
-from outbox_kafka.publisher import KafkaOptions, KafkaPublisher
+from outbox_kafka.publisher import KafkaPublisher
+from outbox_kafka.settings import KafkaOptions
 
 __all__ = ["KafkaOptions", "KafkaPublisher", "outbox_publisher"]
 

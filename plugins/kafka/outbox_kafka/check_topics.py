@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from enum import Enum, auto
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
-    AclOperation,
-    AdminClient,
-    TopicDescription,
-)
 from outbox_api import Finding, Level
 from outbox_api.bounds import matches
-from outbox_kafka_client.settings import bootstrap_servers
 
-from outbox_kafka.errors import is_missing_topic
+from outbox_kafka.client.settings import bootstrap_servers
+from outbox_kafka.topics import Access
 
 _SUBJECT: Final = "Kafka topics"
 
@@ -30,31 +22,13 @@ _SHOWN: Final = 5
 """Topics that a message names; it counts the others."""
 
 
-class Access(Enum):
-    """What this client may do with a topic."""
-
-    WRITABLE = auto()
-    UNREADABLE = auto()
-    """It may write, and may not read, which exactly-once delivery needs."""
-    REFUSED = auto()
-    MISSING = auto()
-    HIDDEN = auto()
-    """The broker does not tell."""
-
-
 def is_name(pattern: str) -> bool:
     """Returns whether a pattern matches the topic of this name only."""
     return not _WILDCARDS & set(pattern)
 
 
 def topics_to_check(patterns: Sequence[str], visible: Iterable[str], own: str) -> list[str]:
-    """Returns the topics that records may name, in alphabetical order.
-
-    Args:
-        patterns: The topics that are permitted: names, or patterns of them.
-        visible: The existing topics that this client can see.
-        own: The topic of the checkpoints, to which no record is published.
-    """
+    """Returns the topics that records may name, sorted: named ones, and visible ones that match."""
     others = [
         topic
         for topic in visible
@@ -64,29 +38,10 @@ def topics_to_check(patterns: Sequence[str], visible: Iterable[str], own: str) -
     return sorted(matching | set(filter(is_name, patterns)))
 
 
-def look_up_access(
-    admin: AdminClient, topics: Sequence[str], timeout: float, *, reads: bool
-) -> Mapping[str, Access]:
-    """Asks the broker what this client may do with topics."""
-    if not topics:
-        return {}
-    futures = admin.describe_topics(
-        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=timeout
-    )
-    return {topic: _access(future, reads=reads) for topic, future in futures.items()}
-
-
 def topic_findings(
     patterns: Sequence[str], access: Mapping[str, Access], settings: Mapping[str, Any], *, restricted: bool
 ) -> Iterator[Finding]:
-    """Judges what this client may do with topics.
-
-    Args:
-        patterns: The topics that are permitted. One that is named, and not only matched, must be writable.
-        access: Topic → what this client may do, of those to check.
-        settings: The client's settings, as text.
-        restricted: Whether the broker restricts this client at all, as far as it tells.
-    """
+    """Judges what this client may do with topics; one that is named, not only matched, must be writable."""
     user = _user(settings)
     topics = {state: [topic for topic in access if access[topic] is state] for state in Access}
     for state, operation, verb, consequence in (
@@ -114,21 +69,6 @@ def topic_findings(
     if not access and restricted:
         message = f"{user} sees no topic, so it may write to none of those that exist"
         yield Finding(Level.WARNING, _SUBJECT, message, _grant("Write", ["TOPIC"], settings))
-
-
-def _access(future: Future[TopicDescription], *, reads: bool) -> Access:
-    try:
-        granted = future.result().authorized_operations
-    except KafkaException as caught:
-        error = caught.args[0]
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # WRITE would include DESCRIBE
-            return Access.REFUSED
-        return Access.MISSING if is_missing_topic(error) else Access.HIDDEN
-    if granted is None:
-        return Access.HIDDEN
-    if AclOperation.WRITE not in granted:
-        return Access.REFUSED
-    return Access.UNREADABLE if reads and AclOperation.READ not in granted else Access.WRITABLE
 
 
 def _user(settings: Mapping[str, Any]) -> str:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from outbox_api import Finding, Level
-from outbox_kafka_client.clients import ClientLog, Producer
-from outbox_kafka_client.errors import describe
-from outbox_kafka_client.settings import bootstrap_servers
+from outbox_api import Finding, Level, OutboxError
 
+from outbox_kafka.client.clients import ClientLog, Producer
+from outbox_kafka.client.errors import describe
+from outbox_kafka.client.settings import bootstrap_servers
 from outbox_kafka.errors import is_unsupported, reason
 from outbox_kafka.settings import timeout_conflict, transaction_timeout_ms
 from outbox_kafka.topics import MOCK
@@ -25,13 +25,7 @@ _SUBJECT: Final = "Kafka transactions"
 
 
 class TransactionLog(NamedTuple):
-    """The brokers' transaction log, as far as it can be seen.
-
-    Attributes:
-        replicas: How many replicas it has; ``None`` if that cannot be seen, or before it is created.
-        min_in_sync: How many of them must be in sync; ``None`` likewise.
-        missing: Whether it certainly does not exist yet.
-    """
+    """The brokers' transaction log, as far as it can be seen; ``missing`` if there is certainly none."""
 
     replicas: int | None = None
     min_in_sync: int | None = None
@@ -130,24 +124,20 @@ def transactional_id_finding(settings: Mapping[str, Any], timeout: float) -> Fin
         producer.init_transactions(timeout)
     except KafkaException as caught:
         return judged(caught.args[0], settings)
+    except OutboxError as error:  # of a file that has just changed
+        return _unknown(str(error))
     return _PERMITTED
 
 
 def judged(error: KafkaError, settings: Mapping[str, Any]) -> Finding:
-    """Returns what the broker's answer says.
-
-    Args:
-        error: The answer.
-        settings: The producer's settings, whose secrets stay out of the finding.
-    """
+    """Returns what the broker's answer says."""
     if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return _PERMITTED
     if is_unsupported(error):
         message = f"these brokers support none: {describe(error, settings)}"
         return Finding(Level.ERROR, _SUBJECT, message, "choose delivery: at-least-once, or other brokers")
     if error.code() != KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        message = f"cannot be looked at: {reason(error, settings)}"
-        return Finding(Level.WARNING, _IDS, message, "check again, best while the brokers are at rest")
+        return _unknown(reason(error, settings))
     user = settings.get("sasl.username")
     who = f"user '{user}'" if user else "this user"
     message = (
@@ -159,6 +149,11 @@ def judged(error: KafkaError, settings: Mapping[str, Any]) -> Finding:
         f"--transactional-id {_PREFIX} --resource-pattern-type prefixed"
     )
     return Finding(Level.WARNING, _IDS, message, cure)
+
+
+def _unknown(why: str) -> Finding:
+    cure = "check again, best while the brokers are at rest"
+    return Finding(Level.WARNING, _IDS, f"cannot be looked at: {why}", cure)
 
 
 _PERMITTED: Final = Finding(Level.OK, _IDS, f"those that begin with '{_PREFIX}' are permitted")

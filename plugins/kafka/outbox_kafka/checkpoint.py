@@ -30,12 +30,7 @@ _MARGIN_SECONDS: Final = 10.0
 
 
 class CheckpointStore:
-    """The partition that stores the checkpoint of one lane.
-
-    Attributes:
-        topic: Its topic's name.
-        location: The cluster's id, the topic, and the partition, with slashes between them.
-    """
+    """The partition that stores the checkpoint of one lane."""
 
     def __init__(
         self, settings: Mapping[str, Any], topic: CheckpointTopic, lane: str, transaction_seconds: float
@@ -58,13 +53,7 @@ class CheckpointStore:
     def attempt(self, location: str = "") -> Attempt | None:
         """Returns the last attempt; ``None`` if the broker has none.
 
-        Earlier transactions of the lane must have ended.
-
-        Args:
-            location: Another location of this lane's checkpoint; empty for this one.
-
-        Raises:
-            DriverError: The broker cannot be reached or refuses; or the location is in another cluster.
+        Earlier transactions of the lane must have ended. An empty ``location`` is this store's own.
         """
         cluster, topic, number = (location or self.location).split("/")
         if cluster != self._cluster:

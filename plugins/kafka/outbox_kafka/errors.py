@@ -5,61 +5,83 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from confluent_kafka import KafkaError, Message
 from outbox_api import AccessDenied, DriverError
 from outbox_api.bounds import MESSAGE_TOO_LARGE
-from outbox_kafka_client.clients import ClientLog
-from outbox_kafka_client.errors import concerns_all_brokers, describe, is_refusal
 
-_PERMANENT = frozenset(
-    {
-        KafkaError.INVALID_CONFIG,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        KafkaError._BAD_MSG,
-        KafkaError._INVALID_ARG,
-        KafkaError._KEY_SERIALIZATION,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._VALUE_SERIALIZATION,
-    }
+from outbox_kafka.client.clients import ClientLog
+from outbox_kafka.client.errors import concerns_all_brokers, describe, is_refusal, one_of
+
+is_missing_topic = one_of(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+"""The topic is missing, according to the broker or to the client's cache."""
+
+may_be_outdated = one_of(
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION
 )
-_UNSUPPORTED = frozenset(
-    {
-        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
-        KafkaError.UNSUPPORTED_VERSION,
-        KafkaError._UNSUPPORTED_FEATURE,
-    }
-)
-_FENCED = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FENCED})
-_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
-_WHOLE_BATCH = _TOO_LARGE | {
+"""The client says so by what it knows of the topic, and asks again only minutes later."""
+
+is_invalid_timestamp = one_of(KafkaError.INVALID_TIMESTAMP)
+"""The broker refuses the timestamp of the record, or of another one in its batch."""
+
+is_permanent = one_of(
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_MSG,
     KafkaError.INVALID_RECORD,
     KafkaError.INVALID_TIMESTAMP,
-    KafkaError._INVALID_DIFFERENT_RECORD,
-}
-_SECONDARY = frozenset(
-    {
-        KafkaError.INVALID_PRODUCER_ID_MAPPING,
-        KafkaError.INVALID_TXN_STATE,
-        KafkaError.OPERATION_NOT_ATTEMPTED,
-        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        KafkaError.UNKNOWN_PRODUCER_ID,
-        KafkaError._PURGE_INFLIGHT,
-        KafkaError._PURGE_QUEUE,
-        KafkaError._STATE,
-    }
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError._BAD_MSG,
+    KafkaError._INVALID_ARG,
+    KafkaError._KEY_SERIALIZATION,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._VALUE_SERIALIZATION,
 )
+"""Sending the same record again cannot succeed."""
+
+is_unsupported = one_of(
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError._UNSUPPORTED_FEATURE,
+)
+"""The brokers lack something that every record needs with the present settings."""
+
+rejects_whole_batch = one_of(
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError._INVALID_DIFFERENT_RECORD,
+)
+"""The broker refused all records of a batch. Only one that is sent by itself shows whether it is at fault."""
+
+is_secondary = one_of(
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    KafkaError.INVALID_TXN_STATE,
+    KafkaError.OPERATION_NOT_ATTEMPTED,
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError.UNKNOWN_PRODUCER_ID,
+    KafkaError._PURGE_INFLIGHT,
+    KafkaError._PURGE_QUEUE,
+    KafkaError._STATE,
+)
+"""The error only says that the record's transaction had failed before."""
+
+is_purged = one_of(KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""The record was dropped because the sender was closed: its outcome is unknown."""
+
+is_unauthorized = one_of(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+"""This client may not do that with the topic."""
+
+_is_fenced = one_of(KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FENCED)
+
 _CREATE_TOPIC = "create the topic, or let the brokers create topics (auto.create.topics.enable)"
 _CREATE_YOURSELF = (
     "the brokers do not permit a topic with these settings: create it with settings that they permit"
@@ -81,8 +103,6 @@ _CURES = {
     KafkaError._UNKNOWN_TOPIC: _CREATE_TOPIC,
     KafkaError._UNSUPPORTED_FEATURE: "outbox needs brokers that support it",
 }
-_MISSING_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
-_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _NO_OFFSET = KafkaError(
     KafkaError._INCONSISTENT,
     "the client reports a delivery without an offset, so the record may not be in the log",
@@ -101,57 +121,9 @@ def delivery_error(error: KafkaError | None, message: Message) -> KafkaError | N
     return error
 
 
-def is_permanent(error: KafkaError) -> bool:
-    """Returns whether sending the same record again cannot succeed."""
-    return error.code() in _PERMANENT
-
-
-def is_missing_topic(error: KafkaError) -> bool:
-    """Returns whether the topic is missing, according to the broker or to the client's cache."""
-    return error.code() in _MISSING_TOPIC
-
-
-def may_be_outdated(error: KafkaError) -> bool:
-    """Returns whether the client says so by what it knows of the topic, and asks again only minutes later."""
-    return is_missing_topic(error) or error.code() == KafkaError._UNKNOWN_PARTITION
-
-
-def is_purged(error: KafkaError) -> bool:
-    """Returns whether the record was dropped because the sender was closed: its outcome is unknown."""
-    return error.code() in _PURGED
-
-
-def is_secondary(error: KafkaError) -> bool:
-    """Returns whether the error only says that the record's transaction had failed before."""
-    return error.code() in _SECONDARY
-
-
-def is_invalid_timestamp(error: KafkaError) -> bool:
-    """Returns whether the broker refuses the timestamp of the record, or of another one in its batch."""
-    return error.code() == KafkaError.INVALID_TIMESTAMP
-
-
-def rejects_whole_batch(error: KafkaError) -> bool:
-    """Returns whether the broker refused all records of a batch, without naming the ones at fault.
-
-    A record that is sent by itself shows whether it is at fault.
-    """
-    return error.code() in _WHOLE_BATCH
-
-
-def is_fenced(error: KafkaError) -> bool:
-    """Returns whether the broker refuses this producer because there is one with a higher epoch."""
-    return error.code() in _FENCED
-
-
-def is_fatal(error: KafkaError) -> bool:
+def is_fatal(error: object) -> TypeGuard[KafkaError]:
     """Returns whether the client has failed for good; of a record that it refuses it says nothing else."""
-    return error.fatal() or error.code() == KafkaError._FATAL
-
-
-def is_unsupported(error: KafkaError) -> bool:
-    """Returns whether the brokers lack something that every record needs with the present settings."""
-    return error.code() in _UNSUPPORTED
+    return isinstance(error, KafkaError) and (error.fatal() or error.code() == KafkaError._FATAL)
 
 
 def is_unrecoverable(error: KafkaError) -> bool:
@@ -178,17 +150,11 @@ def driver_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> D
 
 
 def transaction_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:
-    """Creates the error after which a transactional producer can only be closed.
-
-    Args:
-        what: What is known of its transaction.
-        error: Why the producer cannot continue.
-        settings: The producer's settings, whose secrets stay out of the message.
-    """
+    """Creates the error after which a transactional producer can only be closed."""
     why, name = reason(error, settings), settings["transactional.id"]
-    if is_refusal(error) or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+    if is_refusal(error) or is_unauthorized(error):
         return AccessDenied(f"{what}, as Kafka refuses '{name}': {why}")
-    if is_fenced(error):
+    if _is_fenced(error):
         return DriverError(
             f"{what}: another producer has opened '{name}', or it took longer than transaction.timeout.ms "
             f"({why}); open a new sender",
@@ -201,11 +167,6 @@ def log_client_error(log: ClientLog, settings: Mapping[str, Any], error: KafkaEr
     """Logs an error of the client itself: a warning if it concerns all brokers, else a debug message.
 
     The client's log lines already tell of errors of a single connection.
-
-    Args:
-        log: The client's log.
-        settings: The client's settings, whose secrets stay out of the log.
-        error: The error.
     """
     line = f"{settings['client.id']}: {reason(error, settings)}"
     if concerns_all_brokers(error):

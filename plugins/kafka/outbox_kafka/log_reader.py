@@ -10,10 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from outbox_api import AccessDenied, DriverError
-from outbox_kafka_client.clients import ClientLog, Consumer
-from outbox_kafka_client.errors import describe, is_refusal
-from outbox_kafka_client.settings import config_error
 
+from outbox_kafka.client.clients import ClientLog, Consumer
+from outbox_kafka.client.errors import describe, is_refusal
 from outbox_kafka.errors import is_missing_topic
 
 log = logging.getLogger("outbox.kafka")
@@ -25,17 +24,9 @@ _MISSING_SECONDS: Final = 5.0
 """Seconds until a partition that no broker knows is taken for deleted; a new one appears sooner."""
 
 _REQUEST_SECONDS: Final = 2.0
-"""Seconds of one request for the partition's end."""
-
 _POLL_SECONDS: Final = 0.1
-"""Seconds of one wait for records."""
-
 _POLL_RECORDS: Final = 1000
-"""How many records are taken at once."""
-
 _RETRY_SECONDS: Final = 0.05
-"""Seconds between two requests."""
-
 _PROGRESS_SECONDS: Final = 5.0
 """Seconds between two lines of the log that say how far a read is."""
 
@@ -50,7 +41,6 @@ _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 _NO_PARTITION: Final = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 
 Partition = tuple[str, int]
-"""A topic, and the number of its partition."""
 
 
 class Range(NamedTuple):
@@ -95,13 +85,7 @@ class LogReader:
     """Reads what other clients have written, without a group; used by one thread at a time."""
 
     def __init__(self, settings: Mapping[str, Any], lane: str, timeout: float) -> None:
-        """Does not connect.
-
-        Args:
-            settings: The user's settings.
-            lane: The lane's transactional id, which names the clients.
-            timeout: Seconds without progress after which a read fails.
-        """
+        """Does not connect. A read fails after ``timeout`` seconds without progress."""
         self._settings = settings
         self._lane = lane
         self._timeout = timeout
@@ -110,11 +94,8 @@ class LogReader:
         """Yields the records of ranges, in the order of each partition.
 
         With ``COMMITTED``, it yields neither aborted records nor open ones, and waits for transactions that
-        are open in a range: brokers show no committed record behind the beginning of one.
-
-        Raises:
-            OpenTransactionError: Nothing has happened for too long.
-            DriverError: The broker cannot be reached or refuses.
+        are open in a range: brokers show no committed record behind the beginning of one. After too long it
+        raises an ``OpenTransactionError``.
         """
         rest = {place: range_ for place, range_ in ranges.items() if range_.start < range_.end}
         if not rest:
@@ -146,9 +127,6 @@ class LogReader:
 
         Sees every record that was acknowledged before the call. ``None`` without such a record, or if the
         partition has been deleted.
-
-        Raises:
-            DriverError: The broker cannot be reached or refuses.
         """
         end, reach, found = self._end(topic, number), _NEAR, None
         while end and found is None:
@@ -174,10 +152,7 @@ class LogReader:
             "isolation.level": isolation,
             "queued.max.messages.kbytes": "16384",
         }
-        try:
-            return Consumer({**rest, **own, "logger": ClientLog(), "error_cb": lambda _error: None})
-        except KafkaException as error:  # of a setting that producers ignore
-            raise config_error(error.args[0].str(), self._settings) from None  # the cause may quote a secret
+        return Consumer({**rest, **own, "logger": ClientLog(), "error_cb": lambda _error: None})
 
     def _end(self, topic: str, number: int) -> int:
         """Returns the offset behind the last record of all; 0 if the partition has been deleted."""

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException, Message
 from outbox_api import DriverError, Found, MarkedRecord
-from outbox_kafka_client.admin import EARLIEST, LATEST, NEWEST, KafkaAdmin
 
+from outbox_kafka.client.admin import EARLIEST, LATEST, NEWEST, KafkaAdmin
 from outbox_kafka.errors import driver_error
 from outbox_kafka.log_reader import COMMITTED, LogReader, Partition, Range
 from outbox_kafka.matches import Key, LoggedRecord, Matches, key_of, octets
@@ -26,8 +26,6 @@ from outbox_kafka.trace import Trace
 log = logging.getLogger("outbox.kafka")
 
 _TIMEOUT: Final = 10.0
-"""Seconds to wait for the broker's answer."""
-
 _MARGIN_MS: Final = 3_600_000
 """Milliseconds that a record is kept less than its topic's retention says, as clocks differ."""
 
@@ -44,9 +42,6 @@ class LogSearch:
         """Looks for records; see :meth:`outbox_api.TransactionalSender.find`.
 
         Reads what has been written since the attempt began, or less if it finds all of them sooner.
-
-        Raises:
-            DriverError: The broker cannot be reached or refuses, or another transaction stays open.
         """
         if not records:
             return Found((), committed=self._is_committed(trace))
@@ -108,14 +103,7 @@ class LogSearch:
         return {place: each.offset for place, each in found.items()}
 
     def _found(self, matches: Matches, trace: Trace, cut: Collection[str], present: Collection[str]) -> Found:
-        """Returns what is certain, and what is not.
-
-        Args:
-            matches: What was seen.
-            trace: The attempt's.
-            cut: The topics of which the broker may have deleted records of the attempt by their age.
-            present: The topics that exist.
-        """
+        """Returns what is certain, and what is not; topics in ``cut`` may have deleted old records."""
         configs = {
             topic: self._config(topic) for topic in {each.topic for each in matches.missing} & {*present}
         }

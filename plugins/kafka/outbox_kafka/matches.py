@@ -14,16 +14,7 @@ Key = tuple[str, bytes]
 
 
 class LoggedRecord(NamedTuple):
-    """A committed record of the log.
-
-    Attributes:
-        topic: Its topic.
-        partition: Its partition.
-        key: Its key; empty for none.
-        value: Its value.
-        headers: Its headers.
-        timestamp: What kind of timestamp it has, as librdkafka's consumer says, and its milliseconds.
-    """
+    """A committed record of the log."""
 
     topic: str
     partition: int

@@ -10,15 +10,13 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_api import Failure, Header, MarkedRecord
 from outbox_api.bounds import is_topic
-from outbox_kafka_client.clients import ClientLog, Producer
 
+from outbox_kafka.client.clients import ClientLog, Producer
 from outbox_kafka.errors import is_permanent, reason
 from outbox_kafka.topic_cache import MISSING_TOPIC, LookUp, TopicCache, TopicStatus
 from outbox_kafka.topic_lookup import TopicLookup
 
 OnDelivery = Callable[[MarkedRecord, KafkaError | None, Message], None]
-"""Receives a record and its delivery report."""
-
 _NO_NAME = KafkaError(KafkaError.TOPIC_EXCEPTION)
 _NO_ANSWER = "the brokers did not say in time whether its topic exists"
 _ANY_PARTITION = -1
@@ -92,11 +90,7 @@ def _present(timestamp_ms: int) -> int:
 
 
 def _whole(headers: Sequence[Header]) -> list[Header]:
-    """Returns headers that arrive as they are: the client cuts texts at NUL, and bytes it does not.
-
-    Raises:
-        ValueError: It would cut a name at NUL, or end the process at one that is not UTF-8.
-    """
+    """Returns headers that arrive as they are: the client cuts texts at NUL, and bytes it does not."""
     cut = False
     for name, value in headers:
         if "\0" in name:
@@ -116,12 +110,6 @@ def missing_topic_failures(
 
     A topic of which the broker says nothing makes its record a suspect: the client would wait for the topic,
     and all others of the transaction with it.
-
-    Args:
-        cache: The known topics; is updated.
-        look_up: Asks the broker, on the calling thread.
-        records: The records to be produced.
-        settings: The producer's settings, whose secrets stay out of the reasons.
     """
     unknown = {record.topic for record in records} - cache.existing
     unnamed = {topic for topic in unknown if not is_topic(topic)}
@@ -147,70 +135,18 @@ def missing_topic_failures(
 
 
 def failure(record: MarkedRecord, error: KafkaError | Exception, settings: Mapping[str, Any]) -> Failure:
-    """Creates the failure of a record.
-
-    Args:
-        record: The record.
-        error: Kafka's error, or what Python raised for a value that does not fit into a message.
-        settings: The producer's settings, whose secrets stay out of the reason.
-    """
+    """Creates the failure of a record."""
     if isinstance(error, KafkaError):
         return Failure(record, reason(error, settings), retryable=not is_permanent(error))
     return Failure(record, f"cannot be made into a message: {error}", retryable=False)
 
 
-class UnbatchedProducer:
-    """A second producer, which sends batches of one record.
+def unbatched_producer(settings: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Producer:
+    """Opens a second producer, which sends batches of one record.
 
     A broker compares the size of whole batches with its limit, and refuses every record of a batch that is
     too large. Only a record that is refused by itself is at fault.
     """
-
-    def __init__(
-        self, settings: Mapping[str, Any], on_delivery: OnDelivery, on_error: Callable[[KafkaError], None]
-    ) -> None:
-        """Creates the producer; it connects on its own.
-
-        Args:
-            settings: The first producer's settings.
-            on_delivery: Receives each record and its delivery report, during ``poll``.
-            on_error: Receives the client's own errors, during ``poll``.
-        """
-        self._on_delivery = on_delivery
-        rest = {name: value for name, value in settings.items() if name != "queue.buffering.max.ms"}
-        own = {
-            "batch.num.messages": "1",
-            "linger.ms": "0",
-            "client.id": f"{settings['client.id']}.unbatched",
-        }
-        self._producer = Producer({**rest, **own, "logger": ClientLog(), "error_cb": on_error})
-
-    def __len__(self) -> int:
-        """Returns how many records have no delivery report yet."""
-        return len(self._producer)
-
-    def produce(self, record: MarkedRecord) -> None:
-        """Enqueues a record that the first producer accepted before.
-
-        Raises:
-            BufferError: The client's queue is full.
-            KafkaException: The client refuses the record.
-        """
-        self._producer.produce(
-            record.topic,
-            record.value,
-            record.key,
-            partition=-1 if record.partition is None else record.partition,
-            on_delivery=partial(self._on_delivery, record),
-            timestamp=record.timestamp_ms or 0,
-            headers=_whole(record.headers) if record.headers else None,
-        )
-
-    def poll(self, timeout: float) -> None:
-        """Runs the callbacks for delivery reports and errors."""
-        self._producer.poll(timeout)
-
-    def close(self) -> None:
-        """Drops what is not delivered, without a report, and disconnects."""
-        self._producer.purge()
-        self._producer.close()
+    rest = {name: value for name, value in settings.items() if name != "queue.buffering.max.ms"}
+    own = {"batch.num.messages": "1", "linger.ms": "0", "client.id": f"{settings['client.id']}.unbatched"}
+    return Producer({**rest, **own, "logger": ClientLog(), "error_cb": on_error})

@@ -12,46 +12,30 @@ from collections.abc import Callable, Mapping
 from threading import Lock, Timer
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
-from outbox_kafka_client.clients import ClientLog, Producer
-from outbox_kafka_client.errors import is_tls_failure
-from outbox_kafka_client.files import Renewal
-from outbox_kafka_client.quotas import quota_of
-from outbox_kafka_client.settings import config_error
+from confluent_kafka import KafkaError
+
+from outbox_kafka.client.clients import ClientLog, Producer
+from outbox_kafka.client.errors import is_tls_failure
+from outbox_kafka.client.files import Renewal
+from outbox_kafka.client.quotas import quota_of
 
 _KEEP_SECONDS = 900.0
 """Seconds for which an unused producer is kept: about as long as a network may delay a request."""
 
 
 class LaneProducer:
-    """A producer with its log and its state.
-
-    Attributes:
-        producer: librdkafka's idempotent producer.
-        log: Receives its log lines.
-        on_error: Receives its errors, during ``poll``.
-        has_delivered: Whether it has ever delivered a record.
-        renewal: Says when files with its certificates have changed.
-        is_refused: Whether TLS has failed since the last delivery: a certificate is not accepted.
-    """
+    """A producer with its log and its state."""
 
     def __init__(self, lane: str, settings: Mapping[str, Any]) -> None:
-        """Creates the producer; it connects on its own.
-
-        Raises:
-            ConfigError: librdkafka refuses the settings.
-        """
         self.key = _key(lane, settings)
         self.log = ClientLog()
         self.on_error: Callable[[KafkaError], None] = _ignore
-        self.has_delivered = self.is_refused = False
+        self.has_delivered = False
+        self.is_refused = False  # TLS has failed since the last delivery: a certificate is not accepted
         self._unreported_until = 0.0
         self.renewal = Renewal(settings)
         own = {"logger": self.log, "error_cb": self._on_error, "throttle_cb": quota_of(settings["client.id"])}
-        try:
-            self.producer = Producer({**settings, **own})
-        except KafkaException as error:
-            raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+        self.producer = Producer({**settings, **own})
 
     @property
     def has_unreported(self) -> bool:
@@ -115,11 +99,7 @@ _pool = _Pool()
 
 
 def acquire(lane: str, settings: Mapping[str, Any]) -> LaneProducer:
-    """Returns the producer of the lane's previous sender, if it was kept, or a new one.
-
-    Raises:
-        ConfigError: librdkafka refuses the settings.
-    """
+    """Returns the producer of the lane's previous sender, if it was kept, or a new one."""
     return _pool.take(_key(lane, settings)) or LaneProducer(lane, settings)
 
 

@@ -1,19 +1,17 @@
-"""The Kafka publisher: its options, and the senders that it opens with them."""
+"""The Kafka publisher: the senders that it opens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from outbox_api import Finding
-from outbox_api.hooks import GIVEN
-from outbox_kafka_client.settings import client_settings
 
+from outbox_kafka.client.settings import client_settings
 from outbox_kafka.settings import (
+    KafkaOptions,
     flush_seconds,
-    largest_message,
     producer_settings,
     transaction_timeout_ms,
     transactional_settings,
@@ -23,31 +21,6 @@ from outbox_kafka.settings import (
 if TYPE_CHECKING:
     from outbox_kafka.sender import KafkaSender
     from outbox_kafka.transactional_sender import KafkaTransactionalSender
-
-
-@dataclass(frozen=True)
-class KafkaOptions:
-    """How to reach Kafka, and how to produce to it.
-
-    Attributes:
-        kafka: librdkafka settings by their own names (``bootstrap.servers``, ``linger.ms``, …). Values may
-            be text, numbers, booleans, or lists (joined by commas); a setting without a value keeps its
-            default. Consumer settings are ignored, so that the mapping can be shared with an elector.
-        checkpoint_topic: The compacted topic in which exactly-once delivery stores its checkpoints. It is
-            created if it is missing, and must not be deleted: the checkpoints would be deleted with it.
-        topics: The topics that records may name, with ``*`` and ``?`` as wildcards; core gives them.
-    """
-
-    kafka: Mapping[str, Any] = field(
-        default_factory=lambda: {"bootstrap.servers": "localhost:9092"}, repr=False
-    )
-    checkpoint_topic: str = "outbox.checkpoints"
-    topics: Sequence[str] = field(default=("*",), metadata=GIVEN)
-
-    @property
-    def max_message_bytes(self) -> int:
-        """The size of the largest message that the client sends, before compression."""
-        return largest_message(client_settings(self.kafka))
 
 
 _PREFIX = "outbox."

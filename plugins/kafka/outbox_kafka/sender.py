@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, OutboxError
-from outbox_kafka_client.clients import try_files
-from outbox_kafka_client.errors import is_refusal
 
+from outbox_kafka.client.clients import Producer, try_files
+from outbox_kafka.client.errors import is_refusal
 from outbox_kafka.errors import (
     delivery_error,
     is_fatal,
@@ -24,7 +24,7 @@ from outbox_kafka.errors import (
     reason,
     rejects_whole_batch,
 )
-from outbox_kafka.produce import UnbatchedProducer, failure, produce
+from outbox_kafka.produce import failure, produce, unbatched_producer
 from outbox_kafka.producer_pool import LaneProducer, acquire, release
 from outbox_kafka.timestamps import TimestampRefusal, diagnose
 from outbox_kafka.topic_cache import TopicCache, look_up
@@ -52,22 +52,14 @@ class KafkaSender:
         """Creates the producer, or takes over the one that the lane's previous sender left in this process.
 
         The producer connects on its own: this does not wait for the broker.
-
-        Args:
-            lane: The lane's name.
-            settings: librdkafka's settings, complete.
-            flush_seconds: For how long :meth:`poll` flushes what was sent, as the client might linger.
-
-        Raises:
-            ConfigError: librdkafka refuses the settings.
         """
         self._settings = settings
-        self._flush_seconds = flush_seconds
+        self._flush_seconds = flush_seconds  # after a send; the client might linger
         self._flush_until = 0.0
         self._reports = Deliveries()
         self._error: DriverError | None = None
         self._fatal = False
-        self._unbatched: UnbatchedProducer | None = None
+        self._unbatched: Producer | None = None
         self._reasons: dict[int, str] = {}  # by error code, for many refused records
         self._awaiting_diagnosis: dict[str, list[MarkedRecord]] = {}
         self._background = BackgroundCalls()
@@ -129,6 +121,7 @@ class KafkaSender:
             lane.forget_unreported()
         self._background.close()  # its calls use the producer
         if self._unbatched is not None:
+            self._unbatched.purge()
             self._unbatched.close()
             self._unbatched = None
         self._producer = None
@@ -138,7 +131,7 @@ class KafkaSender:
     def _settle(self, producer: Producer, timeout: float) -> bool:
         """Waits up to ``timeout`` seconds for all reports; returns whether there are all."""
         deadline = time.monotonic() + timeout
-        while busy := bool(len(producer) or self._unbatched or self._lookup):
+        while busy := bool(len(producer) or self._count_unbatched() or self._lookup):
             left = deadline - time.monotonic()
             if left <= 0 or self._error is not None:
                 break
@@ -194,14 +187,15 @@ class KafkaSender:
         """Produces a record again whose batch was refused; raises nothing, as the client calls it."""
         try:
             if self._unbatched is None:
-                self._unbatched = UnbatchedProducer(
-                    self._settings, self._on_unbatched_delivery, self._on_client_error
-                )
-            self._unbatched.produce(record)
-        except BufferError as error:
+                self._unbatched = unbatched_producer(self._settings, self._on_client_error)
+        except OutboxError as error:
             self._reports.failed.append(Failure(record, str(error), retryable=True))
-        except KafkaException as error:
-            self._fail(record, error.args[0])
+            return
+        if not produce(self._unbatched, [record], self._on_unbatched_delivery, self._fail):
+            self._reports.failed.append(Failure(record, _QUEUE_FULL, retryable=True))
+
+    def _count_unbatched(self) -> int:
+        return 0 if self._unbatched is None else len(self._unbatched)
 
     # --- waiting for reports ------------------------------------------------------------------------
 
@@ -222,11 +216,11 @@ class KafkaSender:
             if self._background:
                 timeout = min(timeout, _SHORT_POLL_SECONDS)
                 self._background.poll()
-            if not self._unbatched:
-                self._poll_client(producer, timeout)
-            else:
+            if self._unbatched is not None and self._count_unbatched():
                 producer.poll(0)
                 self._unbatched.poll(min(timeout, _SHORT_POLL_SECONDS))
+            else:
+                self._poll_client(producer, timeout)
         except KafkaException as error:
             self._end(error.args[0])
 
@@ -289,19 +283,19 @@ class KafkaSender:
 
     def _fail(self, record: MarkedRecord, error: KafkaError | Exception) -> None:
         cause = error.args[0] if isinstance(error, KafkaException) else error
-        if isinstance(cause, KafkaError) and is_missing_topic(cause):
+        if is_missing_topic(cause):
             self._lookup.on_missing(record)
             return
-        if isinstance(cause, KafkaError) and may_be_outdated(cause):
+        if may_be_outdated(cause):
             self._topics.set_missing(record.topic)  # its next record has the client ask the broker
-        if isinstance(cause, KafkaError) and is_unsupported(cause):
+        if is_unsupported(cause):
             self._end(cause)  # another record would fare no better
             return
         failed = failure(record, cause, self._settings)
         if failed.retryable:
             self._open_producer().note_unreported()
         self._reports.failed.append(failed)
-        if isinstance(cause, KafkaError) and is_fatal(cause):
+        if is_fatal(cause):
             self._end(cause)
 
     def _refuse(self, records: Sequence[MarkedRecord], error: KafkaError, retryable: bool) -> None:

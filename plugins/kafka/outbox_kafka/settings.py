@@ -1,13 +1,42 @@
-"""Builds a producer's settings from the user's: forced values, defaults, refused contradictions."""
+"""The publisher's options, and a producer's settings: forced values, defaults, refused contradictions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from outbox_api import ConfigError, FileText
-from outbox_kafka_client.files import present
-from outbox_kafka_client.settings import as_text, client_settings, config_error
+from outbox_api.hooks import GIVEN
+
+from outbox_kafka.client.files import present
+from outbox_kafka.client.settings import as_text, client_settings, config_error
+
+
+@dataclass(frozen=True)
+class KafkaOptions:
+    """How to reach Kafka, and how to produce to it.
+
+    Attributes:
+        kafka: librdkafka settings by their own names (``bootstrap.servers``, ``linger.ms``, …). Values may
+            be text, numbers, booleans, or lists (joined by commas); a setting without a value keeps its
+            default. Consumer settings are ignored, so that the mapping can be shared with an elector.
+        checkpoint_topic: The compacted topic in which exactly-once delivery stores its checkpoints. It is
+            created if it is missing, and must not be deleted: the checkpoints would be deleted with it.
+        topics: The topics that records may name, with ``*`` and ``?`` as wildcards; core gives them.
+    """
+
+    kafka: Mapping[str, Any] = field(
+        default_factory=lambda: {"bootstrap.servers": "localhost:9092"}, repr=False
+    )
+    checkpoint_topic: str = "outbox.checkpoints"
+    topics: Sequence[str] = field(default=("*",), metadata=GIVEN)
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The size of the largest message that the client sends, before compression."""
+        return largest_message(client_settings(self.kafka))
+
 
 _DEFAULTS: Mapping[str, object] = {
     "client.id": "outbox",
@@ -46,11 +75,7 @@ completes the one before, usually for a few milliseconds.
 
 
 def producer_settings(kafka: Mapping[str, Any], client_id: str | None = None) -> dict[str, Any]:
-    """Returns the settings of a producer: the user's, our defaults, and idempotence.
-
-    Raises:
-        ConfigError: A setting would break the order of records.
-    """
+    """Returns the settings of a producer: the user's, our defaults, and idempotence."""
     settings = client_settings(kafka)
     for name, value in _DEFAULTS.items():
         if name not in settings and _ALIASES.get(name) not in settings:
@@ -84,9 +109,6 @@ def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any
 
     ``transaction.timeout.ms`` is the delivery timeout plus a few seconds. If a harvester dies and no other
     replaces it, readers of committed messages wait that long.
-
-    Raises:
-        ConfigError: A setting would break the order of records, or contradicts transactions.
     """
     settings = producer_settings(kafka, client_id=name)
     if (conflict := timeout_conflict(settings)) is not None:
@@ -122,11 +144,7 @@ def _delivery_timeout_name(settings: Mapping[str, Any]) -> str:
 
 
 def validate(settings: Mapping[str, Any]) -> None:
-    """Checks that librdkafka knows every property and can parse its value; opens no connection.
-
-    Raises:
-        ConfigError: It does not. The message names the property, and the most similar one if it is unknown.
-    """
+    """Checks that librdkafka knows every property and can parse its value; opens no connection."""
     from confluent_kafka import KafkaException, Producer  # noqa: PLC0415 - the client is imported late
 
     # The client parses the properties in order and stops at the first invalid one. An invalid last property

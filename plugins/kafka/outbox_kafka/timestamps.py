@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaException
 from outbox_api import MarkedRecord, OutboxError
-from outbox_kafka_client.admin import KafkaAdmin
 
+from outbox_kafka.client.admin import KafkaAdmin
 from outbox_kafka.errors import driver_error
 
 _MAX_CLOCK_ERROR_MS: Final = 60_000
@@ -20,37 +20,21 @@ _UNLIMITED_MS: Final = 10 * 365 * 24 * 3600 * 1000
 """Milliseconds from which on a limit has no effect."""
 
 _TIMEOUT: Final = 5.0
-"""Seconds to wait for the broker's answer."""
-
 _FRESH_SECONDS: Final = 1.0
-"""Seconds for which a topic's limits are not read again."""
-
 _MAX_TOPICS: Final = 1000
-"""Topics whose limits are known."""
-
 _BEFORE: Final = "message.timestamp.before.max.ms"
 _AFTER: Final = "message.timestamp.after.max.ms"
 
 
 class TimestampLimits(NamedTuple):
-    """The timestamps that a topic permits.
-
-    Attributes:
-        before: Milliseconds by which a record's time may be before the broker's.
-        after: Milliseconds by which it may be after the broker's.
-    """
+    """The timestamps that a topic permits."""
 
     before: int
     after: int
 
 
 class TimestampRefusal(NamedTuple):
-    """Why the broker refused a timestamp of this machine's clock.
-
-    Attributes:
-        clock_is_wrong: Whether the clock is the cause, rather than the topic's settings.
-        reason: The message for users.
-    """
+    """Why the broker refused a timestamp of this machine's clock."""
 
     clock_is_wrong: bool
     reason: str
@@ -60,10 +44,6 @@ def diagnose(settings: Mapping[str, Any], topic: str) -> TimestampRefusal:
     """Returns why a broker refused a record of ``topic`` that had this machine's current time.
 
     Takes up to 5 s. If the topic's settings cannot be read, the result blames the clock.
-
-    Args:
-        settings: The producer's settings.
-        topic: The record's topic.
     """
     return explain(topic, _limits(settings, topic), datetime.now(UTC))
 
@@ -72,9 +52,6 @@ class KnownLimits:
     """The limits of topics that have refused a timestamp. Reading takes up to 5 s for each topic.
 
     A refusal by a broker costs the transactions after it, too, so it is foreseen.
-
-    Args:
-        settings: The producer's settings.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -82,11 +59,7 @@ class KnownLimits:
         self._known: dict[str, tuple[float, TimestampLimits]] = {}
 
     def refused(self, records: Sequence[MarkedRecord]) -> list[MarkedRecord]:
-        """Reads the limits of the records' topics, one of which has refused a timestamp.
-
-        Returns:
-            The records whose own timestamps their topics do not permit, as far as their settings tell.
-        """
+        """Reads the limits of the records' topics, one of which has refused a timestamp."""
         self._read({record.topic for record in records if record.timestamp_ms})
         return self._untimely(records, 0)
 
@@ -118,13 +91,7 @@ class KnownLimits:
 
 
 def explain(topic: str, limits: TimestampLimits | None, now: datetime) -> TimestampRefusal:
-    """Returns why a timestamp was refused, given the topic's limits.
-
-    Args:
-        topic: The topic.
-        limits: Its limits, ``None`` if they are not known.
-        now: The time of this machine's clock.
-    """
+    """Returns why a timestamp was refused, given the topic's limits."""
     what = f"Kafka refuses the time of this machine's clock, {now:%Y-%m-%dT%H:%M:%SZ}, for topic '{topic}'"
     if limits is None:
         cure = f"correct the clock, or look at {_BEFORE} and {_AFTER} of the topic"

@@ -15,13 +15,10 @@ _MISSING_SECONDS = 0.5
 """Seconds for which a missing topic is taken for missing without another look-up."""
 
 _LOOK_UP_TIMEOUT = 1.0
-"""Seconds to wait for the broker's answer."""
-
 _RETRY_DELAYS = (0.02, 0.05, 0.1, 0.15, 0.2)
 """Seconds before each further look-up of a topic that the broker may be creating."""
 
 _MAX_MISSING = 10_000
-"""Missing topics in the cache."""
 
 
 class TopicStatus(Enum):
@@ -34,7 +31,6 @@ class TopicStatus(Enum):
 
 
 Statuses = dict[str, TopicStatus]
-"""Topic → what the broker said about it."""
 LookUp = Callable[[Collection[str], Collection[str]], Statuses]
 """Looks topics up, given those among them that may be in creation; see :func:`look_up`."""
 
@@ -54,19 +50,9 @@ class _Missing:
 
 
 class TopicCache:
-    """Remembers the status of topics. No I/O; used by one thread.
-
-    Attributes:
-        existing: The topics known to exist; senders look here first.
-    """
+    """Remembers the status of topics. No I/O; used by one thread."""
 
     def __init__(self, propagation_time: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Creates an empty cache.
-
-        Args:
-            propagation_time: Seconds for which a topic that was just created may still seem to be missing.
-            clock: Returns seconds; never goes back.
-        """
         self.existing: set[str] = set()
         self._missing: dict[str, _Missing] = {}
         self._last_new = float("-inf")  # when a topic was found missing for the first time
@@ -102,12 +88,7 @@ class TopicCache:
                 self.set_missing(topic, now)
 
     def set_missing(self, topic: str, looked_up_at: float = float("-inf")) -> None:
-        """Stores that the topic is missing, or seems to be.
-
-        Args:
-            topic: The topic.
-            looked_up_at: When the broker said so; left out, the topic is looked up before the next record.
-        """
+        """Stores that the topic is missing, or seems to be: then it is looked up before its next record."""
         self.existing.discard(topic)
         if len(self._missing) >= _MAX_MISSING:
             self._missing.clear()
@@ -121,12 +102,8 @@ def look_up(producer: Producer, topics: Collection[str], new: Collection[str]) -
     """Asks the broker for the status of topics; brokers that create topics on first use create them now.
 
     Takes milliseconds for each topic, about half a second more if a new one is missing, and one second if the
-    broker does not answer. Afterwards the producer's own cache of topics is up to date.
-
-    Args:
-        producer: Sends the requests.
-        topics: The topics to look up.
-        new: Those of them to wait for, because the broker may be creating them.
+    broker does not answer. Afterwards the producer's own cache of topics is up to date. Topics in ``new`` may
+    just be created: it waits for them.
     """
     statuses = _look_up_once(producer, topics)
     for delay in _RETRY_DELAYS:

@@ -37,12 +37,7 @@ class BackgroundCalls:
         return self._thread is not None
 
     def submit(self, call: Callable[[], Result], on_result: Callable[[Result], None]) -> None:
-        """Queues a call.
-
-        Args:
-            call: Runs on the background thread; raises nothing.
-            on_result: Receives the result during :meth:`poll`. It may submit another call.
-        """
+        """Queues a call."""
 
         def run() -> Callable[[], None]:
             result = call()
@@ -71,10 +66,11 @@ class BackgroundCalls:
     def _start(self) -> None:
         if self._calls and self._thread is None:
             run = self._calls.pop(0)
-            self._thread = Thread(
+            thread = Thread(
                 target=lambda: self._results.put(run()), name="outbox-kafka-background", daemon=True
             )
-            self._thread.start()
+            thread.start()  # fails at a limit of threads; then nothing may wait for it
+            self._thread = thread
 
 
 _MAX_BUFFERED_SECONDS: Final = 2.0
@@ -96,16 +92,7 @@ class TopicLookup:
         produce: Callable[[Sequence[MarkedRecord]], None],
         refuse: Callable[[Sequence[MarkedRecord], KafkaError, bool], None],
     ) -> None:
-        """Starts with an empty buffer.
-
-        Args:
-            cache: The known topics.
-            look_up: Asks the broker; runs in the background.
-            background: Runs it.
-            produce: Receives the records of a topic in the order of :meth:`add`, once the topic exists, or if
-                the broker does not answer.
-            refuse: Receives records that must not be sent, the error, and whether it is retryable.
-        """
+        """Starts without records; ``produce`` receives those of a topic in the order of :meth:`add`."""
         self.existing = cache.existing
         self._cache = cache
         self._look_up = look_up

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
+from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AclOperation,
+    AdminClient,
     ClusterMetadata,
+    TopicDescription,
 )
 from outbox_api import MAX_CHECKPOINT, AccessDenied, DriverError
-from outbox_kafka_client.admin import KafkaAdmin
-from outbox_kafka_client.clients import LOGGER
 
-from outbox_kafka.errors import driver_error, is_missing_topic, reason
+from outbox_kafka.client.admin import KafkaAdmin
+from outbox_kafka.client.clients import LOGGER
+from outbox_kafka.errors import driver_error, is_missing_topic, is_unauthorized, reason
 
 _TIMEOUT = 10.0
-"""Seconds to wait for the broker."""
-
 MOCK: Final = "librdkafka's mock of a broker neither fences producers nor hides aborted records"
 
 
 def create_missing(settings: Mapping[str, Any], topics: Sequence[str], partitions: int) -> list[str]:
-    """Creates those of ``topics`` that are missing, replicated as the broker does by default.
-
-    Returns:
-        The created topics, in the order given.
-
-    Raises:
-        DriverError: The broker cannot be reached or refuses.
-    """
+    """Creates those of ``topics`` that are missing, replicated as the broker does by default."""
     admin = KafkaAdmin(settings, driver_error)
     existing = admin.wait_for_cluster(_TIMEOUT).topics
     missing = [topic for topic in dict.fromkeys(topics) if topic not in existing]
@@ -43,30 +38,52 @@ def is_mock(cluster: ClusterMetadata) -> bool:
     return str(cluster.cluster_id).startswith("mockCluster")
 
 
-def unwritable(settings: Mapping[str, Any], topics: Collection[str]) -> set[str]:
-    """Returns those of ``topics`` that this client may not write to, as far as the broker tells.
+class Access(Enum):
+    """What this client may do with a topic."""
 
-    Nobody may write to Kafka's own topics, whatever the permissions.
+    WRITABLE = auto()
+    UNREADABLE = auto()
+    """It may write, and may not read, which exactly-once delivery needs."""
+    REFUSED = auto()
+    MISSING = auto()
+    HIDDEN = auto()
+    """The broker does not tell."""
 
-    Raises:
-        DriverError: The broker cannot be reached.
-    """
-    admin = KafkaAdmin(settings, driver_error)
-    futures = admin.client.describe_topics(
-        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=_TIMEOUT
+
+def look_up_access(
+    admin: AdminClient, topics: Collection[str], timeout: float, *, reads: bool = False
+) -> Mapping[str, Access]:
+    """Asks the broker what this client may do with topics."""
+    if not topics:
+        return {}
+    futures = admin.describe_topics(
+        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=timeout
     )
-    refused = set()
-    for topic, future in futures.items():
-        try:
-            found = future.result()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                refused.add(topic)
-        else:
-            granted = found.authorized_operations
-            if found.is_internal or (granted is not None and AclOperation.WRITE not in granted):
-                refused.add(topic)
-    return refused
+    return {topic: _access(future, reads=reads) for topic, future in futures.items()}
+
+
+def unwritable(settings: Mapping[str, Any], topics: Collection[str]) -> set[str]:
+    """Returns those of ``topics`` that this client may not write to, as far as the broker tells."""
+    found = look_up_access(KafkaAdmin(settings, driver_error).client, topics, _TIMEOUT)
+    return {topic for topic, access in found.items() if access is Access.REFUSED}
+
+
+def _access(future: Future[TopicDescription], *, reads: bool) -> Access:
+    try:
+        found = future.result()
+    except KafkaException as caught:
+        error = caught.args[0]
+        if is_unauthorized(error):  # WRITE would include DESCRIBE
+            return Access.REFUSED
+        return Access.MISSING if is_missing_topic(error) else Access.HIDDEN
+    granted = found.authorized_operations
+    if found.is_internal:  # nobody may write to Kafka's own topics, whatever the permissions
+        return Access.REFUSED
+    if granted is None:
+        return Access.HIDDEN
+    if AclOperation.WRITE not in granted:
+        return Access.REFUSED
+    return Access.UNREADABLE if reads and AclOperation.READ not in granted else Access.WRITABLE
 
 
 PARTITIONS: Final = 16
@@ -129,12 +146,7 @@ def unfit(name: str, config: Mapping[str, str]) -> Unfit | None:
 
 
 def ensure_checkpoint_topic(settings: Mapping[str, Any], name: str) -> CheckpointTopic:
-    """Creates the topic of the checkpoints if it is missing; checks that checkpoints are safe in it.
-
-    Raises:
-        DriverError: The broker cannot be reached or refuses, or does not support transactions; or the topic
-            would delete checkpoints, or refuse them.
-    """
+    """Creates the topic of the checkpoints if it is missing; checks that checkpoints are safe in it."""
     admin = KafkaAdmin(settings, driver_error)
     cluster = admin.wait_for_cluster(_TIMEOUT)
     if is_mock(cluster):
@@ -177,7 +189,7 @@ def _config(admin: KafkaAdmin, settings: Mapping[str, Any], name: str, deadline:
         except KafkaException as caught:
             error = caught.args[0]
         what = f"cannot see whether topic '{name}' keeps checkpoints"
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if is_unauthorized(error):
             message = f"{what}: {error.str()} ({error.name()}); grant DESCRIBE_CONFIGS on the topic"
             raise AccessDenied(message)
         if not is_missing_topic(error) or time.monotonic() > deadline:

@@ -15,21 +15,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from outbox_api import MarkedRecord
-from outbox_kafka_client.admin import LATEST, KafkaAdmin
 
-from outbox_kafka.errors import driver_error
+from outbox_kafka.client.admin import LATEST, KafkaAdmin
+from outbox_kafka.errors import driver_error, is_unauthorized
 
 HEADER: Final = "trace"
-"""The name of the checkpoint's header."""
-
 _AHEAD_MS: Final = 60_000
 """Milliseconds that the last time may be ahead of the clock: if it is more, the clock was wrong before."""
 
 _TIMEOUT: Final = 10.0
-"""Seconds to wait for the broker."""
-
 _ENDS_SECONDS: Final = 1.0
 """Seconds to wait for the ends of partitions; one without a leader is left out, and then read as a whole."""
 
@@ -72,7 +68,6 @@ class Tracer:
     """Makes the traces of a lane's transactions; used by one thread."""
 
     def __init__(self, settings: Mapping[str, Any], clock: Callable[[], float] = time.time) -> None:
-        """Does not connect."""
         self.last_ms = 0
         self._settings = settings
         self._clock = clock
@@ -83,9 +78,6 @@ class Tracer:
         """Returns the trace of a transaction that is about to begin.
 
         Asks the broker about topics that are new to it, and where it has to, for the ends of partitions.
-
-        Raises:
-            DriverError: The broker cannot be reached or refuses.
         """
         now = int(self._clock() * 1000)
         self.last_ms = now if not now <= self.last_ms <= now + _AHEAD_MS else self.last_ms + 1
@@ -110,7 +102,7 @@ class Tracer:
         try:
             config = self._admin.topic_config(topic, _TIMEOUT)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            if is_unauthorized(error.args[0]):
                 self._timed[topic] = False
             return
         found = config.get("message.timestamp.type"), config.get("cleanup.policy")

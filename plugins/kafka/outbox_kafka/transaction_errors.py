@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_api import Failure, MarkedRecord
 
+from outbox_kafka.client.errors import one_of
 from outbox_kafka.errors import (
     delivery_error,
     is_invalid_timestamp,
@@ -18,7 +19,7 @@ from outbox_kafka.errors import (
 )
 from outbox_kafka.produce import failure
 
-_CONTRADICTIONS = frozenset({KafkaError.INVALID_TXN_STATE, KafkaError.INVALID_PRODUCER_ID_MAPPING})
+_contradicts = one_of(KafkaError.INVALID_TXN_STATE, KafkaError.INVALID_PRODUCER_ID_MAPPING)
 """What a broker answers that does not know of the transaction, or of its producer, which are there for the
 client.
 """
@@ -40,7 +41,6 @@ class TransactionErrors:
     """
 
     def __init__(self, checkpoint: MarkedRecord, time_ms: int) -> None:
-        """Starts without errors."""
         self.checkpoint = checkpoint
         self.time_ms = time_ms
         self.checkpoint_error: KafkaError | Exception | None = None
@@ -70,15 +70,14 @@ class TransactionErrors:
         errors = self._blaming()
         for record in records:
             error = errors.get(record.id)
-            if isinstance(error, KafkaError) and is_invalid_timestamp(error) and not record.timestamp_ms:
+            if is_invalid_timestamp(error) and not record.timestamp_ms:
                 return record
         return None
 
     @property
     def has_refused_time(self) -> bool:
         """Whether a broker has refused a timestamp."""
-        known = (error for error in self._errors.values() if isinstance(error, KafkaError))
-        return any(map(is_invalid_timestamp, known))
+        return any(map(is_invalid_timestamp, self._errors.values()))
 
     def contradiction(self, transaction_error: KafkaError | None) -> KafkaError | None:
         """Returns an answer that the transaction is not open; ``None`` if there is none.
@@ -87,19 +86,18 @@ class TransactionErrors:
             transaction_error: The error of the transaction as a whole.
         """
         errors = [transaction_error, self.checkpoint_error, *self._errors.values()]
-        known = (error for error in errors if isinstance(error, KafkaError))
-        return next((error for error in known if error.code() in _CONTRADICTIONS), None)
+        return next(filter(_contradicts, errors), None)
 
     def blames_nothing(self, transaction_error: KafkaError | None) -> bool:
         """Returns whether no error, ``transaction_error`` included, says why the transaction failed."""
         errors = [*self._errors.values(), self.checkpoint_error, transaction_error]
-        return all(error is None or _is_secondary(error) for error in errors)
+        return all(error is None or is_secondary(error) for error in errors)
 
     @property
     def checkpoint_at_fault(self) -> KafkaError | Exception | None:
         """Why the checkpoint could not be stored, unless a record's error says why, or none does."""
         error = self.checkpoint_error
-        if error is None or _is_secondary(error) or not all(map(_is_secondary, self._errors.values())):
+        if error is None or is_secondary(error) or not all(map(is_secondary, self._errors.values())):
             return None
         return error
 
@@ -156,24 +154,20 @@ class TransactionErrors:
         Beside one that is a record's own, those of batches that were refused as a whole say nothing: others
         of a batch may be at fault. What is at fault fails again in the next transaction.
         """
-        primary = {number: error for number, error in self._errors.items() if not _is_secondary(error)}
+        primary = {number: error for number, error in self._errors.items() if not is_secondary(error)}
         own = {number: error for number, error in primary.items() if self._is_own(number, error)}
         return own or primary
 
     def _is_own(self, number: int, error: KafkaError | Exception) -> bool:
-        return number in self._refused or not (isinstance(error, KafkaError) and rejects_whole_batch(error))
+        return number in self._refused or not rejects_whole_batch(error)
 
     def _add(self, record: MarkedRecord, error: KafkaError | Exception) -> None:
         if record is self.checkpoint:
             self.checkpoint_error = error
             return
         self._errors[record.id] = error
-        if isinstance(error, KafkaError) and may_be_outdated(error):
+        if may_be_outdated(error):
             self.missing_topics.add(record.topic)
-
-
-def _is_secondary(error: KafkaError | Exception) -> bool:
-    return isinstance(error, KafkaError) and is_secondary(error)
 
 
 def untimely_failures(records: Sequence[MarkedRecord], settings: Mapping[str, Any]) -> list[Failure]:

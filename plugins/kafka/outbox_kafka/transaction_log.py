@@ -22,7 +22,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import libversion
-from outbox_kafka_client.clients import LOGGER, ClientLog
+
+from outbox_kafka.client.clients import LOGGER, ClientLog
 
 _CONTEXT: Final = "eos"
 """librdkafka's name for what it logs of transactions."""
@@ -38,22 +39,17 @@ class TransactionLog(ClientLog):
     """A transactional producer's log, which reads what becomes of its requests.
 
     Lines that the user has not asked for are not logged.
-
-    Attributes:
-        has_put_back: Whether records that the broker may have written wait to be sent again, or have, in the
-            present transaction.
     """
 
     _is_mute = False
     """Whether this version was found to say nothing, which is logged once."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Starts without an end."""
         super().__init__()
         self._debug: str = settings.get("debug") or ""
         self._answers: list[str] = []
         self._led: set[str] = set()  # partitions that have had a leader
-        self.has_put_back = False
+        self.has_put_back = False  # records that the broker may have written, to send them again
 
     @property
     def contexts(self) -> str:

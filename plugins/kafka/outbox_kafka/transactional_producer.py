@@ -9,12 +9,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from outbox_api import AccessDenied, DriverError, MarkedRecord, OutboxError
-from outbox_kafka_client.clients import Producer, try_files
-from outbox_kafka_client.errors import is_refusal
-from outbox_kafka_client.files import Renewal
-from outbox_kafka_client.quotas import quota_of
-from outbox_kafka_client.settings import config_error
 
+from outbox_kafka.client.clients import Producer, try_files
+from outbox_kafka.client.errors import is_refusal
+from outbox_kafka.client.files import Renewal
+from outbox_kafka.client.quotas import quota_of
 from outbox_kafka.errors import is_unrecoverable, log_client_error, reason, transaction_error
 from outbox_kafka.produce import produce
 from outbox_kafka.topic_cache import Statuses, look_up
@@ -30,8 +29,6 @@ _POLL_SECONDS = 0.1
 """Seconds of one wait inside the client; Python handles signals and errors between two waits."""
 
 _RETRY_SECONDS = 0.02
-"""Seconds before a failed call is repeated."""
-
 _TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's spelling
 
 
@@ -41,17 +38,9 @@ class TransactionalProducer:
     A method that raises a ``DriverError`` ends the producer: only :meth:`close` is left to call. So does an
     end of a transaction that the broker did not answer at once, though that has ended as it should: the next
     :meth:`begin` raises.
-
-    Attributes:
-        error: What ended the producer; ``None`` while it can be used.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Creates the producer; it connects on its own.
-
-        Raises:
-            ConfigError: librdkafka refuses the settings.
-        """
         self.error: DriverError | None = None
         self._settings = settings
         self._timeout = int(settings["transaction.timeout.ms"]) / 1000
@@ -59,10 +48,7 @@ class TransactionalProducer:
         self._log = log = TransactionLog(settings)
         self._quota = quota_of(settings["client.id"])
         own = {"debug": log.contexts, "logger": log, "error_cb": partial(log_client_error, log, settings)}
-        try:
-            self._producer: Producer | None = Producer({**settings, **own, "throttle_cb": self._quota})
-        except KafkaException as error:
-            raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+        self._producer: Producer | None = Producer({**settings, **own, "throttle_cb": self._quota})
 
     def close(self) -> None:
         """Disconnects at once. Idempotent.
@@ -75,11 +61,7 @@ class TransactionalProducer:
         self._producer = None
 
     def initialize(self) -> None:
-        """Registers with the coordinator, which fences earlier producers and ends their transactions.
-
-        Raises:
-            DriverError: The broker cannot be reached or refuses, or cannot end an earlier transaction.
-        """
+        """Registers with the coordinator, which fences earlier producers and ends their transactions."""
         what = f"cannot begin transactions as '{self._settings['transactional.id']}'"
         deadline = time.monotonic() + _INITIALIZE_SECONDS
         while True:
@@ -98,11 +80,7 @@ class TransactionalProducer:
                 return
 
     def begin(self) -> float:
-        """Begins a transaction; returns its deadline on the monotonic clock.
-
-        Raises:
-            DriverError: The producer has ended.
-        """
+        """Begins a transaction; returns its deadline on the monotonic clock."""
         self._flush(0)
         if self.error is not None:
             raise self.error
@@ -120,9 +98,6 @@ class TransactionalProducer:
 
         Only the lane's restart may open another: in between, the lane could have got another owner, whom a
         new producer would fence.
-
-        Raises:
-            DriverError: The producer has ended; without an error, the new certificates cannot be used yet.
         """
         try:
             try_files(self._settings)
@@ -135,15 +110,7 @@ class TransactionalProducer:
         raise self.error
 
     def send(self, records: Sequence[MarkedRecord], errors: TransactionErrors) -> None:
-        """Hands records to the client, so that they leave with the next ones; waits only for room.
-
-        Args:
-            records: The records.
-            errors: Collects their errors, which end the transaction too.
-
-        Raises:
-            DriverError: The producer has ended.
-        """
+        """Hands records to the client, so that they leave with the next ones; waits only for room."""
         rest = records
         while True:
             handled = produce(
@@ -157,34 +124,19 @@ class TransactionalProducer:
     def produce(
         self, records: Sequence[MarkedRecord], errors: TransactionErrors, deadline: float
     ) -> KafkaError | None:
-        """Produces records and waits for their delivery; returns why the transaction failed, if it did.
-
-        Args:
-            records: The records.
-            errors: Collects the records' own errors, which end the transaction too.
-            deadline: When to give up.
-
-        Raises:
-            DriverError: The producer has ended.
-        """
+        """Produces records and waits for their delivery; returns why the transaction failed, if it did."""
         self.send(records, errors)
         return self._wait(errors, deadline)
 
     def commit(self, deadline: float) -> None:
-        """Commits the transaction.
-
-        Raises:
-            DriverError: The outcome is unknown.
-        """
+        """Commits the transaction."""
         # A bound method would refer to the client (see close).
         self._end_transaction(deadline, lambda left: self._client.commit_transaction(left))  # noqa: PLW0108
 
     def abort(self) -> None:
         """Aborts the transaction.
 
-        Raises:
-            DriverError: The outcome is unknown, also if the broker knows of no transaction: another request
-                may have ended it.
+        The outcome is unknown, too, if the broker knows of none: another request may have ended it.
         """
         deadline = time.monotonic() + self._timeout
         self._end_transaction(deadline, lambda left: self._client.abort_transaction(left))  # noqa: PLW0108
@@ -264,12 +216,7 @@ class TransactionalProducer:
         raise AssertionError("a transaction began inside another")
 
     def _retry(self, deadline: float, call: Callable[[float], Any]) -> None:
-        """Repeats ``call`` until it succeeds, raises an error that is not retryable, or time is up.
-
-        Args:
-            deadline: When to give up, on the monotonic clock.
-            call: Receives the seconds that are left.
-        """
+        """Repeats ``call`` until it succeeds, raises an error that is not retryable, or time is up."""
         while True:
             try:
                 call(max(deadline - time.monotonic(), _POLL_SECONDS))

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from outbox_api import MAX_CHECKPOINT, AccessDenied, Attempt, DriverError, Failure, Found, MarkedRecord
 
 from outbox_kafka.checkpoint import CANCELLED, CheckpointStore
-from outbox_kafka.errors import driver_error, is_missing_topic, reason
+from outbox_kafka.errors import driver_error, is_missing_topic, is_unauthorized, reason
 from outbox_kafka.log_reader import OpenTransactionError, Partition
 from outbox_kafka.produce import missing_topic_failures
 from outbox_kafka.timestamps import KnownLimits, diagnose
@@ -28,10 +28,6 @@ def chunks(records: Sequence[MarkedRecord], max_bytes: int | None) -> Iterator[S
     """Yields chunks of up to ``max_bytes`` bytes, or of a single larger record, in order.
 
     Yields at least one chunk, which is empty if there are no records.
-
-    Args:
-        records: What to split.
-        max_bytes: The limit, for the uncompressed records; ``None`` for all records in one chunk.
     """
     start, size = 0, 0
     for index, record in enumerate(records if max_bytes is not None else ()):
@@ -80,18 +76,7 @@ class KafkaTransactionalSender:
         tracer: Tracer,
         unwritable: Callable[[Collection[str]], set[str]],
     ) -> None:
-        """Connects, and ends the transaction of an earlier sender.
-
-        Args:
-            settings: librdkafka's settings, complete.
-            store: Stores the lane's checkpoint.
-            tracer: Makes what the records of a transaction are recognised by.
-            unwritable: Returns those topics that this client may not write to.
-
-        Raises:
-            ConfigError: librdkafka refuses the settings.
-            DriverError: The broker cannot be reached or refuses, or cannot end an earlier transaction.
-        """
+        """Connects, and ends the transaction of an earlier sender."""
         self._settings = settings
         self._store = store
         self._tracer = tracer
@@ -135,9 +120,6 @@ class KafkaTransactionalSender:
         Takes up to about twice ``transaction.timeout.ms``. It takes several times that in the rare case that
         a topic accepts smaller batches than the client sends: then it retries with ever smaller chunks, one
         at a time, until it is clear which record is too large by itself.
-
-        Raises:
-            ValueError: The checkpoint is too long.
         """
         if len(checkpoint) > MAX_CHECKPOINT:
             raise ValueError(f"a checkpoint of {len(checkpoint)} characters, {MAX_CHECKPOINT} fit")
@@ -244,17 +226,8 @@ class KafkaTransactionalSender:
     def _failures(
         self, records: Sequence[MarkedRecord], errors: TransactionErrors, failed: KafkaError | None
     ) -> list[Failure]:
-        """Returns the records at fault for an aborted transaction, the first of each key.
-
-        Args:
-            records: All records of the transaction.
-            errors: Their errors.
-            failed: The error of the transaction as a whole.
-
-        Raises:
-            DriverError: The cause is not a record.
-        """
-        if failed is not None and failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        """Returns the records at fault, the first of each key; raises any other cause of the abort."""
+        if is_unauthorized(failed):
             # The error names no topic; it may be the checkpoint's.
             refused = self._unwritable({self._store.topic, *(record.topic for record in records)})
             if not refused and records:  # the broker does not tell which: smaller batches do
@@ -284,6 +257,6 @@ class KafkaTransactionalSender:
             return DriverError(f"{what}: {error}", retryable=False)
         if is_missing_topic(error):  # the next sender creates it, or says that it is gone
             return DriverError(f"{what}: {error.str()} ({error.name()})", retryable=True)
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if is_unauthorized(error):
             return AccessDenied(f"{what}: {reason(error, self._settings)}")
         return driver_error(what, error, self._settings)

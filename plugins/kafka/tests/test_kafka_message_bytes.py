@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from outbox_api import Bounds, Record
 from outbox_api.bounds import message_bytes
+from outbox_kafka import KafkaOptions
 from outbox_kafka.errors import is_permanent, reason
-from outbox_kafka.publisher import KafkaOptions
 
 LARGEST = 20_000
 

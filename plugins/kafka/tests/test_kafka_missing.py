@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from threading import Thread
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError
@@ -211,3 +213,17 @@ def test_a_record_of_a_topic_that_brokers_do_not_tell_of_waits_before_its_transa
         (2, True, True),
         (3, True, False),
     ]
+
+
+def test_a_call_that_got_no_thread_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    background, answers = BackgroundCalls(), list[int]()
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError, match="new thread"):
+            background.submit(lambda: 1, answers.append)
+    assert not background
+    background.submit(lambda: 2, answers.append)
+    while background:
+        background.poll()
+    assert answers == [2]
+    background.close()

@@ -12,8 +12,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_api import Finding, Level
 from outbox_kafka import KafkaOptions, KafkaPublisher
-from outbox_kafka.check_topics import Access, topic_findings, topics_to_check
+from outbox_kafka.check_topics import topic_findings, topics_to_check
 from outbox_kafka.check_transactions import judged
+from outbox_kafka.topics import Access
 from outbox_servers.services.secured_kafka import SecuredKafka
 
 from .kafka_access import grant, publisher

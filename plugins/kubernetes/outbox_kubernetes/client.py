@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import ssl
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
-from outbox_api import AccessDenied, ConfigError, DriverError, FileText
+from outbox_api import AccessDenied, DriverError, FileText
+from outbox_api.election import present_secret
 from outbox_api.tls import cure_of
 
-from outbox_kubernetes.options import KubernetesOptions, access
+from outbox_kubernetes.options import KubernetesOptions, located
 
 CONNECT_TIMEOUT = 5.0
 """Seconds that a request may take before there is anything to lose by waiting."""
@@ -26,24 +28,12 @@ class Conflict(Exception):  # noqa: N818 - what happened, and no error: somebody
 
 
 class Client:
-    """Asks the API server; used by one thread. Keeps one connection open, and opens another when it broke.
-
-    Attributes:
-        server: The API server's address.
-        namespace: The Lease's namespace.
-        leases: The path of the namespace's Leases.
-        timeout: Seconds that a request may take.
-    """
+    """Asks the API server; used by one thread. Keeps one connection open, and opens another when it broke."""
 
     def __init__(self, options: KubernetesOptions) -> None:
-        """Does not connect.
-
-        Raises:
-            ConfigError: This is no pod, and the options name no server.
-            DriverError: The file with the authority cannot be read.
-        """
-        self._access = access(options)
-        self.server, self.namespace = self._access.server, self._access.namespace
+        """Does not connect."""
+        self._options = options = located(options)
+        self.server, self.namespace = options.server or "", options.namespace
         self.leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         self.timeout = CONNECT_TIMEOUT
         verified: dict[str, Any] = {}
@@ -53,13 +43,7 @@ class Client:
         self._pool = urllib3.PoolManager(1, retries=False, **verified)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Sends a request, and returns the object of the answer; ``None`` if a GET finds none.
-
-        Raises:
-            Conflict: The object was created or changed by somebody else, or deleted.
-            AccessDenied: The server does not know who asks, or does not permit it.
-            DriverError: The server cannot be reached, or refuses.
-        """
+        """Sends a request, and returns the object of the answer; ``None`` if a GET finds none."""
         try:
             answer = self._pool.request(
                 method,
@@ -86,20 +70,17 @@ class Client:
 
     def _context(self) -> ssl.SSLContext:
         try:
-            return ssl.create_default_context(cafile=self._access.ca_file)
+            return ssl.create_default_context(cafile=self._options.ca_file)
         except (OSError, ValueError) as error:
-            message = f"cannot read the authority in caFile '{self._access.ca_file}': {error}"
+            message = f"cannot read the authority in caFile '{self._options.ca_file}': {error}"
             raise DriverError(message, retryable=False) from None
 
     def _headers(self) -> dict[str, str]:
         """Returns the headers with the present token, which the cluster replaces every hour or so."""
-        file = self._access.token_file
-        if file is None:
+        file = self._options.token_file
+        if not file:
             return {}
-        try:
-            token = FileText((file,)).read().strip()
-        except ConfigError as error:  # perhaps it is just being replaced
-            raise DriverError(str(error), retryable=True) from None
+        token = present_secret(FileText((Path(file),))).strip()
         if not _TOKEN.fullmatch(token):  # the client's error would quote it
             raise DriverError(f"tokenFile '{file}' contains no token", retryable=False)
         return {"Authorization": f"Bearer {token}"}
@@ -127,7 +108,7 @@ class Client:
     def _refuse(self, status: int, message: str, kind: str | None) -> None:
         """Raises what an answer means, unless it means that the Lease is not as the request says."""
         if status == HTTPStatus.UNAUTHORIZED:
-            cure = f"see that tokenFile '{self._access.token_file}' has a valid token of this cluster"
+            cure = f"see that tokenFile '{self._options.token_file}' has a valid token of this cluster"
             raise AccessDenied(f"{message}; {cure}")
         if status == HTTPStatus.FORBIDDEN:
             raise AccessDenied(f"{message}; {self.grant('get, create and update')}")

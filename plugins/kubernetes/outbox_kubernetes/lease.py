@@ -22,12 +22,7 @@ class KubernetesLease:
     """
 
     def __init__(self, options: KubernetesOptions, watch: LeaseWatch) -> None:
-        """Connects, and reads the Lease once.
-
-        Raises:
-            ConfigError: This is no pod, and the options name no server; or the election has no name.
-            DriverError: The API server cannot be reached, or refuses.
-        """
+        """Connects, and reads the Lease once."""
         self._name, self._length, self._watch = options.lease_name, options.whole_seconds, watch
         self._client = Client(options)
         self._path = f"{self._client.leases}/{self._name}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,11 +19,6 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 _LONGEST_NAME = 253
 _HASH_DIGITS = 10
-
-_REQUESTS = 4
-"""So many requests may run out of time, one after another, before a leader's confirmation does."""
-
-_MOST_REQUEST_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -49,8 +43,7 @@ class KubernetesOptions(LeaseTimes):
     namespace: str | None = None
 
     def __post_init__(self) -> None:
-        if self.session_timeout <= 0:
-            raise ConfigError("sessionTimeout must be longer than 0")
+        super().__post_init__()
         if self.server is None:
             return
         parts = urlsplit(self.server)
@@ -72,52 +65,21 @@ class KubernetesOptions(LeaseTimes):
         readable = re.sub(r"[^a-z0-9]+", "-", group.lower())[:50].strip("-")
         return f"{readable or 'outbox'}-{sha256(group.encode()).hexdigest()[:_HASH_DIGITS]}"
 
-    @property
-    def whole_seconds(self) -> int:
-        """The length of the Lease; Kubernetes counts whole seconds."""
-        return math.ceil(self.session_timeout)
 
-    @property
-    def request_timeout(self) -> float:
-        """Seconds that a request may take."""
-        return min(_MOST_REQUEST_SECONDS, self.lease_duration / _REQUESTS)
-
-
-@dataclass(frozen=True)
-class Access:
-    """Where the API server is, and who asks it.
-
-    Attributes:
-        server: Its address, without a slash at its end.
-        token_file: The file with the token, if there is one.
-        ca_file: The file with the authority of its certificate; ``None`` for those of the system.
-        namespace: The Lease's namespace.
-    """
-
-    server: str
-    token_file: Path | None
-    ca_file: str | None
-    namespace: str
-
-
-def access(options: KubernetesOptions, environment: Mapping[str, str] = os.environ) -> Access:
-    """Returns what the options say, completed by the service account if they name no server.
-
-    Raises:
-        ConfigError: They name none, and this is no pod with a service account.
-    """
+def located(options: KubernetesOptions, environment: Mapping[str, str] = os.environ) -> KubernetesOptions:
+    """Returns the options, completed by the service account if they name no server."""
     if options.server is not None:
-        token = Path(options.token_file) if options.token_file else None
-        return Access(options.server.rstrip("/"), token, options.ca_file, options.namespace or "")
+        return replace(options, server=options.server.rstrip("/"))
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise ConfigError(
             "this process runs in no pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set): set server, "
             "tokenFile, caFile and namespace"
         )
-    return Access(
-        f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        Path(options.token_file) if options.token_file else SERVICE_ACCOUNT / "token",
-        options.ca_file or str(SERVICE_ACCOUNT / "ca.crt"),
-        options.namespace or FileText((SERVICE_ACCOUNT / "namespace",)).read().strip(),
+    return replace(
+        options,
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        token_file=options.token_file or str(SERVICE_ACCOUNT / "token"),
+        ca_file=options.ca_file or str(SERVICE_ACCOUNT / "ca.crt"),
+        namespace=options.namespace or FileText((SERVICE_ACCOUNT / "namespace",)).read().strip(),
     )

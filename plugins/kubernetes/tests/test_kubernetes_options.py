@@ -17,11 +17,14 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 def test_a_pod_needs_no_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "SERVICE_ACCOUNT", tmp_path)
     (tmp_path / "namespace").write_text("shop\n")
-    found = options.access(KubernetesOptions(), POD)
-    assert found == options.Access(
-        "https://10.0.0.1:443", tmp_path / "token", str(tmp_path / "ca.crt"), "shop"
+    found = options.located(KubernetesOptions(), POD)
+    assert found == KubernetesOptions(
+        server="https://10.0.0.1:443",
+        token_file=str(tmp_path / "token"),
+        ca_file=str(tmp_path / "ca.crt"),
+        namespace="shop",
     )
-    in_v6 = options.access(
+    in_v6 = options.located(
         KubernetesOptions(namespace="other"), {**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}
     )
     assert (in_v6.server, in_v6.namespace) == ("https://[fd00::1]:443", "other")

@@ -9,10 +9,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from outbox_api import ConfigError, Finding, Level, OutboxError
 from outbox_api.election import NO_GROUP
-from outbox_kafka_client.admin import KafkaAdmin
-from outbox_kafka_client.clients import transport_findings
-from outbox_kafka_client.errors import describe
-from outbox_kafka_client.settings import bootstrap_servers, client_settings
+from outbox_kafka.client.admin import KafkaAdmin
+from outbox_kafka.client.clients import transport_findings
+from outbox_kafka.client.errors import describe
+from outbox_kafka.client.settings import bootstrap_servers, client_settings
 
 from outbox_neli_kafka.permissions import (
     CREATE_TOPIC,
@@ -77,23 +77,7 @@ def broker_findings(broker: Mapping[str, str], options: NeliOptions) -> Sequence
 
 
 def _times(options: NeliOptions) -> list[Finding]:
-    found: list[Finding] = []
-    session, subject = options.session, "election times"
-    written = options.heartbeat_timeout != NeliOptions.heartbeat_timeout  # nobody expects much of the default
-    if written and options.lease_duration < options.heartbeat_timeout:
-        message = (
-            f"a leader steps down {options.lease_duration:g} s after its last confirmation; the heartbeat "
-            f"timeout of {options.heartbeat_timeout:g} s has no effect at a session timeout of {session:g} s"
-        )
-        cure = "set the heartbeat timeout to about half of the session timeout, at most to 0.6 of it"
-        found.append(Finding(Level.WARNING, subject, message, cure))
-    if options.min_poll_interval * 2 > options.lease_duration:
-        message = (
-            f"leadership is confirmed every {options.confirm_interval:g} s and ends "
-            f"{options.lease_duration:g} s after the last confirmation: one late confirmation ends it"
-        )
-        cure = "lower the minimum poll interval, or raise the heartbeat and session timeouts"
-        found.append(Finding(Level.WARNING, subject, message, cure))
+    found, session, subject = [*options.findings()], options.session, "election times"
     for name in ("delivery.timeout.ms", "message.timeout.ms"):
         value = options.kafka.get(name)
         if value is not None and not 0 < milliseconds(name, value) < session * 1000:
@@ -108,14 +92,7 @@ def _times(options: NeliOptions) -> list[Finding]:
         message = f"{name} is more than a third of the session timeout of {session:g} s"
         cure = f"lower {name}, or leave it out"
         found.append(Finding(Level.WARNING, subject, message, cure))
-    return found or [
-        Finding(
-            Level.OK,
-            subject,
-            f"confirmed every {options.confirm_interval:g} s, ends {options.lease_duration:g} s after the "
-            f"last confirmation, taken over after {session:g} s",
-        )
-    ]
+    return found
 
 
 def _topic(admin: AdminClient, options: NeliOptions, exists: bool, settings: Mapping[str, Any]) -> Finding:

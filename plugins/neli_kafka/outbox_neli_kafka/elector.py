@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from outbox_api import Candidate, ConfigError, Finding
+from outbox_api import Candidate, Finding
 from outbox_api.election import elapsed
-from outbox_kafka_client.settings import client_settings
+from outbox_kafka.client.settings import client_settings
 
 from outbox_neli_kafka.settings import NeliOptions, refuse_reserved
 
@@ -32,8 +32,6 @@ class NeliElector:
             ConfigError: A setting contradicts the election.
         """
         refuse_reserved(options.kafka)
-        if options.lease_duration <= 0:
-            raise ConfigError("the election's heartbeat timeout and session timeout must be longer than 0")
         self._options = options
         self._clock = clock
         self._member: Member | None = None

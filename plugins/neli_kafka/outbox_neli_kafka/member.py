@@ -17,11 +17,11 @@ from confluent_kafka import (
 )
 from outbox_api import Candidate, OutboxError
 from outbox_api.context_thread import ContextThread, as_exception
-from outbox_api.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
-from outbox_kafka_client.clients import ClientLog, Consumer, try_files
-from outbox_kafka_client.errors import concerns_all_brokers, describe
-from outbox_kafka_client.files import Renewal
-from outbox_kafka_client.settings import client_settings, config_error
+from outbox_api.election.leadership import Leadership, LeadershipEvent, RefusalTimeout, notify
+from outbox_kafka.client.clients import ClientLog, Consumer, try_files
+from outbox_kafka.client.errors import concerns_all_brokers, describe
+from outbox_kafka.client.files import Renewal
+from outbox_kafka.client.settings import client_settings
 
 from outbox_neli_kafka.leaving import close, leave
 from outbox_neli_kafka.permissions import driver_error, ensure_topic, is_refusal, required
@@ -30,8 +30,6 @@ from outbox_neli_kafka.settings import NeliOptions, consumer_settings
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.1
-"""Seconds of one poll."""
-
 _PARTITION: Final = 0
 """The partition whose owner leads; further partitions of the topic have no meaning."""
 
@@ -48,16 +46,6 @@ class Member:
     """Polls the group, confirms leadership, and notifies the candidate."""
 
     def __init__(self, options: NeliOptions, candidate: Candidate, clock: Callable[[], float]) -> None:
-        """Creates the consumer, which connects on its own.
-
-        Args:
-            options: The election's options.
-            candidate: Receives the leadership events, on this member's thread.
-            clock: Returns seconds; never goes back.
-
-        Raises:
-            ConfigError: librdkafka refuses the settings.
-        """
         self._options = options
         self._candidate = candidate
         self._clock = clock
@@ -97,17 +85,8 @@ class Member:
 
     def _connect(self) -> Consumer:
         """Creates a consumer; each of this member's has the same place in the group."""
-        try:
-            return Consumer(
-                {
-                    **self._settings,
-                    "logger": self._log,
-                    "error_cb": self._on_error,
-                    "on_commit": self._on_commit,
-                }
-            )
-        except KafkaException as error:
-            raise config_error(error.args[0].str(), self._settings) from None  # may quote a secret
+        own = {"logger": self._log, "error_cb": self._on_error, "on_commit": self._on_commit}
+        return Consumer({**self._settings, **own})
 
     # --- the thread ---------------------------------------------------------------------------------
 
@@ -215,15 +194,7 @@ class Member:
             self._consumer.commit(offsets=[offset], asynchronous=True)
 
     def _notify(self, events: Iterable[LeadershipEvent]) -> None:
-        for event in events:
-            log.debug("election '%s': %s", self._options.group, event.name.lower())
-            match event:
-                case LeadershipEvent.ACQUIRED:
-                    self._candidate.acquired()
-                case LeadershipEvent.REVOKED:
-                    self._candidate.revoked()
-                case LeadershipEvent.FENCED:
-                    self._candidate.fenced()
+        notify(self._candidate, events, log, self._options.group)
 
     def _on_message(self, message: Message) -> None:
         error = message.error()

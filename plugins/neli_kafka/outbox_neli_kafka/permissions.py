@@ -12,9 +12,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     NewTopic,
 )
 from outbox_api import AccessDenied, DriverError
-from outbox_kafka_client import errors
-from outbox_kafka_client.admin import KafkaAdmin
-from outbox_kafka_client.errors import describe
+from outbox_kafka.client import errors
+from outbox_kafka.client.admin import KafkaAdmin
+from outbox_kafka.client.errors import describe
 
 from outbox_neli_kafka.settings import NeliOptions
 
@@ -31,8 +31,6 @@ def driver_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> D
 
 
 TIMEOUT: Final = 5.0
-"""Seconds to wait for each of the broker's answers."""
-
 _START_SECONDS: Final = 30.0
 """Seconds to wait at the start until the group has a coordinator, without which there is no election.
 
@@ -47,11 +45,7 @@ def required(options: NeliOptions) -> str:
 
 
 def missing_on_group(admin: AdminClient, group: str, timeout: float = TIMEOUT) -> Sequence[str]:
-    """Returns the names of the operations on ``group`` that are not granted, as far as the broker tells.
-
-    Raises:
-        KafkaException: The broker does not answer, or hides the group.
-    """
+    """Returns the names of the operations on ``group`` that are not granted, as far as the broker tells."""
     [future] = admin.describe_consumer_groups(
         [group], include_authorized_operations=True, request_timeout=timeout
     ).values()
@@ -62,11 +56,7 @@ def missing_on_group(admin: AdminClient, group: str, timeout: float = TIMEOUT) -
 
 
 def missing_on_topic(admin: AdminClient, topic: str) -> Sequence[str]:
-    """Returns the names of the operations on ``topic`` that are not granted, as far as the broker tells.
-
-    Raises:
-        KafkaException: The broker does not answer, or hides the topic.
-    """
+    """Returns the names of the operations on ``topic`` that are not granted, as far as the broker tells."""
     [future] = admin.describe_topics(
         TopicCollection([topic]), include_authorized_operations=True, request_timeout=TIMEOUT
     ).values()
@@ -77,11 +67,7 @@ def missing_on_topic(admin: AdminClient, topic: str) -> Sequence[str]:
 
 
 def ensure_group(admin: AdminClient, options: NeliOptions, settings: Mapping[str, Any]) -> None:
-    """Checks that the broker does not refuse the group; ignores other errors.
-
-    Raises:
-        DriverError: The broker refuses.
-    """
+    """Checks that the broker does not refuse the group; ignores other errors."""
     try:
         missing_on_group(admin, options.group, _START_SECONDS)
     except KafkaException as error:
@@ -95,22 +81,11 @@ def _missing(granted: Sequence[AclOperation] | None, required: Sequence[AclOpera
 
 
 _TIMEOUT = 10.0
-"""Seconds to wait for the broker."""
-
 CREATE_TOPIC: Final = "grant CREATE on it, or create it with one partition and grant READ and DESCRIBE"
-"""The cure of a leader topic that this user may not create."""
 
 
 def ensure_topic(settings: Mapping[str, Any], topic: str) -> KafkaAdmin:
-    """Creates ``topic`` if it is missing, with one partition, replicated as the broker does by default.
-
-    Returns:
-        The admin client, connected to the broker.
-
-    Raises:
-        ConfigError: librdkafka refuses the settings.
-        DriverError: The broker cannot be reached or refuses.
-    """
+    """Creates ``topic`` if it is missing, with one partition, replicated as the broker does by default."""
     admin = KafkaAdmin(settings, driver_error)
     if topic not in admin.wait_for_cluster(_TIMEOUT).topics:
         admin.create_topics(
@@ -124,11 +99,7 @@ def ensure_topic(settings: Mapping[str, Any], topic: str) -> KafkaAdmin:
 
 
 def try_topic(admin: AdminClient, topic: str) -> None:
-    """Has the broker look whether it would create ``topic`` for this user; creates nothing.
-
-    Raises:
-        KafkaException: It would not, or does not answer.
-    """
+    """Has the broker look whether it would create ``topic`` for this user; creates nothing."""
     wanted = NewTopic(topic, 1, -1)
     [future] = admin.create_topics([wanted], validate_only=True, request_timeout=TIMEOUT).values()
     try:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
-from outbox_api import ConfigError, Duration
-from outbox_api.election import required_group
-from outbox_kafka_client.settings import as_text, client_settings
-
-_LEASE_SHARE = 0.6
-"""The lease's share of the session; the rest is a margin for requests in the network when the lease ends."""
+from outbox_api import ConfigError
+from outbox_api.election import LeaseTimes, required_group
+from outbox_kafka.client.settings import as_text, client_settings
 
 
 def milliseconds(name: str, value: object) -> float:
-    """Parses the value of a Kafka setting that is a time.
-
-    Raises:
-        ConfigError: It is not a number.
-    """
+    """Parses the value of a Kafka setting that is a time."""
     try:
         return float(str(value))
     except ValueError:
@@ -28,7 +21,7 @@ def milliseconds(name: str, value: object) -> float:
 
 
 @dataclass(frozen=True)
-class NeliOptions:
+class NeliOptions(LeaseTimes):
     """How to reach Kafka, and how to take part in the election.
 
     Attributes:
@@ -37,23 +30,18 @@ class NeliOptions:
         leader_topic: The topic whose partition 0 stands for leadership; by default the group's name and
             ``.neli``.
         leader_group_id: The consumer group that the competing processes share; required for an election.
-        min_poll_interval: The shortest time between two confirmations, in seconds.
-        heartbeat_timeout: Seconds without a confirmation before the leader steps down.
-        session_timeout: Seconds without a heartbeat before Kafka removes a member from the group. The same
-            for all processes; ``session.timeout.ms`` in ``kafka`` takes precedence.
-        stop_after: Seconds for which the broker may refuse this process (a permission was withdrawn) before
-            its candidacy ends; it retries until then.
+        session_timeout: Seconds without a heartbeat before Kafka removes a member from the group;
+            ``session.timeout.ms`` in ``kafka`` takes precedence.
     """
+
+    lease_share: ClassVar[float] = 0.6
+    confirmations: ClassVar[int] = 5
 
     kafka: Mapping[str, Any] = field(
         default_factory=lambda: {"bootstrap.servers": "localhost:9092"}, repr=False
     )
     leader_topic: str | None = None
     leader_group_id: str | None = None
-    min_poll_interval: Duration = 0.1
-    heartbeat_timeout: Duration = 5.0
-    session_timeout: Duration = 10.0
-    stop_after: Duration = 60.0
 
     @property
     def group(self) -> str:
@@ -76,16 +64,6 @@ class NeliOptions:
         value = self.kafka.get(name)
         return self.session_timeout if value is None else milliseconds(name, value) / 1000
 
-    @property
-    def lease_duration(self) -> float:
-        """Seconds that a confirmation is valid, from when its request was sent."""
-        return min(_LEASE_SHARE * self.session, self.heartbeat_timeout)
-
-    @property
-    def confirm_interval(self) -> float:
-        """Seconds between two confirmations: the lease survives several failed ones in a row."""
-        return max(self.min_poll_interval, self.lease_duration / 5)
-
 
 _RESERVED = {
     "group.id": "the group is named by leaderGroupID",
@@ -102,11 +80,7 @@ _ACCEPTED = {
 
 
 def refuse_reserved(kafka: Mapping[str, Any]) -> None:
-    """Checks that no setting contradicts the election.
-
-    Raises:
-        ConfigError: A setting does; the message says which and why.
-    """
+    """Checks that no setting contradicts the election."""
     for name, why in _RESERVED.items():
         value = kafka.get(name)
         if value is not None and str(as_text(value)).lower() != _ACCEPTED.get(name):

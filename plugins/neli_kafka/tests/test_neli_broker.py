@@ -422,7 +422,10 @@ def test_what_the_broker_permits_is_judged() -> None:
     [
         (NeliOptions({"bootstrap.servers": NOBODY}, heartbeat_timeout=20), "has no effect"),
         (NeliOptions({"bootstrap.servers": NOBODY}, heartbeat_timeout=7), "has no effect"),
-        (NeliOptions({"bootstrap.servers": NOBODY}, min_poll_interval=4), "one late confirmation ends it"),
+        (
+            NeliOptions({"bootstrap.servers": NOBODY}, min_poll_interval=4),
+            "one late confirmation ends leadership",
+        ),
         (NeliOptions({"bootstrap.servers": NOBODY, "delivery.timeout.ms": 10_000}), "could still deliver"),
         (NeliOptions({"bootstrap.servers": NOBODY, "heartbeat.interval.ms": 5000}), "a third"),
     ],
@@ -449,7 +452,7 @@ def test_check_waits_for_a_broker_that_does_not_list_itself_yet(
                 cluster.brokers = {}
             return cluster
 
-    monkeypatch.setattr("outbox_kafka_client.admin.AdminClient", RestartingAdmin)
+    monkeypatch.setattr("outbox_kafka.client.admin.AdminClient", RestartingAdmin)
     findings = {
         finding.subject: finding.level for finding in NeliElector(options(kafka_bootstrap, topic)).check()
     }
@@ -467,7 +470,7 @@ def test_check_says_that_no_broker_is_listed(
             cluster.brokers = {}
             return cluster
 
-    monkeypatch.setattr("outbox_kafka_client.admin.AdminClient", EmptyAdmin)
+    monkeypatch.setattr("outbox_kafka.client.admin.AdminClient", EmptyAdmin)
     monkeypatch.setattr("outbox_neli_kafka.check.TIMEOUT", 0.2)
     findings = NeliElector(options(kafka_bootstrap, topic)).check()
     assert [finding.subject for finding in findings if finding.level is Level.ERROR] == ["election broker"]

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
-from outbox_spark.class_data import find_archive, may_archive
+from outbox_spark.class_data import find_archive, may_archive, options_for
 from outbox_spark.jvm import START_SECONDS, Jvm, java_home
 from outbox_spark.options import SPECULATION
 from outbox_spark.security import EMBEDDED, HIDDEN_NAMES, is_embedded, with_defaults
@@ -42,17 +42,7 @@ _REDACTION = "spark.redaction.regex"
 
 
 class Application:
-    """A Spark application with a JVM of its own. One at a time in each process.
-
-    Raises:
-        EngineError: There is no Java, or Spark does not start; the message carries what the JVM said.
-
-    Attributes:
-        master: The master's URL.
-        context: The way to run jobs.
-        address: Where tasks reach this process.
-        defect: Why it was given up, or empty.
-    """
+    """A Spark application with a JVM of its own. One at a time in each process."""
 
     def __init__(self, name: str, master: str, settings: Mapping[str, str], training: str = "") -> None:
         java = java_home()
@@ -72,16 +62,16 @@ class Application:
         wanted = {**_defaults(name, master), **settings}
         # Whoever runs this machine may know of more secrets, or none.
         wanted.setdefault(_REDACTION, with_defaults({}).get(_REDACTION, HIDDEN_NAMES))
-        wanted[_JAVA_OPTIONS] += training or (archive.options if archive else "")
+        wanted[_JAVA_OPTIONS] += training or (options_for(archive) if archive else "")
         if unnamed:
             os.environ.setdefault("SPARK_USER", STRANGER)
             wanted[_JAVA_OPTIONS] += f" -Duser.name={STRANGER} -Duser.home={tempfile.gettempdir()}"
         conf = SparkConf().setAll(list(wanted.items()))
         try:
-            self._jvm = Jvm(conf)
+            self.jvm = Jvm(conf)
         except EngineError as error:
             raise EngineError(f"Spark did not start on {master}: {error}") from error
-        gateway = self._jvm.gateway
+        gateway = self.jvm.gateway
         self.master = master
         self.defect = ""
         # Whatever it is asked, it fails then.
@@ -105,30 +95,16 @@ class Application:
             self._watch = None if training else Watchdog(self.ask, self.give_up)
         except Exception as error:
             reason = self.defect or str(error).strip().split("\n", 1)[0]
-            self._jvm.end()
+            self.jvm.end()
             _forget()
-            raise EngineError(f"Spark did not start on {master}: {reason}{self._jvm.words}") from error
+            raise EngineError(f"Spark did not start on {master}: {reason}{self.jvm.words}") from error
         finally:
             too_long.cancel()
 
     @property
-    def alive(self) -> bool:
-        """Whether its JVM is there; it may hang."""
-        return self._jvm.alive
-
-    @property
     def trouble(self) -> str:
         """What is wrong with it, after a call into its JVM has failed."""
-        return self.defect or ("Spark's JVM does not answer" if self.alive else "Spark's JVM has died")
-
-    def gone(self, seconds: float) -> bool:
-        """Returns whether its JVM has ended, or ends within ``seconds``."""
-        return self._jvm.gone(seconds)
-
-    @property
-    def exit_code(self) -> int | None:
-        """With which code its JVM has ended, a negative one by a signal; ``None`` before."""
-        return self._jvm.exit_code
+        return self.defect or ("Spark's JVM does not answer" if self.jvm.alive else "Spark's JVM has died")
 
     def ask(self) -> Answer:
         """Asks how it is; may hang."""
@@ -142,11 +118,11 @@ class Application:
         """Kills its JVM, so that all who use it, or wait for it, hear that another is needed."""
         self.defect = defect
         log.warning("the Spark application is given up: %s", defect)
-        self._jvm.kill()
+        self.jvm.kill()
 
     def run(self, key: str, tasks: int, task: Task, description: str = "") -> None:
         """Runs one job that executes ``task`` so many times at once, and waits for its end."""
-        if not self.alive:  # by now another may be PySpark's
+        if not self.jvm.alive:  # by now another may be PySpark's
             raise ConnectionError(self.trouble)
         # By thread: PySpark gives each of ours one of its own in the JVM.
         self.context.setJobGroup(key, description)
@@ -161,24 +137,20 @@ class Application:
         return any(stage.numActiveTasks for stage in stages)
 
     def stop(self, exit_seconds: float | None = None) -> None:
-        """Stops the application and ends its JVM, hanging or not, so that a process can start another.
-
-        Args:
-            exit_seconds: How long the JVM may take to exit before it is killed.
-        """
+        """Stops the application and ends its JVM, hanging or not, so that a process can start another."""
         if self._watch is not None:
             self._watch.end()
         stopping = ContextThread(target=self._stop, name="spark-stop", daemon=True)
         stopping.start()
         stopping.join(STOP_SECONDS)
-        self._jvm.end(exit_seconds)
+        self.jvm.end(exit_seconds)
         stopping.join(STOP_SECONDS)  # what hung in the JVM has failed
         _forget()
 
     def _stop(self) -> None:
         with suppress(Py4JError, OSError, RuntimeWarning):  # of a JVM that is dead already
             self.context.stop()
-            self._jvm.gateway.shutdown()
+            self.jvm.gateway.shutdown()
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:

@@ -26,31 +26,18 @@ _PLAIN = re.compile(r"[\w./+@=-]+")
 """Paths that neither Spark nor Java takes for more than one word."""
 
 
-class Archive:
-    """The place of an archive, which need not be there."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def options(self) -> str:
-        """The JVM's options to use the archive; empty if it is not there, or may be another user's work."""
-        if not self.path.is_file():
-            return ""
-        if why := other_writer_above(self.path):
-            log.warning("an archive of class data is not used, and Spark starts more slowly: %s", why)
-            return ""
-        return f" -XX:SharedArchiveFile={self.path} -Xshare:auto {_QUIET}"
+def options_for(archive: Path) -> str:
+    """Returns the JVM's options to use an archive; empty if there is none, or perhaps another user's."""
+    if not archive.is_file():
+        return ""
+    if why := other_writer_above(archive):
+        log.warning("an archive of class data is not used, and Spark starts more slowly: %s", why)
+        return ""
+    return f" -XX:SharedArchiveFile={archive} -Xshare:auto {_QUIET}"
 
 
-def find_archive(java: Path, spark: Path, options: str) -> Archive | None:
-    """Returns the place of the archive for a JVM, or ``None`` if it cannot have one.
-
-    Args:
-        java: The Java's home.
-        spark: Spark's home.
-        options: The JVM's options, which it must have been made with.
-    """
+def find_archive(java: Path, spark: Path, options: str) -> Path | None:
+    """Returns the place of the archive for a JVM, or ``None`` if it cannot have one."""
     # Java's own archive, which ours extends; builds without it exist.
     base = java / "lib" / "server" / "classes.jsa"
     try:
@@ -62,7 +49,7 @@ def find_archive(java: Path, spark: Path, options: str) -> Archive | None:
         return None
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     path = Path(root, "outbox", f"spark-{key}.jsa")
-    return Archive(path) if path.is_absolute() and _PLAIN.fullmatch(str(path)) else None
+    return path if path.is_absolute() and _PLAIN.fullmatch(str(path)) else None
 
 
 def may_archive(master: str, settings: Mapping[str, str]) -> bool:

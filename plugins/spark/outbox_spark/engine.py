@@ -41,7 +41,7 @@ class SparkEngine:
         """Returns slots of the application, and starts it unless it runs. Takes some seconds then."""
         with self._lock:
             application = self._application
-            if application is None or not application.alive:
+            if application is None or not application.jvm.alive:
                 self._stop()
                 self._application = application = self._start(needs)
             workers = SparkWorkers(application, outbox, groups, partial(self._leave, outbox))
@@ -107,11 +107,7 @@ def _slots(application: Application, groups: int) -> int:
 
 
 def refuse_shrinking(conf: SparkConf, groups: int, slots: int) -> None:
-    """Makes sure that a cluster does not take back the slots of a standby.
-
-    Raises:
-        EngineError: It does; the message says which setting keeps them.
-    """
+    """Makes sure that a cluster does not take back the slots of a standby."""
     if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
         return
     needed, kept = ceil(groups / max(1, slots)), conf.get("spark.dynamicAllocation.minExecutors", "0")

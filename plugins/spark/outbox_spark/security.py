@@ -49,15 +49,7 @@ def is_embedded(master: str) -> bool:
 
 
 def require_authentication(master: str, settings: Mapping[str, str]) -> None:
-    """Makes sure that the ports of an embedded Spark are not open to everybody on this machine.
-
-    Args:
-        master: The master's URL. What others need is told by :func:`check_security`.
-        settings: What is said beyond this engine's own defaults.
-
-    Raises:
-        ConfigError: They are.
-    """
+    """Makes sure that the ports of an embedded Spark are not open to everybody on this machine."""
     if is_embedded(master) and not _on({**EMBEDDED, **settings}, _AUTHENTICATE):
         raise ConfigError(
             f"{_AUTHENTICATE} is off: every user of this machine could read the passwords that Spark's tasks "
@@ -66,12 +58,7 @@ def require_authentication(master: str, settings: Mapping[str, str]) -> None:
 
 
 def check_security(master: str, given: Mapping[str, str]) -> Iterator[Finding]:
-    """Checks that nobody else can read or change Spark's tasks.
-
-    Args:
-        master: The master's URL.
-        given: Spark's settings, without its defaults.
-    """
+    """Checks that nobody else can read or change Spark's tasks."""
     if is_embedded(master):
         try:
             require_authentication(master, given)

@@ -25,20 +25,12 @@ UNUSED_SECONDS = 30 * 86400.0
 
 
 def make(archive: Path | None = None) -> Path:
-    """Makes an archive, unless it is there. Of several processes that do, each makes a whole one.
-
-    Returns:
-        Where it is.
-
-    Raises:
-        EngineError: There can be none; or Spark does not start.
-        OSError: The folder cannot be written to.
-    """
+    """Makes an archive, unless it is there. Of several processes that do, each makes a whole one."""
     if archive is None:
         found = find_archive(java_home(), Path(_find_spark_home()), JAVA_OPTIONS)
         if found is None:
             raise EngineError("this Java, or the cache folder's path, allows no archive of class data")
-        archive = found.path
+        archive = found
     if archive.is_file():
         return archive
     archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,8 +56,8 @@ def _train(draft: Path) -> None:
         application.run("class-data", 1, _nothing)
     finally:
         application.stop(DUMP_SECONDS)
-    if application.exit_code:  # killed, say, when memory ran out; what it has written is not complete
-        raise EngineError(f"the JVM ended with {application.exit_code} while it wrote the archive")
+    if application.jvm.exit_code:  # killed, say, when memory ran out; what it has written is not complete
+        raise EngineError(f"the JVM ended with {application.jvm.exit_code} while it wrote the archive")
 
 
 def _nothing() -> None:

@@ -12,24 +12,18 @@ from contextlib import suppress
 from threading import Event as Flag
 from typing import NamedTuple
 
-from outbox_api.context_thread import ContextThread
+from outbox_api.context_thread import ContextThread, repeat
 from py4j.protocol import Py4JError
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
-"""Seconds between two looks."""
 MAX_LOOKS = 5
 """Looks in a row without an answer, or without a slot, after which the application is given up."""
 
 
 class Answer(NamedTuple):
-    """What an application says of itself.
-
-    Attributes:
-        stopped: Whether it has ended, as its cluster may have it.
-        slots: The number of its task slots, free or not.
-    """
+    """What an application says of itself."""
 
     stopped: bool
     slots: int
@@ -46,11 +40,7 @@ class Judge:
         self._had_slots = False
 
     def look(self, answer: Answer | None) -> str:
-        """Returns why the application is of no use any more, or an empty text.
-
-        Args:
-            answer: What it has said since the last look; ``None`` for nothing.
-        """
+        """Returns why the application is of no use any more, or an empty text; ``None`` is no answer."""
         if answer is None:
             self._unanswered += 1
             if self._unanswered < MAX_LOOKS:
@@ -69,12 +59,7 @@ class Judge:
 
 
 class Watchdog:
-    """Watches an application from now on, until it is given up or :meth:`end`.
-
-    Args:
-        ask: Asks the application; may hang, and may fail with Py4J's errors.
-        give_up: Called once, with the reason, on a thread of this class.
-    """
+    """Watches an application from now on, until it is given up or :meth:`end`."""
 
     def __init__(self, ask: Callable[[], Answer], give_up: Callable[[str], None]) -> None:
         self._ask = ask
@@ -90,9 +75,11 @@ class Watchdog:
 
     def _listen(self) -> None:
         """Asks again and again, on a thread of its own: an answer may never come."""
-        while not self._ended.wait(LOOK_SECONDS / 2):
-            with suppress(Py4JError, OSError):  # it has ended, or will not answer either
-                self._answer = self._ask()
+        repeat(self._ask_once, self._ended, LOOK_SECONDS / 2, log, "cannot ask Spark how it is")
+
+    def _ask_once(self) -> None:
+        with suppress(Py4JError, OSError):  # it has ended, or will not answer either
+            self._answer = self._ask()
 
     def _look(self) -> None:
         judge = Judge()

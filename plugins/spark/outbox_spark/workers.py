@@ -26,14 +26,7 @@ _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Lost|Denied): ")
 
 
 class SparkWorkers:
-    """Runs the lane groups of one outbox as jobs of an application; see :class:`outbox_api.Workers`.
-
-    Args:
-        application: The application, which runs.
-        outbox: Names this outbox's jobs among those of others.
-        groups: How many jobs may run at the same time.
-        close: Called when this is closed.
-    """
+    """Runs the lane groups of one outbox as jobs of an application; see :class:`outbox_api.Workers`."""
 
     def __init__(self, application: Application, outbox: str, groups: int, close: Callable[[], None]) -> None:
         self.where = application.master
@@ -71,7 +64,7 @@ class SparkWorkers:
             if not isinstance(error, (*LOST, Py4JError, OSError)):
                 raise error
             application = self._application
-            told = isinstance(error, (*LOST, OSError)) and application.alive
+            told = isinstance(error, (*LOST, OSError)) and application.jvm.alive
             why = reason(error) if told else application.trouble
             raise EngineError(f"lanes cannot run on {self.where}: {why}") from error
 
@@ -85,7 +78,7 @@ class SparkWorkers:
     def check(self, seconds: float = 0.0) -> None:
         """Looks whether the JVM still lives; it may have been ended for another outbox."""
         application = self._application
-        if application.gone(seconds):
+        if application.jvm.gone(seconds):
             raise (EngineLost if application.defect else EngineError)(application.trouble)
 
     def cancel(self) -> None:

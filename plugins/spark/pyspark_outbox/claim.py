@@ -38,8 +38,8 @@ log = logging.getLogger("outbox.spark")
 
 BACKLOG_SECONDS = 5.0
 PEEKED = 1_000
-_FIRST_ID = -(1 << 63)
 """How many rows are looked at together."""
+_FIRST_ID = -(1 << 63)
 _QUERY_BYTES = 6
 
 
@@ -51,15 +51,7 @@ class _Leadership:
 
 
 class Claim:
-    """One stream's leadership of an outbox, used by one thread. Connects with the first call that needs it.
-
-    Args:
-        connection: The outbox.
-        outbox: What messages call it.
-        holder: The stream's name at the fence.
-        max_bytes: How many bytes a batch may have.
-        parts: Into how many parts a batch is divided at most; ``None`` for its own number.
-    """
+    """One stream's leadership of an outbox, used by one thread. Connects when a call needs it."""
 
     def __init__(
         self, connection: Connection, outbox: str, holder: str, max_bytes: int, parts: int | None = None
@@ -87,17 +79,7 @@ class Claim:
     def next(self, start: Offset, max_rows: int, max_bytes: int | None = None) -> Offset:
         """Deletes what Spark has committed, and selects the next batch: one durable transaction.
 
-        Args:
-            start: The last offset that Spark has committed.
-            max_rows: How many rows the batch may have.
-            max_bytes: How many bytes, if fewer than the stream's own bound.
-
-        Returns:
-            The end of the next batch; ``start`` itself if nothing waits.
-
-        Raises:
-            LeadershipLost: Somebody else has raised the fence.
-            OutboxError: The offset is of another outbox, or somebody else has rows that may be delivered.
+        Returns the end of the batch; ``start``, up to where Spark has committed, if nothing waits.
         """
         lead = self._lead(start)
         if start != self._committed:
@@ -138,10 +120,6 @@ class Claim:
         """Returns what tasks are to read of a batch, once the fence notes that this stream reads it.
 
         Spark has written ``end`` into its offset log by now, and maybe long ago: the batch may be a replay.
-
-        Raises:
-            LeadershipLost: Somebody else has raised the fence.
-            OutboxError: As of :meth:`next`; or rows of the batch are missing.
         """
         if start == end:
             return []

@@ -38,7 +38,6 @@ LETTER_ARROW = pa.schema(
     [*ARROW, ("status", pa.string()), ("reason", pa.string()), ("attempts", pa.int64()), ("since", _TIME)]
 )
 ROWS = 1_000
-"""How many rows an Arrow batch has."""
 _MICROSECONDS = 1_000_000
 _FIRST_TIME, _TIMES_END = -62_135_424_000_000_000, 253_402_214_400_000_000
 """Microseconds since 1970 of the years 1 to 9999, without the first two days and the last: Spark holds more,
@@ -47,12 +46,7 @@ Python and many sinks do not, and less in other zones.
 
 
 def batches(records: Sequence[Positioned], *, values: bool) -> Iterator[pa.RecordBatch]:
-    """Makes Arrow batches of records, in their order.
-
-    Args:
-        records: The records.
-        values: Whether to keep values; if not, they are null, and ``deleted`` still tells of tombstones.
-    """
+    """Makes Arrow batches of records, in their order; without ``values`` these are null."""
     return _batches((_row(each.position, each.record, values=values) for each in records), ARROW)
 
 

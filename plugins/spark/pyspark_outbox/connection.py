@@ -12,18 +12,12 @@ from outbox_api import DriverError, OutboxTable
 log = logging.getLogger("outbox.spark")
 
 RETRY_SECONDS = 0.5
-"""The pause before a connection is made anew."""
 
 Answer = TypeVar("Answer")
 
 
 class Connection:
-    """A connection to an outbox that is made anew after temporary errors.
-
-    Args:
-        connect: Connects.
-        patience: For how many seconds a question is repeated after temporary errors.
-    """
+    """A connection to an outbox that is made anew after temporary errors."""
 
     def __init__(self, connect: Callable[[], OutboxTable], patience: float) -> None:
         self._connect = connect
@@ -31,11 +25,7 @@ class Connection:
         self._table: OutboxTable | None = None
 
     def ask(self, question: Callable[[OutboxTable], Answer]) -> Answer:
-        """Returns the answer to a question that may be repeated.
-
-        Raises:
-            DriverError: The database refuses it, or cannot be reached for so long.
-        """
+        """Returns the answer to a question that may be repeated."""
         until = monotonic() + self._patience
         while True:
             try:

@@ -82,12 +82,7 @@ class QueryFigures:
             return [each for outbox in self._outboxes.values() if outbox.title for each in outbox.figures()]
 
     def reported(self, run: UUID, source: SourceProgress) -> None:
-        """Takes in what waits for a query, if its source is an outbox.
-
-        Args:
-            run: The run of the query.
-            source: What the query's progress says of one of its sources.
-        """
+        """Takes in what waits for a query, if its source is an outbox."""
         end, report = _parsed(source.endOffset), _parsed(source.latestOffset)
         if _is_ours(end) and report:
             with self._lock:
@@ -97,12 +92,7 @@ class QueryFigures:
                 outbox.oldest = report["oldestSeconds"] or 0.0
 
     def delivered(self, seconds: dict[str, float], source: SourceProgress) -> None:
-        """Counts a batch that a query has delivered, if it has rows of an outbox.
-
-        Args:
-            seconds: Spark's name of a step → how long it took.
-            source: As above.
-        """
+        """Counts a batch that a query has delivered, if it has rows of an outbox."""
         end = _parsed(source.endOffset)
         if not _is_ours(end) or end == _parsed(source.startOffset):
             return

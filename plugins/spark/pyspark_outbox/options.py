@@ -56,11 +56,7 @@ class SourceOptions:
 
 
 def _unpacked(packed: bytes) -> SourceOptions:
-    """Returns options that the driver has packed.
-
-    Raises:
-        PluginError: The dialect's distribution is not installed here.
-    """
+    """Returns options that the driver has packed."""
     try:
         return SourceOptions(*pickle.loads(packed))  # noqa: S301 - within what Spark itself pickles
     except ImportError as error:
@@ -68,12 +64,7 @@ def _unpacked(packed: bytes) -> SourceOptions:
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
-    """Reads options, whose names are case-insensitive; connects to nothing.
-
-    Raises:
-        ConfigError: An option is unknown or cannot be used; the message names it.
-        PluginError: The dialect's distribution is not installed here.
-    """
+    """Reads options, whose names are case-insensitive; connects to nothing."""
     options = {_known(name, given): value for name, value in given.items()}
     settings = _settings(options)
     settings = replace(settings, name=options.get("name", settings.name))

@@ -15,18 +15,11 @@ ROWS_PER_PART = 2_500
 MOST_PARTS = 8
 """A batch is read by at most so many tasks, if the option ``partitions`` names no number."""
 _LISTED = 20
-"""How many ids a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task reads: rows of one batch, among them all of each of its keys.
-
-    Attributes:
-        batch: The number of the batch.
-        rows: The rows, and until when they were created.
-        places: The place of each row in the batch, from 0; ascends as the ids do.
-    """
+    """What one task reads: rows of one batch, all of each of its keys; and their places in it, from 0."""
 
     batch: int
     rows: Batch
@@ -42,17 +35,7 @@ class Positioned:
 
 
 def parts_of(batch: int, rows: Batch, keys: Iterable[tuple[int, str]], number: int | None) -> list[Part]:
-    """Divides a batch among tasks by its rows' keys.
-
-    Args:
-        batch: The number of the batch.
-        rows: Its rows.
-        keys: The id of each of its rows in the outbox with its key; others count for nothing.
-        number: How many parts there may be; ``None`` for as many as the batch's size calls for.
-
-    Raises:
-        OutboxError: Rows of the batch are missing.
-    """
+    """Divides a batch among tasks by its rows' keys."""
     ids = rows.ids()
     parts = number or min(MOST_PARTS, -(-len(ids) // ROWS_PER_PART))
     key_of = dict(keys)
@@ -67,12 +50,7 @@ def parts_of(batch: int, rows: Batch, keys: Iterable[tuple[int, str]], number: i
 
 
 def read(part: Part, table: OutboxTable) -> list[Positioned]:
-    """Reads the rows of a part in the order of delivery; locks and changes nothing.
-
-    Raises:
-        OutboxError: Rows are missing, or can be no messages any more.
-        DriverError: As of :meth:`outbox_api.OutboxTable.rows`.
-    """
+    """Reads the rows of a part in the order of delivery; locks and changes nothing."""
     found = table.rows(part.rows)
     _require_all(part.batch, part.rows.ids(), {record.id for record in found})
     for record in found:

@@ -12,7 +12,7 @@ from outbox_servers.services import ServiceError, find_java
 from outbox_servers.services.cache import cached_folder, logged
 from outbox_servers.services.maven import Coordinate, fetch_jars, pyspark_jars
 from outbox_spark.application import JAVA_OPTIONS
-from outbox_spark.class_data import find_archive
+from outbox_spark.class_data import find_archive, options_for
 
 CHECKSUMS = Path(__file__).with_name("jars.sha256")
 KAFKA = ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0")
@@ -83,4 +83,4 @@ def environment(pyspark: Path | None = None) -> dict[str, str]:
 def java_options() -> str:
     """Returns the options of the installed PySpark's JVM, which starts sooner if its class data were kept."""
     archive = find_archive(find_java().home, pyspark_jars().parent, JAVA_OPTIONS)
-    return JAVA_OPTIONS + (archive.options if archive else "")
+    return JAVA_OPTIONS + (options_for(archive) if archive else "")

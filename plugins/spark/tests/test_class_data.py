@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from outbox_api import OutboxError
 from outbox_spark import training
-from outbox_spark.class_data import Archive, find_archive, may_archive
+from outbox_spark.class_data import find_archive, may_archive, options_for
 from outbox_spark.jvm import java_home
 
 
@@ -25,8 +25,8 @@ def homes(tmp_path, monkeypatch) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def archive(tmp_path) -> Archive:
-    return Archive(tmp_path / "cache" / "outbox" / "spark-1.jsa")
+def archive(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "outbox" / "spark-1.jsa"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_an_archive_belongs_to_a_java_its_options_and_a_set_of_jars(homes, tmp_p
     found.append(find_archive(java, spark, "-a"))
     (java / "lib/modules").write_text("another")
     found.append(find_archive(java, spark, "-a"))
-    paths = {archive.path for archive in found if archive}
+    paths = set(filter(None, found))
     assert len(paths) == 4
     assert {path.parent for path in paths} == {tmp_path / "cache" / "outbox"}
 
@@ -71,11 +71,11 @@ def test_only_an_embedded_jvm_without_options_of_the_user_has_an_archive():
 
 
 def test_an_archive_is_made_once(archive, trained):
-    assert not archive.options
-    assert training.make(archive.path) == training.make(archive.path) == archive.path
+    assert not options_for(archive)
+    assert training.make(archive) == training.make(archive) == archive
     assert len(trained) == 1
-    assert f"-XX:SharedArchiveFile={archive.path} " in archive.options
-    assert list(archive.path.parent.iterdir()) == [archive.path]
+    assert f"-XX:SharedArchiveFile={archive} " in options_for(archive)
+    assert list(archive.parent.iterdir()) == [archive]
 
 
 def test_a_training_that_fails_leaves_nothing_(archive, monkeypatch):
@@ -85,51 +85,51 @@ def test_a_training_that_fails_leaves_nothing_(archive, monkeypatch):
 
     monkeypatch.setattr(training, "_train", fail)
     with pytest.raises(OutboxError, match="did not start"):
-        training.make(archive.path)
+        training.make(archive)
     monkeypatch.setattr(training, "_train", lambda _: None)
     with pytest.raises(OutboxError, match="SPARK_CONF_DIR"):
-        training.make(archive.path)
-    assert list(archive.path.parent.iterdir()) == []
+        training.make(archive)
+    assert list(archive.parent.iterdir()) == []
 
 
 def test_archives_that_nobody_has_made_for_long_are_removed(archive, trained):
-    archive.path.parent.mkdir(parents=True)
-    old, new = (archive.path.with_name(f"spark-{name}.jsa") for name in ("old", "new"))
+    archive.parent.mkdir(parents=True)
+    old, new = (archive.with_name(f"spark-{name}.jsa") for name in ("old", "new"))
     for file in (old, new):
         file.touch()
     os.utime(old, (0, 0))
-    training.make(archive.path)
+    training.make(archive)
     assert not old.exists()
     assert new.exists()
 
 
 def test_an_archive_that_somebody_else_may_have_written_is_not_used(archive, caplog):
-    archive.path.parent.mkdir(parents=True)
-    archive.path.touch(0o600)
-    assert archive.options
-    archive.path.chmod(0o666)
-    assert not archive.options
-    assert f"{archive.path} may be written by everybody" in caplog.text
-    archive.path.chmod(0o600)
-    archive.path.parent.chmod(0o777)
-    assert not archive.options
-    assert f"{archive.path.parent} may be written by everybody" in caplog.text
+    archive.parent.mkdir(parents=True)
+    archive.touch(0o600)
+    assert options_for(archive)
+    archive.chmod(0o666)
+    assert not options_for(archive)
+    assert f"{archive} may be written by everybody" in caplog.text
+    archive.chmod(0o600)
+    archive.parent.chmod(0o777)
+    assert not options_for(archive)
+    assert f"{archive.parent} may be written by everybody" in caplog.text
 
 
 def test_an_archive_is_nobody_elses_to_write_whatever_the_umask(archive, trained):
-    archive.path.parent.parent.mkdir()
+    archive.parent.parent.mkdir()
     umask = os.umask(0)
     try:
-        training.make(archive.path)
+        training.make(archive)
     finally:
         os.umask(umask)
-    assert archive.options
+    assert options_for(archive)
 
 
 def test_a_broken_archive_is_ignored_without_a_word(archive):
-    archive.path.parent.mkdir(parents=True)
-    archive.path.write_bytes(b"broken" * 1000)
-    command = [str(java_home() / "bin" / "java"), *archive.options.split(), "-version"]
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"broken" * 1000)
+    command = [str(java_home() / "bin" / "java"), *options_for(archive).split(), "-version"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     said = (done.stdout + done.stderr).lower()
     assert "version" in said

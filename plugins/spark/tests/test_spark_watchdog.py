@@ -69,6 +69,24 @@ def test_an_answer_that_never_comes_is_not_waited_for():
 
 
 @pytest.mark.usefixtures("quick")
+def test_it_asks_again_after_any_error():
+    given_up, all_asked, asked = Event(), Event(), iter(range(5 * MAX_LOOKS))
+
+    def ask() -> Answer:
+        number = next(asked, None)
+        if number == 0:
+            raise AttributeError("_jsc")
+        if number is None:
+            all_asked.set()
+        return GOOD
+
+    watched = Watchdog(ask, lambda _: given_up.set())
+    assert all_asked.wait(60)
+    watched.end()
+    assert not given_up.is_set()
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_call_that_fails_is_no_answer():
     given_up = Event()
 
@@ -86,7 +104,7 @@ class Application:
         self.alive, self.defect = True, ""
         self.works = works
         self.killed, self.cancelled = Event(), Event()
-        self.master, self.context, self.address = "local[3]", self, None
+        self.master, self.context, self.address, self.jvm = "local[3]", self, None, self
 
     def run(self, *_: object) -> None:
         assert self.killed.wait(60)

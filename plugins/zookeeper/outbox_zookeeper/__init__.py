@@ -9,13 +9,27 @@ leadership is the transaction that created the node. :mod:`outbox_api.election` 
 from __future__ import annotations
 
 from outbox_api import Driver, Elector, hookimpl
+from outbox_api.election import LeaseElector
 
-from outbox_zookeeper.elector import ZooKeeperOptions, zookeeper_elector
+from outbox_zookeeper.options import ZooKeeperOptions
 
-__all__ = ["ZooKeeperOptions", "outbox_elector", "zookeeper_elector"]
+__all__ = ["ZooKeeperOptions", "create", "outbox_elector"]
+
+
+def create(options: ZooKeeperOptions) -> LeaseElector:
+    """Makes the elector ``zookeeper``; does not connect."""
+    from outbox_zookeeper.check import findings  # noqa: PLC0415 - loads kazoo
+    from outbox_zookeeper.lease import ZooKeeperLease  # noqa: PLC0415 - likewise
+
+    return LeaseElector(
+        lambda: ZooKeeperLease(options),
+        options,
+        options.leader_group_id or "",
+        check=lambda: findings(options),
+    )
 
 
 @hookimpl
 def outbox_elector() -> Driver[Elector]:
     """Offers the election on ZooKeeper."""
-    return Driver(options=ZooKeeperOptions, create=zookeeper_elector)
+    return Driver(options=ZooKeeperOptions, create=create)

@@ -10,7 +10,7 @@ from outbox_api.election import NO_GROUP
 from outbox_api.tls import Protection, host_of, transport_finding
 
 from outbox_zookeeper.client import Client, required
-from outbox_zookeeper.elector import ZooKeeperOptions
+from outbox_zookeeper.options import ZooKeeperOptions
 
 _SERVER = "ZooKeeper"
 _NODE = "election node"

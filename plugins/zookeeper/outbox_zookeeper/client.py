@@ -12,13 +12,12 @@ from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
-from outbox_api import AccessDenied, ConfigError, DriverError, FileText, present_text
+from outbox_api import AccessDenied, ConfigError, DriverError
+from outbox_api.election import present_secret
 
-from outbox_zookeeper.elector import ZooKeeperOptions
+from outbox_zookeeper.options import ZooKeeperOptions
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds that the first connection may take."""
-
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
 """kazoo's own longest pause, a minute, would outlast an outage by far."""
 
@@ -31,18 +30,12 @@ _REFUSALS = (
 
 
 class ClientLog(logging.Logger):
-    """Keeps what errors need of kazoo's log lines, and drops the lines, as some contain passwords.
-
-    Attributes:
-        problem: The latest warning, or empty.
-        session: Seconds of the session that the server has granted; 0 before there is one. kazoo tells it in
-            a log line only.
-    """
+    """Keeps what errors need of kazoo's log lines, and drops the lines, as some contain passwords."""
 
     def __init__(self) -> None:
         super().__init__("outbox_zookeeper.client", level=1)
         self.problem = ""
-        self.session = 0.0
+        self.session = 0.0  # seconds that the server has granted, which kazoo tells in a line only
 
     def handle(self, record: logging.LogRecord) -> None:
         """Takes the problem, or the session's length, from a line."""
@@ -57,18 +50,9 @@ class Client:
     """A connection to ZooKeeper, and the session that it serves; kazoo reconnects by itself.
 
     Every method raises ``DriverError`` if ZooKeeper refuses or cannot be reached.
-
-    Attributes:
-        request_timeout: Seconds that one request may take.
     """
 
     def __init__(self, options: ZooKeeperOptions) -> None:
-        """Connects.
-
-        Raises:
-            ConfigError: The options cannot be used, or the server shortens the session.
-            DriverError: ZooKeeper cannot be reached or refuses.
-        """
         self.options = options
         self.request_timeout = CONNECT_TIMEOUT
         self.log = ClientLog()
@@ -98,20 +82,13 @@ class Client:
 
         Errors that say something about a node are raised as kazoo's: ``NoNodeError``, ``NodeExistsError``,
         ``BadVersionError``.
-
-        Raises:
-            DriverError: ZooKeeper refuses, has not answered in time, or the connection is suspended.
         """
         self.check_connected()
         with self._errors(f"cannot {what} the election's node"):
             return getattr(self._kazoo, f"{what}_async")(*arguments, **more).get(timeout=self.request_timeout)
 
     def check_connected(self) -> None:
-        """Checks that the connection is not suspended at present.
-
-        Raises:
-            DriverError: It is, or the server has refused the credentials.
-        """
+        """Checks that the connection is not suspended at present."""
         with self._errors("not connected"):
             if not self._kazoo.connected:
                 raise exceptions.ConnectionLoss
@@ -180,28 +157,16 @@ def _settings(options: ZooKeeperOptions) -> dict[str, Any]:
             "ca": options.ca_file,
             "certfile": options.certificate_file,
             "keyfile": options.key_file,
-            "keyfile_password": _present(options.key_password),
+            "keyfile_password": options.key_password and present_secret(options.key_password),
         }
     return settings | _credentials(options)
 
 
 def _credentials(options: ZooKeeperOptions) -> dict[str, Any]:
-    if options.user is None:
+    if options.user is None or options.password is None:
         return {}
-    password = _present(options.password)
+    password = present_secret(options.password)
     if options.authentication == "digest":
         return {"auth_data": {("digest", f"{options.user}:{password}")}}
     sasl = {"mechanism": "DIGEST-MD5", "username": options.user, "password": password}
     return {"sasl_options": sasl}
-
-
-def _present(password: str | FileText | None) -> str | None:
-    """Returns a password as it is now.
-
-    Raises:
-        DriverError: Its file cannot be read (retryable), perhaps because it is just replaced.
-    """
-    try:
-        return None if password is None else present_text(password)
-    except ConfigError as error:
-        raise DriverError(str(error), retryable=True) from None

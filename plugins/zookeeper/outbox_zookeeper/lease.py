@@ -9,11 +9,9 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from outbox_api import ConfigError, OutboxError
 
 from outbox_zookeeper.client import Client
-from outbox_zookeeper.elector import ZooKeeperOptions
+from outbox_zookeeper.options import ZooKeeperOptions
 
 LEADER = "leader"
-"""The name of the leader's node, below the election's."""
-
 _GRANULARITY = 0.002
 """Seconds by which a session may seem shorter, as ZooKeeper counts in milliseconds."""
 
@@ -26,12 +24,7 @@ class ZooKeeperLease:
     """
 
     def __init__(self, options: ZooKeeperOptions) -> None:
-        """Connects, and creates the election's node if it is missing.
-
-        Raises:
-            ConfigError: The server shortens the session.
-            DriverError: ZooKeeper cannot be reached or refuses.
-        """
+        """Connects, and creates the election's node if it is missing."""
         self._election = options.election
         self._path = f"{options.election}/{LEADER}"
         self._session = options.session_timeout

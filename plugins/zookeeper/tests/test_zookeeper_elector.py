@@ -16,7 +16,7 @@ from outbox_api import AccessDenied, ConfigError, DriverError, FileText, Level
 from outbox_api.election import LeaseElector, SessionLease
 from outbox_servers.services import ZooKeeper, ZooKeeperServer
 from outbox_testkit.conformance.recording import RecordingCandidate
-from outbox_zookeeper import ZooKeeperOptions, zookeeper_elector
+from outbox_zookeeper import ZooKeeperOptions, create
 from outbox_zookeeper.check import _transport
 from outbox_zookeeper.client import Client
 from outbox_zookeeper.lease import ZooKeeperLease
@@ -55,7 +55,7 @@ def start() -> Iterator[Callable[[ZooKeeperOptions], tuple[LeaseElector, Recordi
     started: list[LeaseElector] = []
 
     def begin(options: ZooKeeperOptions) -> tuple[LeaseElector, RecordingCandidate]:
-        elector, candidate = zookeeper_elector(options), RecordingCandidate()
+        elector, candidate = create(options), RecordingCandidate()
         elector.start(candidate)
         started.append(elector)
         return elector, candidate
@@ -184,14 +184,14 @@ def test_wrong_credentials_are_refused_without_a_word_of_them(
                 intruder.take("two", SESSION)
             assert not caught.value.retryable
             assert "pa55" not in str(caught.value)
-            found = [each for each in zookeeper_elector(stranger).check() if each.level is Level.ERROR]
+            found = [each for each in create(stranger).check() if each.level is Level.ERROR]
             assert [each.subject for each in found] == ["election node"]
             assert "grant" in found[0].cure
         assert PASSWORD not in repr(mine)
         assert "pa55" not in caplog.text
         assert [
             each
-            for each in zookeeper_elector(replace(mine, heartbeat_timeout=1.0)).check()
+            for each in create(replace(mine, heartbeat_timeout=1.0)).check()
             if each.level is not Level.OK
         ] == []
     finally:
@@ -201,13 +201,13 @@ def test_wrong_credentials_are_refused_without_a_word_of_them(
 def test_a_session_that_the_server_shortens_is_an_error(options: ZooKeeperOptions) -> None:
     long = replace(options, session_timeout=90.0)
     with pytest.raises(ConfigError, match="maxSessionTimeout"):
-        zookeeper_elector(long).start(RecordingCandidate())
-    found = {each.subject: each for each in zookeeper_elector(long).check()}
+        create(long).start(RecordingCandidate())
+    found = {each.subject: each for each in create(long).check()}
     assert found["election session"].level is Level.ERROR
 
 
 def test_a_session_that_the_server_lengthens_is_a_warning(options: ZooKeeperOptions) -> None:
-    found = {each.subject: each for each in zookeeper_elector(replace(options, session_timeout=0.1)).check()}
+    found = {each.subject: each for each in create(replace(options, session_timeout=0.1)).check()}
     assert found["election session"].level is Level.WARNING
 
 
@@ -215,7 +215,7 @@ def test_an_unreachable_server_is_found_and_can_be_retried(
     options: ZooKeeperOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outbox_zookeeper.client.CONNECT_TIMEOUT", 0.5)
-    elector = zookeeper_elector(replace(options, hosts="127.0.0.1:1"))
+    elector = create(replace(options, hosts="127.0.0.1:1"))
     with pytest.raises(DriverError, match=r"127\.0\.0\.1:1") as caught:
         elector.start(RecordingCandidate())
     assert caught.value.retryable
@@ -235,7 +235,7 @@ def test_an_unreachable_server_is_found_and_can_be_retried(
 )
 def test_contradictions_are_refused(options: ZooKeeperOptions, wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        zookeeper_elector(replace(options, **wrong))
+        create(replace(options, **wrong))
 
 
 def test_a_connection_in_clear_to_another_machine_is_warned_of() -> None:

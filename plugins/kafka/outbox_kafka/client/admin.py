@@ -17,11 +17,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_api import DriverError
 
-from outbox_kafka_client.clients import ClientLog
-from outbox_kafka_client.errors import is_refusal
-from outbox_kafka_client.files import present
-from outbox_kafka_client.settings import bootstrap_servers, config_error
-from outbox_kafka_client.tls import why_refused
+from outbox_kafka.client.clients import ClientLog
+from outbox_kafka.client.errors import is_refusal
+from outbox_kafka.client.files import present
+from outbox_kafka.client.settings import bootstrap_servers, config_error
+from outbox_kafka.client.tls import why_refused
 
 CreateError = Callable[[str, KafkaError, Mapping[str, Any]], DriverError]
 """Creates an error from what failed, Kafka's error, and the settings, whose secrets stay out of it."""
@@ -30,8 +30,6 @@ _POLL_SECONDS = 0.5
 """Seconds of one request for metadata; connection errors are handled between two requests."""
 
 _RETRY_SECONDS = 0.05
-"""Seconds between two requests."""
-
 _BROKER_DEFAULT = -1
 
 LATEST = -1
@@ -65,16 +63,6 @@ class KafkaAdmin:
     """An admin client that reports why it cannot reach the broker."""
 
     def __init__(self, settings: Mapping[str, Any], create_error: CreateError) -> None:
-        """Creates the client; it logs to ``outbox.kafka``.
-
-        Args:
-            settings: The user's settings, or the complete settings of a producer.
-            create_error: Classifies Kafka's errors for the plugin.
-
-        Raises:
-            ConfigError: librdkafka refuses the settings.
-            DriverError: A file that they name cannot be used (retryable).
-        """
         self._settings = settings = present(settings)
         self._create_error = create_error
         self._errors: list[KafkaError] = []
@@ -85,14 +73,7 @@ class KafkaAdmin:
             raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
 
     def wait_for_cluster(self, timeout: float) -> ClusterMetadata:
-        """Returns the cluster's metadata, with at least one broker.
-
-        Args:
-            timeout: Seconds to try; a refusal ends it sooner.
-
-        Raises:
-            DriverError: The broker cannot be reached, or it refuses this client.
-        """
+        """Returns the cluster's metadata, with at least one broker; a refusal ends the wait sooner."""
         deadline = time.monotonic() + timeout
         while True:
             error = KafkaError(KafkaError.BROKER_NOT_AVAILABLE)
@@ -119,8 +100,7 @@ class KafkaAdmin:
     def topic_config(self, topic: str, timeout: float) -> dict[str, str]:
         """Returns the configuration of a topic by name; settings without a value are left out.
 
-        Raises:
-            KafkaException: The topic does not exist, the broker refuses, or it does not answer in time.
+        Raises Kafka's own errors, unlike the other methods.
         """
         return self._config(ConfigResource(ConfigResource.Type.TOPIC, topic), timeout)
 
@@ -182,21 +162,9 @@ class KafkaAdmin:
         what: str = "cannot create topic",
         cure: str = "",
     ) -> list[str]:
-        """Creates topics, replicated as the broker does by default.
+        """Creates topics, replicated as the broker does by default; returns those that did not exist.
 
-        Args:
-            topics: Their names.
-            partitions: How many partitions each of them gets.
-            timeout: Seconds to wait.
-            config: Settings of the topics.
-            what: Begins the message of an error; the topic's name follows.
-            cure: Ends it.
-
-        Returns:
-            Those that did not exist, in the order given.
-
-        Raises:
-            DriverError: The broker refuses or does not answer in time.
+        Before the topic's name, ``what`` begins the message of an error; ``cure`` ends it.
         """
         if not topics:
             return []

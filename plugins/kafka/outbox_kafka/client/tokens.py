@@ -16,11 +16,7 @@ _log = logging.getLogger("outbox.kafka")
 
 
 def token_function(name: str) -> Callable[[str], Any]:
-    """Returns the function of this name; it also logs the type of an error, which the client would hide.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """Returns the function of this name; it also logs the type of an error, which the client would hide."""
     what = f"Kafka setting '{TOKENS}' must name a function as package.module:function"
     try:
         function = pkgutil.resolve_name(name)

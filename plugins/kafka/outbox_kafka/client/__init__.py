@@ -1,4 +1,4 @@
-"""Code that the Kafka publisher and the elector NELI share.
+"""librdkafka's clients, as the publisher and the elector NELI use them.
 
 ``settings`` can be imported without the Kafka client; the other modules import it.
 """

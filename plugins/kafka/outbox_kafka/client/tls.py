@@ -12,8 +12,6 @@ from typing import Any, Final
 from outbox_api.tls import CertificateFault
 
 _TIMEOUT: Final = 3.0
-"""Seconds that one look at a broker's certificate may take."""
-
 _ADDRESS = re.compile(r"ssl://(?:\[(?P<ipv6>[^\]]+)\]|(?P<host>[^:/]+)):(?P<port>\d+)")
 
 _NOT_VERIFIED: Final = "certificate verify failed"
@@ -35,12 +33,7 @@ def why_refused(errors: Iterable[str], settings: Mapping[str, Any]) -> str | Non
 
 
 def broker_problem(host: str, error: ssl.SSLCertVerificationError | None) -> str:
-    """Returns what is wrong with the certificate of a broker, and the cure.
-
-    Args:
-        host: The broker's name or address.
-        error: What OpenSSL says of the certificate; ``None`` if it was not seen.
-    """
+    """Returns what is wrong with the certificate of a broker, and the cure; ``None`` if it was not seen."""
     whose = f"the certificate of the broker at {host}"
     fault = CertificateFault.of(None if error is None else error.verify_code)
     if fault is CertificateFault.WRONG_NAME:

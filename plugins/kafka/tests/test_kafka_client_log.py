@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
-from outbox_kafka_client import clients
-from outbox_kafka_client.clients import ClientLog
+from outbox_kafka.client import clients
+from outbox_kafka.client.clients import ClientLog
 
 TEMPLATE = "%s %s %s"
 

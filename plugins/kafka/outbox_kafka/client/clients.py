@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -21,9 +21,9 @@ from outbox_api import DriverError, Finding
 from outbox_api.context_thread import repeat
 from outbox_api.tls import Protection, host_of, transport_finding
 
-from outbox_kafka_client.errors import describe
-from outbox_kafka_client.files import SIGN_IN, Stamps, paths, present, stamps
-from outbox_kafka_client.settings import config_error
+from outbox_kafka.client.errors import describe
+from outbox_kafka.client.files import SIGN_IN, Stamps, paths, present, stamps
+from outbox_kafka.client.settings import config_error
 
 LOGGER = logging.getLogger("outbox.kafka")
 
@@ -38,15 +38,7 @@ class ClientLog:
         self._logged_at: dict[str, float] = {}
 
     def log(self, level: int, template: str, facility: str, client: str, line: str) -> None:
-        """Logs one line of librdkafka.
-
-        Args:
-            level: A level of Python's logging.
-            template: Combines the three parts to a line.
-            facility: librdkafka's short name for the kind of event.
-            client: The client's name.
-            line: The text; librdkafka keeps secrets out of it.
-        """
+        """Logs one line of librdkafka, which keeps secrets out of it."""
         if facility == "CONFWARN":
             # Producers and consumers share the settings: each ignores those of the other, as intended.
             level = logging.DEBUG
@@ -79,10 +71,7 @@ class ClientLog:
         return False
 
 
-log = logging.getLogger("outbox.kafka")
-
 _LOOK_SECONDS: Final = 1.0
-"""Seconds between two looks at the files."""
 
 
 class Client(Protocol):
@@ -120,7 +109,7 @@ class _Watch:
 
     def _run(self, ended: Event) -> None:
         complaint = "cannot look at the files with users and passwords"
-        repeat(lambda: self._look_at_all(ended), ended, _LOOK_SECONDS, log, complaint)
+        repeat(lambda: self._look_at_all(ended), ended, _LOOK_SECONDS, LOGGER, complaint)
 
     def _look_at_all(self, ended: Event) -> None:
         with self._lock:
@@ -148,7 +137,7 @@ class _Watch:
             return
         client.set_sasl_credentials(user, password)
         watched.given = (user, password)
-        log.info(
+        LOGGER.info(
             "%s: signs in with a new password from now on", watched.settings.get("client.id", "a client")
         )
 
@@ -161,11 +150,7 @@ def keep_signed_in(
 ) -> None:
     """Gives the client its user and password anew whenever a file with them changes, as long as it lives.
 
-    Args:
-        client: The client, which weak references can refer to.
-        settings: Its settings, with the references to files.
-        given: The settings with the content that the client was opened with.
-        seen: The stamps of :func:`sign_in_files` from before the content was read.
+    It was opened with ``given``, which was read after ``seen``.
     """
     if files := sign_in_files(settings):
         user, password = (str(given.get(name) or "") for name in SIGN_IN)
@@ -186,23 +171,22 @@ _CONNECT_SECONDS: Final = 1.5
 """Seconds in which a client with new files must reach a broker."""
 
 
+def _open(client: Client, settings: Mapping[str, Any], create: Callable[..., None]) -> None:
+    seen = stamps(sign_in_files(settings))
+    content = present(settings)
+    try:
+        create(content)
+    except KafkaException as error:
+        raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+    keep_signed_in(client, settings, content, seen)
+
+
 class Producer(confluent_kafka.Producer):
     """A producer that reads its files when it is opened, and its password again whenever that changes."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Opens the producer.
-
-        Args:
-            settings: librdkafka's settings; a value may be a :class:`outbox_api.FileText`.
-
-        Raises:
-            DriverError: A file cannot be read (retryable).
-            KafkaException: librdkafka refuses the settings.
-        """
-        seen = stamps(sign_in_files(settings))
-        content = present(settings)
-        super().__init__(content)
-        keep_signed_in(self, settings, content, seen)
+        """Opens the producer; raises an ``OutboxError`` if settings or files cannot be used."""
+        _open(self, settings, super().__init__)
 
 
 class Consumer(confluent_kafka.Consumer):
@@ -210,26 +194,13 @@ class Consumer(confluent_kafka.Consumer):
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """Opens the consumer, see :class:`Producer`."""
-        seen = stamps(sign_in_files(settings))
-        content = present(settings)
-        super().__init__(content)
-        keep_signed_in(self, settings, content, seen)
+        _open(self, settings, super().__init__)
 
 
 def try_files(settings: Mapping[str, Any]) -> None:
-    """Makes sure that a broker can be reached with the present files of the settings; takes up to 1.5 s.
-
-    Args:
-        settings: The settings of a producer, transactional or not.
-
-    Raises:
-        OutboxError: A file cannot be used, or the brokers do not accept it or cannot be reached.
-    """
+    """Makes sure that a broker can be reached with the present files of the settings; takes up to 1.5 s."""
     own = {name: value for name, value in settings.items() if name not in ("transactional.id", "logger")}
-    try:
-        producer = Producer({**own, "logger": ClientLog(), "error_cb": lambda _error: None})
-    except KafkaException as error:
-        raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+    producer = Producer({**own, "logger": ClientLog(), "error_cb": lambda _error: None})
     try:
         producer.list_topics(timeout=_CONNECT_SECONDS)
     except KafkaException as error:
@@ -240,15 +211,7 @@ _OFF = ("false", "f", "0")
 
 
 def transport_findings(settings: Mapping[str, Any], subject: str) -> Sequence[Finding]:
-    """Judges the connections of a client by its settings.
-
-    Args:
-        settings: The client's settings by librdkafka's names, as text.
-        subject: The subject of the finding.
-
-    Returns:
-        One finding; none if all brokers are on this machine.
-    """
+    """Judges the connections of a client by its settings."""
     protocol = str(settings.get("security.protocol") or "plaintext").lower()
     sasl = protocol.startswith("sasl")
     protection, setting, cure = _judged(settings, protocol, encrypted="sasl_ssl" if sasl else "ssl")

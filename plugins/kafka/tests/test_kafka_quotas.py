@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from outbox_kafka_client.quotas import Quota
+from outbox_kafka.client.quotas import Quota
 
 
 def event(seconds: float) -> Any:

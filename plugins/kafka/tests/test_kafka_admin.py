@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 from outbox_api import DriverError
-from outbox_kafka_client.admin import KafkaAdmin
+from outbox_kafka.client.admin import KafkaAdmin
 
 
 def create_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:

@@ -4,29 +4,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeGuard
 
 from confluent_kafka import KafkaError
 
-from outbox_kafka_client.settings import redact
+from outbox_kafka.client.settings import redact
 
-_REFUSALS = frozenset(
-    {
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.SECURITY_DISABLED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.UNSUPPORTED_SASL_MECHANISM,
-        KafkaError._AUTHENTICATION,
-    }
+
+def one_of(*codes: int) -> Callable[[object], TypeGuard[KafkaError]]:
+    """Returns a function that tells whether something is an error of Kafka with one of these codes."""
+
+    def is_one(error: object) -> TypeGuard[KafkaError]:
+        return isinstance(error, KafkaError) and error.code() in codes
+
+    return is_one
+
+
+is_refusal = one_of(
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.SECURITY_DISABLED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError._AUTHENTICATION,
 )
-
-
-def is_refusal(error: KafkaError) -> bool:
-    """Returns whether the broker refused this client as a whole, whatever it sends."""
-    return error.code() in _REFUSALS
+"""The broker refused this client as a whole, whatever it sends."""
 
 
 def is_tls_failure(error: KafkaError) -> bool:

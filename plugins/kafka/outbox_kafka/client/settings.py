@@ -19,9 +19,6 @@ def client_settings(kafka: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the user's settings in the form that our clients take; those without a value are left out.
 
     A value that refers to files stays as it is among the settings of SASL and TLS; others are read now.
-
-    Raises:
-        ConfigError: A file cannot be read.
     """
     return {str(name): _setting(str(name), value) for name, value in kafka.items() if value is not None}
 

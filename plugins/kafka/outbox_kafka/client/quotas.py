@@ -23,10 +23,6 @@ class Quota:
     """For how long brokers delay one client because a quota is used up; for its ``throttle_cb``.
 
     The client calls it during ``poll``.
-
-    Args:
-        name: What the log calls the client.
-        clock: Returns seconds; never goes back.
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = monotonic) -> None:

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
-from outbox_api import ConfigError, DriverError, FileText
-from outbox_kafka_client import clients
-from outbox_kafka_client.clients import Producer, try_files
-from outbox_kafka_client.files import Renewal, present
-from outbox_kafka_client.settings import client_settings, config_error, redact
+from outbox_api import ConfigError, DriverError, FileText, OutboxError
+from outbox_kafka.client import clients
+from outbox_kafka.client.clients import Producer, try_files
+from outbox_kafka.client.files import Renewal, present
+from outbox_kafka.client.settings import client_settings, config_error, redact
 
 
 @pytest.fixture
@@ -126,11 +125,11 @@ def test_a_client_is_told_of_a_new_password_as_long_as_it_lives(
     client = Told({**kafka, "sasl.password": FileText((password,))})
     plain = Told({**kafka, "sasl.password": "in the configuration"})
     password.touch()
-    password.write_text("hunter3\n")
+    _replace(password, "hunter3\n")
     _until(lambda: told == [("me", "hunter3")])
     password.unlink()  # the former one stays in use
     time.sleep(0.2)
-    password.write_text("hunter4\n")
+    _replace(password, "hunter4\n")
     _until(lambda: told == [("me", "hunter3"), ("me", "hunter4")])
     del client
     _until(lambda: clients._watch._thread is None)
@@ -155,20 +154,27 @@ def test_what_is_wrong_with_one_client_keeps_no_password_from_another(
     odd, closed = (Told({**kafka, "sasl.password": FileText((other,))}) for _ in range(2))
     client = Told({**kafka, "sasl.password": FileText((password,))})
     closed.close()
-    other.write_text("with a \0 inside")
+    _replace(other, "with a \0 inside")
     time.sleep(0.2)
-    password.write_text("hunter3\n")
+    _replace(password, "hunter3\n")
     _until(lambda: told == ["hunter3"])
-    other.write_text("hunter4")
+    _replace(other, "hunter4")
     _until(lambda: told == ["hunter3", "hunter4"])
     del odd, client
 
 
 def test_librdkafka_knows_the_settings_that_are_renewed() -> None:
     for name in ("ssl.ca.location", "ssl.crl.location", "ssl.keystore.location"):
-        with pytest.raises(KafkaException) as caught:
+        with pytest.raises(OutboxError) as caught:
             Producer({name: "nowhere", "security.protocol": "ssl", "log_level": 0})
         assert name.removesuffix(".location") in str(caught.value)
+
+
+def _replace(file: Path, text: str) -> None:
+    """Replaces a file at once: who looks at one that is being written finds it empty, and tells that, too."""
+    draft = file.with_name(f"{file.name}.new")
+    draft.write_text(text)
+    draft.rename(file)
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from outbox_api import ConfigError, DriverError, FileText, present_text
 
-from outbox_kafka_client.tokens import TOKENS, token_function
+from outbox_kafka.client.tokens import TOKENS, token_function
 
 SIGN_IN: Final = ("sasl.username", "sasl.password")
 """What a client can be given anew while it lives."""
@@ -23,8 +23,6 @@ _LOCATIONS: Final = (
 )
 
 _LOOK_SECONDS: Final = 1.0
-"""Seconds between two looks at files."""
-
 _RETRY_SECONDS: Final = 5.0
 """Seconds before files that could not be used are tried again."""
 
@@ -36,10 +34,6 @@ def present(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings with the present content of the files to which they refer, for a client to use.
 
     ``oauth_cb`` becomes the function that it names: names travel to other processes, functions may not.
-
-    Raises:
-        ConfigError: There is no such function.
-        DriverError: A file cannot be read; retryable, as it may just be replaced.
     """
     try:
         content: dict[str, Any] = {name: present_text(value) for name, value in settings.items()}
@@ -64,9 +58,6 @@ class Renewal:
     """Says when a client must be opened anew, since librdkafka reads certificates only then.
 
     Used by one thread.
-
-    Attributes:
-        needed: Whether there are any files to look at.
     """
 
     def __init__(self, settings: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from outbox_api import Level
-from outbox_kafka_client.clients import transport_findings
+from outbox_kafka.client.clients import transport_findings
 
 REMOTE = {"bootstrap.servers": "localhost:9092,kafka-1:9092,SASL_SSL://kafka-2"}
 
