@@ -19,7 +19,7 @@ from outbox_api import (
     Origin,
     Parked,
 )
-from outbox_core.config.settings import Failures, Limits
+from outbox_core.config.settings import MIN_HEARTBEAT_SECONDS, Failures, Limits
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
 from outbox_core.delivery.commands import (
     Advance,
@@ -36,7 +36,7 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.events import LeaderRefreshed, TakeoverBegan
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
-from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS, Telemetry
+from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.lanes.turn import QUIET_SECONDS, TakeoverLog, clusters_of
 from outbox_core.lanes.workers import CLOSE_SECONDS, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import LaneControl
