@@ -16,7 +16,7 @@ from outbox_core.health import Code, Thresholds
 from outbox_core.monitoring import names
 from outbox_core.monitoring.names import Metric
 
-from deploy.series import GROUP, JOBS, aggregate, duration, exported
+from deploy.series import GROUP, JOBS, OUTBOX, aggregate, duration, exported
 
 MINUTE, HOUR = 60.0, 3600.0
 LIMITS = Thresholds()
@@ -73,7 +73,7 @@ class Alarm:
         }
 
 
-OF = "{{ $labels.outbox }} ({{ $labels.job }})"
+OF = f"{{{{ $labels.{OUTBOX} }}}} ({{{{ $labels.job }}}})"
 """The outbox, in texts."""
 
 
@@ -205,7 +205,7 @@ def _delivery(factor: float) -> tuple[Alarm, ...]:
         ),
         Alarm(
             "OutboxDeliveriesFail",
-            f"{_rate(names.RETRIED, window)} > 0",
+            f"{_rate(names.FAILED, window)} > 0",
             10 * MINUTE / factor,
             Severity.WARNING,
             "Deliveries fail, and are tried again",

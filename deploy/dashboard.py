@@ -14,8 +14,21 @@ from outbox_core.monitoring import names
 
 from deploy.alerts import LIMITS, TAKEOVERS, TAKEOVERS_SECONDS
 from deploy.panels import OPERATIONS, SOURCE, Panel, Shown, curves, link, spread, states
-from deploy.queries import EACH, JOB, LANE, Query, chosen, most, quantile, quantiles, rate, total
-from deploy.series import GROUP, duration, exported, label
+from deploy.queries import (
+    CHOICE,
+    EACH,
+    EACH_LANE,
+    JOB,
+    Query,
+    chosen,
+    most,
+    published,
+    quantile,
+    quantiles,
+    rate,
+    total,
+)
+from deploy.series import DESTINATION, ERROR, GROUP, LANE, OUTBOX, STEP, duration, exported
 from deploy.verdict import verdict
 
 
@@ -29,8 +42,8 @@ def render(docs: str) -> str:
     made.with_variable(source.type("prometheus"))
     candidate = exported(names.CANDIDATE)
     made.with_variable(_choice(JOB, "Job", f"label_values({candidate}, {JOB})"))
-    outboxes = f'label_values({candidate}{{{JOB}=~"${JOB}"}}, {names.OUTBOX})'
-    made.with_variable(_choice(names.OUTBOX, "Outbox", outboxes))
+    outboxes = f'label_values({candidate}{{{JOB}=~"${JOB}"}}, {OUTBOX})'
+    made.with_variable(_choice(CHOICE, "Outbox", outboxes))
     numbers = itertools.count(1)
     for title, panels in _rows():
         made.with_row(dashboard.Row(title).id(next(numbers)))
@@ -66,15 +79,11 @@ def _backlog() -> list[Shown]:
 
 
 def _flow() -> list[Shown]:
-    topic = f"{names.OUTBOX}, {names.TOPIC}"
-    by_topic = [rate(names.PUBLISHED, topic, f"{EACH} {{{{{names.TOPIC}}}}}")]
+    by_topic = [published(f"{OUTBOX}, {DESTINATION}", f"{EACH} {{{{{DESTINATION}}}}}")]
     stages = [
-        rate(metric, legend=f"{EACH} {word}")
-        for metric, word in (
-            (names.MARKED, "marked"),
-            (names.PUBLISHED, "published"),
-            (names.PURGED, "purged"),
-        )
+        rate(names.MARKED, legend=f"{EACH} marked"),
+        published(legend=f"{EACH} published"),
+        rate(names.PURGED, legend=f"{EACH} purged"),
     ]
     commit = "From the creation of a record until the broker's acknowledgement."
     sending = "From handing a record to the client until the broker's report."
@@ -82,38 +91,38 @@ def _flow() -> list[Shown]:
     buckets = Query(
         f"sum by (le) (increase({chosen(names.DELIVERY_DURATION, '_bucket')}[$__rate_interval]))", "{{le}}"
     )
-    destination = label(names.DESTINATION)
-    sent = rate(names.SENT_MESSAGES, f"{names.OUTBOX}, {destination}", f"{EACH} {{{{{destination}}}}}")
     return [
         curves(Panel("Published, by topic", "Records per second.", "cps", by_topic), 12, stacked=True),
         curves(Panel("Marked, published, purged", "Healthy: about equal.", "cps", stages), 12),
         curves(Panel("From commit to acknowledgement", commit, "s", quantiles(names.DELIVERY_DURATION)), 12),
         spread(Panel("From commit to acknowledgement, spread", commit, "s", [buckets]), 12),
-        curves(Panel("Sending", sending, "s", quantiles(names.OPERATION_DURATION)), 12),
-        curves(Panel("Messages sent, by topic", "With those that failed.", "cps", [sent]), 12),
+        curves(Panel("Sending", sending, "s", quantiles(names.OPERATION_DURATION)), 24),
     ]
 
 
 def _lanes() -> list[Shown]:
-    by = f"{names.OUTBOX}, {names.LANE}"
+    by = f"{OUTBOX}, {LANE}"
     panels = [
         Panel(
             "Published, by lane",
             "Lanes have about equal shares of keys.",
             "cps",
-            [rate(names.PUBLISHED, by, LANE)],
+            [published(by, EACH_LANE)],
         ),
-        Panel("In flight", "Published and not yet purged.", "short", [total(names.IN_FLIGHT, by, LANE)]),
+        Panel("In flight", "Published and not yet purged.", "short", [total(names.IN_FLIGHT, by, EACH_LANE)]),
         Panel(
-            "Waiting", "Marked or selected, and not yet published.", "short", [total(names.WAITING, by, LANE)]
+            "Waiting",
+            "Marked or selected, and not yet published.",
+            "short",
+            [total(names.WAITING, by, EACH_LANE)],
         ),
-        Panel("Remarks", "A few after an incident.", "cps", [rate(names.REMARKS, by, LANE)]),
+        Panel("Remarks", "A few after an incident.", "cps", [rate(names.REMARKS, by, EACH_LANE)]),
     ]
     return [curves(each, 6) for each in panels]
 
 
 def _steps() -> list[Shown]:
-    by, legend = f"{names.OUTBOX}, {names.STEP}", f"{EACH} {{{{{names.STEP}}}}}"
+    by, legend = f"{OUTBOX}, {STEP}", f"{EACH} {{{{{STEP}}}}}"
     records, steps = (rate(names.BATCH_SIZE, by, legend, part=part).expression for part in ("_sum", "_count"))
     return [
         curves(
@@ -135,17 +144,16 @@ def _steps() -> list[Shown]:
 
 
 def _failures() -> list[Shown]:
-    destination, error = label(names.DESTINATION), label(names.ERROR)
     wrong = rate(
         names.SENT_MESSAGES,
-        f"{names.OUTBOX}, {destination}",
-        f"{EACH} {{{{{destination}}}}}",
-        more=f'{error}!=""',
+        f"{OUTBOX}, {DESTINATION}",
+        f"{EACH} {{{{{DESTINATION}}}}}",
+        more=f'{ERROR}!=""',
     )
     attempts = [
         rate(metric, legend=f"{EACH} {word}")
         for metric, word in (
-            (names.RETRIED, "retried"),
+            (names.FAILED, "failed"),
             (names.ABORTED, "aborted"),
             (names.RECOVERED, "recovered"),
         )
@@ -154,15 +162,15 @@ def _failures() -> list[Shown]:
         Query(most(metric).expression, f"{EACH} {word}")
         for metric, word in ((names.BLOCKED_AGE, "blocked"), (names.PARKED_AGE, "parked"))
     ]
-    lane = f"{names.OUTBOX}, {names.LANE}"
+    lane = f"{OUTBOX}, {LANE}"
     panels = [
         Panel("Parked keys", "Healthy: 0.", "short", [most(names.PARKED_KEYS)], f"{OPERATIONS}parked-keys"),
-        Panel("Blocked keys, by lane", "Healthy: 0.", "short", [total(names.BLOCKED_KEYS, lane, LANE)]),
+        Panel("Blocked keys, by lane", "Healthy: 0.", "short", [total(names.BLOCKED_KEYS, lane, EACH_LANE)]),
         Panel(
             "Held topics, by lane",
             "Healthy: 0.",
             "short",
-            [total(names.HELD_TOPICS, lane, LANE)],
+            [total(names.HELD_TOPICS, lane, EACH_LANE)],
             f"{OPERATIONS}parked-keys",
         ),
         Panel("Blocked and parked for", "Healthy: 0.", "s", ages, f"{OPERATIONS}parked-keys"),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_core.monitoring import names
-from outbox_core.monitoring.names import Metric
+from outbox_core.monitoring.names import SENT_MESSAGES, Metric
 
-from deploy.series import GROUP, exported
+from deploy.series import GROUP, LANE, OUTBOX, PUBLISHED, exported
 
 JOB = "job"
-CHOSEN = f'{JOB}=~"${JOB}", {names.OUTBOX}=~"${names.OUTBOX}"'
+CHOICE = "outbox"
+"""The dashboard's variable of that name."""
+CHOSEN = f'{JOB}=~"${JOB}", {OUTBOX}=~"${CHOICE}"'
 """Selects the outboxes that the dashboard's variables name."""
-EACH = f"{{{{{names.OUTBOX}}}}}"
+EACH = f"{{{{{OUTBOX}}}}}"
 """What the series of an outbox is called."""
-LANE = f"{EACH} / {{{{{names.LANE}}}}}"
+EACH_LANE = f"{EACH} / {{{{{LANE}}}}}"
 QUANTILES = (0.5, 0.95, 0.99)
 
 
@@ -49,6 +50,11 @@ def total(metric: Metric, by: str = GROUP, legend: str = EACH) -> Query:
 def rate(metric: Metric, by: str = GROUP, legend: str = EACH, *, part: str = "", more: str = "") -> Query:
     """Returns what is counted per second over all processes."""
     return Query(f"sum by ({by}) (rate({chosen(metric, part, more)}[$__rate_interval]))", legend)
+
+
+def published(by: str = GROUP, legend: str = EACH) -> Query:
+    """Returns the records per second that the broker acknowledges."""
+    return rate(SENT_MESSAGES, by, legend, more=PUBLISHED)
 
 
 def quantile(

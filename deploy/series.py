@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from outbox_core.monitoring import names
+from outbox_core import conventions
 from outbox_core.monitoring.names import Kind, Metric
 
+
+def label(attribute: str) -> str:
+    """Returns the name of an attribute in Prometheus."""
+    return attribute.replace(".", "_")
+
+
+OUTBOX, LANE, STEP, DESTINATION, ERROR = map(
+    label,
+    (
+        conventions.OUTBOX,
+        conventions.LANE,
+        conventions.STEP,
+        conventions.DESTINATION,
+        conventions.ERROR_TYPE,
+    ),
+)
+PUBLISHED = f'{ERROR}=""'
+"""Selects the messages sent that the broker has acknowledged."""
 JOBS = 'job=~"outbox.*"'
 """Selects the jobs that scrape harvesters."""
-GROUP = f"job, {names.OUTBOX}"
+GROUP = f"job, {OUTBOX}"
 """What tells one outbox from another: harvesters of different databases have different jobs."""
 
 
@@ -16,11 +34,6 @@ def exported(metric: Metric) -> str:
     unit = "_seconds" if metric.unit == "s" else ""
     total = "_total" if metric.kind is Kind.COUNTER else ""
     return f"{label(metric.name)}{unit}{total}"
-
-
-def label(attribute: str) -> str:
-    """Returns the name of an attribute in Prometheus."""
-    return attribute.replace(".", "_")
 
 
 def aggregate(how: str, what: str) -> str:

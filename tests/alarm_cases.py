@@ -12,7 +12,7 @@ from deploy.series import exported
 
 
 def series(metric: Metric, instance: str = "a", **labels: str) -> str:
-    every = {"job": "outbox", "outbox": "shop", "instance": instance, **labels}
+    every = {"job": "outbox", "outbox_name": "shop", "instance": instance, **labels}
     return exported(metric) + "{" + ", ".join(f'{name}="{value}"' for name, value in every.items()) + "}"
 
 
@@ -38,10 +38,10 @@ class Case:
     fires: Sequence[float]
     quiet: Sequence[float]
     figure: str = ""
-    labels: Mapping[str, str] = field(default_factory=lambda: {"job": "outbox", "outbox": "shop"})
+    labels: Mapping[str, str] = field(default_factory=lambda: {"job": "outbox", "outbox_name": "shop"})
 
 
-FAILURES = {"OutboxDeliveriesFail": names.RETRIED, "OutboxTransactionsAborted": names.ABORTED}
+FAILURES = {"OutboxDeliveriesFail": names.FAILED, "OutboxTransactionsAborted": names.ABORTED}
 SELDOM = " ".join(f"{number} {number} {number} {number}" for number in range(1, 11))
 
 CASES = [

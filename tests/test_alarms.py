@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from outbox_core.monitoring import names
 from outbox_servers.services import Kafka, Postgres
 
 from deploy.alerts import alarms
-from deploy.series import label
+from deploy.series import DESTINATION, LANE, OUTBOX, STEP
 
 from .alarms.faults import CLUSTER, FAULTS, LANES, at_once, forget_cluster, kill_all, lock_lane, poison
 from .alarms.site import Servers, Site
@@ -22,7 +21,7 @@ from .test_deploy import PANELS
 FACTOR = 30.0
 NAMES = re.compile(r"\b(?:outbox|messaging)_\w+")
 """Finds the names of metrics in a query; and these labels:"""
-LABELS = {label(names.DESTINATION)}
+LABELS = {OUTBOX, LANE, STEP, DESTINATION}
 VARIABLES = {"$__rate_interval": "10s", "$__interval": "10s", "$job": ".*", "$outbox": ".*"}
 """What Grafana puts in their places."""
 

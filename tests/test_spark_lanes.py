@@ -66,7 +66,7 @@ class Published:
             sample.value
             for family in families
             for sample in family.samples
-            if sample.name == "outbox_published_total"
+            if sample.name == "messaging_client_sent_messages_total" and "error_type" not in sample.labels
         )
         assert now >= self._last
         self._last = now

@@ -255,7 +255,7 @@ def test_a_record_that_is_refused_ends_its_span_with_an_error(
     for span in failed:
         assert span.status.status_code is StatusCode.ERROR
         attributes = dict(span.attributes or {})
-        assert (attributes["error.type"], attributes["outbox.failed_records"]) == ("permanent", 1)
+        assert (attributes["error.type"], attributes["outbox.failed"]) == ("permanent", 1)
         assert "a key" not in f"{attributes} {span.status.description}"
 
 

@@ -48,6 +48,11 @@ class ClusterState:
     takeover: Takeover | None = None
 
     @property
+    def orphaned(self) -> bool:
+        """Whether it has records, and nobody serves it."""
+        return self.role is Role.ORPHAN and self.records > 0
+
+    @property
     def recent(self) -> bool:
         """Whether records of it were taken over a short while ago."""
         return self.seconds_ago is not None and self.seconds_ago <= RECENT_SECONDS

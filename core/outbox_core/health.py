@@ -1,5 +1,7 @@
 """Whether an outbox is harvested without problems: one check of its database and its broker."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -7,17 +9,19 @@ from enum import StrEnum
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from outbox_api import Dialect, DriverError
 from outbox_api.fence import LaneStatus
 from outbox_api.outbox_view import Backlog, Upkeep
 from outbox_api.parking import Parked
 
-from outbox_core.clusters import ClusterState, Role
-from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
-from outbox_core.dead_rows import MANY, dead_rows, is_old, kept
+from outbox_core.config.settings import HarvestSettings
 from outbox_core.snapshot import SILENT_HEARTBEATS, Snapshot, intakes, longest_blocked, silence
+
+if TYPE_CHECKING:
+    from outbox_core.clusters import ClusterState
 
 
 class Code(StrEnum):
@@ -259,6 +263,8 @@ def _parked(parked: Parked, limit: int) -> list[HealthProblem]:
 def _dead_rows(upkeep: Upkeep, thresholds: Thresholds) -> list[HealthProblem]:
     if upkeep.dead is None or upkeep.dead <= thresholds.dead:
         return []
+    from outbox_core.dead_rows import MANY, dead_rows, is_old, kept  # noqa: PLC0415 - few probes find them
+
     snapshot = upkeep.snapshot
     if snapshot is not None and is_old(snapshot, thresholds.snapshot):
         said = f"{dead_rows(upkeep)} cannot be removed: {kept(snapshot)}"
@@ -280,7 +286,7 @@ def _cluster(state: ClusterState) -> list[HealthProblem]:
         last = format_duration(round(state.seconds_ago or 0.0))
         said = f"{about}'s records are taken over by this cluster: {state.taken_over:,}, the last {last} ago"
         found.append(HealthProblem(Code.TAKEN_OVER, f"{said}; {about} may be lost", state.taken_over))
-    if state.role is Role.ORPHAN and state.records:
+    if state.orphaned:
         more = "" if state.exact else " or more"
         said = f"{state.records:,}{more} records are of {about}, which nobody serves: its number is not known"
         found.append(HealthProblem(Code.ORPHANS, said, state.records))

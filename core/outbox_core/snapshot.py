@@ -1,10 +1,12 @@
 """The state of an outbox and its harvest at one moment, according to the database."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from outbox_api.errors import DriverError
 from outbox_api.fence import LaneStatus
@@ -12,11 +14,11 @@ from outbox_api.outbox_view import Backlog, Upkeep
 from outbox_api.parking import Parked
 from outbox_api.portable.view import PortableView
 
-from outbox_core.clusters import ClusterState, cluster_states, clusters_as_data
-from outbox_core.config import HarvestSettings
-from outbox_core.dead_rows import as_data as upkeep_as_data
-from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
+from outbox_core.config.settings import MIN_HEARTBEAT_SECONDS, HarvestSettings
 from outbox_core.members import starting
+
+if TYPE_CHECKING:
+    from outbox_core.clusters import ClusterState
 
 SILENT_HEARTBEATS = 3.0
 """The default number of missed heartbeats after which a lane counts as silent."""
@@ -56,7 +58,7 @@ class Snapshot:
     starting: Sequence[str] = ()
 
     @classmethod
-    def of(cls, settings: HarvestSettings) -> "Snapshot":
+    def of(cls, settings: HarvestSettings) -> Snapshot:
         """Connects to the outbox and queries it now."""
         with closing(settings.dialect.create().watch()) as view:
             return cls.take(view, settings)
@@ -64,7 +66,7 @@ class Snapshot:
     @classmethod
     def take(
         cls, view: PortableView, settings: HarvestSettings, beats: float = SILENT_HEARTBEATS
-    ) -> "Snapshot":
+    ) -> Snapshot:
         """Queries the outbox now.
 
         Args:
@@ -74,7 +76,11 @@ class Snapshot:
         """
         lanes = present_lanes(view.lane_statuses())
         origin = settings.affinity.create().origin()
-        clusters = None if origin is None else cluster_states(view, origin, lanes)
+        clusters = None
+        if origin is not None:
+            from outbox_core.clusters import cluster_states  # noqa: PLC0415 - where there are several
+
+            clusters = cluster_states(view, origin, lanes)
         longest = longest_silence(settings, beats)
         backlog, parked = with_intakes(view.backlog(), lanes), view.parked()
         upkeep, names = view.upkeep(), starting(view)
@@ -140,6 +146,9 @@ class Views:
 
 def as_data(snapshot: Snapshot) -> dict[str, Any]:
     """Returns the snapshot as JSON data: times in seconds, instants in ISO 8601."""
+    from outbox_core.clusters import clusters_as_data  # noqa: PLC0415 - a probe needs no data
+    from outbox_core.dead_rows import as_data as upkeep_as_data  # noqa: PLC0415 - likewise
+
     leader = snapshot.lanes[0] if snapshot.lanes else None
     clusters = {} if snapshot.clusters is None else {"clusters": clusters_as_data(snapshot.clusters)}
     return {

@@ -157,7 +157,10 @@ def test_several_outboxes_are_one_list(database: Database):
         status = site.json("/status")
         assert [each["label"] for each in status["outboxes"]] == ["a", "b"]
         assert status["outboxes"][0] == {"label": "a", **DATA}
-        assert (site.total("outbox_leader", outbox="a"), site.total("outbox_leader", outbox="b")) == (0, 1)
+        assert (
+            site.total("outbox_leader", outbox_name="a"),
+            site.total("outbox_leader", outbox_name="b"),
+        ) == (0, 1)
 
 
 def test_a_database_that_hangs_delays_no_look_at_another(monkeypatch: pytest.MonkeyPatch):

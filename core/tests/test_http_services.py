@@ -76,14 +76,14 @@ def test_it_serves_what_status_prints_and_what_was_published(
         site = site_of(file)
         assert (site.get("/livez").code, site.get("/readyz").code) == (200, 200)
         stash(postgres_dsn, topic, 60)  # few enough for each to tell how long it has waited
-        until(lambda: site.total("outbox_delivery_duration_seconds", outbox="outbox") == 60)
+        until(lambda: site.total("outbox_delivery_duration_seconds", outbox_name="outbox") == 60)
         stash(postgres_dsn, topic, 440)
         until(lambda: site.json("/status")["total"]["purged_total"] == 500)
         until(lambda: bool(site.json("/api/history")["points"]))
         status, printed = site.json("/status"), json.loads(told(file, "status", "--json"))
         assert status.keys() == printed.keys()
         assert status["leader"] == printed["leader"]
-        until(lambda: site.total("outbox_published", topic=topic) == 500)
+        until(lambda: site.total("messaging_client_sent_messages", messaging_destination_name=topic) == 500)
         families: dict[str, Metric] = {}
 
         def looked_at() -> bool:
@@ -96,14 +96,14 @@ def test_it_serves_what_status_prints_and_what_was_published(
     assert "value 1" not in str(families)
     assert "key-1" not in str(families)
     for name in ("outbox_purged", "outbox_marked"):
-        assert total(families[name], outbox="outbox") == 500
+        assert total(families[name], outbox_name="outbox") == 500
     sent = families["messaging_client_sent_messages"]
     assert total(sent, messaging_destination_name=topic, messaging_system="kafka") == 500
     operations = total(families["messaging_client_operation_duration_seconds"])
     assert operations == 500 if delivery == "at-least-once" else 1 <= operations <= 500
     assert total(families["outbox_leader"]) == 1
     assert total(families["outbox_fence_token"]) == status["leader"]["token"]
-    assert {sample.labels["lane"] for sample in families["outbox_purged"].samples} == {"0", "1"}
+    assert {sample.labels["outbox_lane"] for sample in families["outbox_purged"].samples} == {"0", "1"}
 
 
 def assert_documented(families: dict[str, Metric]) -> None:
@@ -126,9 +126,9 @@ def test_one_server_shows_several_outboxes(file: Path, postgres_dsn: str, topic:
         connection.execute(INSERT.replace("INTO outbox", "INTO two"), (topic, 50))
     with harvester(file):
         site = site_of(file)
-        until(lambda: site.total("outbox_published", outbox="second", topic=topic) == 50)
+        until(lambda: site.total("messaging_client_sent_messages", outbox_name="second") == 50)
         until(lambda: site.total("outbox_leader") == 2)
-        assert site.total("outbox_purged", outbox="first") == 0
+        assert site.total("outbox_purged", outbox_name="first") == 0
         assert site.get("/readyz").text == "takes part in 2 of 2 elections\n"
         until(lambda: [each["outbox"] for each in site.json("/status")["outboxes"]] == ["one", "two"])
         assert [each["label"] for each in site.json("/status")["outboxes"]] == ["first", "second"]
@@ -192,7 +192,7 @@ def test_counters_never_go_back_through_takeovers_and_their_sums_are_what_was_pu
         until(lambda: watch.total("outbox_fence_token") > token + 1)
         stash(postgres_dsn, topic, 100)
         until(lambda: watch.total("outbox_purged") == 600)
-        until(lambda: watch.total("outbox_published", topic=topic) == 600)
+        until(lambda: watch.total("messaging_client_sent_messages", messaging_destination_name=topic) == 600)
         assert on_topic(kafka_bootstrap, topic) == 600
         assert watch.total("messaging_client_sent_messages") == 600
 

@@ -17,6 +17,9 @@ OTHER_COMMANDS = {
     for name in ("audit", "check", "fence", "journal", "parked", "pump", "status", "takeover")
 }
 
+MOST_OF_A_PROBE = 29
+"""Modules of core that ``outbox health`` may import."""
+
 PROGRAM = """
 import json, sys
 from outbox_core.cli import main
@@ -105,3 +108,23 @@ def test_what_monitoring_needs_is_imported_where_it_is_on(
     data = {"http": http, "harvest": {"engine": "inline", "elector": "static"}}
     modules = imported(MONITORED, json.dumps(data), json.dumps(variables))
     assert modules & (METRICS | SERVER) == wanted
+
+
+def test_a_probe_imports_little(tmp_path: Path):
+    settings = tmp_path / "outbox.yaml"
+    dialect = {"driver": "sqlite", "dataSource": str(tmp_path / "none.db")}
+    broker = {"driver": "kafka", "kafka": {"bootstrap.servers": "127.0.0.1:1"}}
+    harvest = {"dialect": dialect, "publisher": broker, "elector": "lease", "engine": "inline"}
+    settings.write_text(json.dumps({"harvest": harvest}), "utf-8")
+    modules = imported(PROGRAM, "health", "--patience", "100ms", "-f", str(settings))
+    ours = {name for name in modules if name.partition(".")[0] == "outbox_core"}
+    assert "outbox_core.health" in ours
+    assert len(ours) <= MOST_OF_A_PROBE, sorted(ours)
+    assert not modules & {"rich", "outbox_core.lanes", "outbox_core.engines", "outbox_core.delivery"}
+
+
+def test_the_settings_of_a_lane_need_neither_yaml_nor_those_of_the_server():
+    modules = imported(
+        "import json, sys, outbox_core.config; print(json.dumps(list(sys.modules)), file=sys.stderr)"
+    )
+    assert not modules & {"yaml", "pydantic", "outbox_core.config.reader", "outbox_core.config.http"}

@@ -122,7 +122,7 @@ def test_a_span_ends_with_the_last_outcome_of_its_records(spans, exporter):
     assert span.status.status_code is StatusCode.ERROR
     assert span.status.description is None
     assert span.attributes["messaging.batch.message_count"] == 3
-    assert (span.attributes["error.type"], span.attributes["outbox.failed_records"]) == ("permanent", 1)
+    assert (span.attributes["error.type"], span.attributes["outbox.failed"]) == ("permanent", 1)
     assert [link.context.trace_id for link in span.links] == [7, 8]
 
 

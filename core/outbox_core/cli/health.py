@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from outbox_api.errors import OutboxError
-from rich.text import Text
 
 from outbox_core.cli.command import Command, ExitCode, seconds
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
-from outbox_core.cli.terminal import output
+from outbox_core.cli.terminal import Part, print_lines
 from outbox_core.health import Health, Thresholds, examine
 from outbox_core.printable import printable
 
@@ -63,14 +61,14 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
     )
     chosen = watched_outboxes(context, file, outbox)
     found = chosen.look(lambda settings: examine(settings, thresholds))
-    if chosen.single or json:
-        chosen.show(found, _as_data, _as_text, json=json, soft_wrap=True)
+    healths = [(title, health) for title, health in found if isinstance(health, Health)]
+    if json:
+        chosen.show_data(found, _as_data)
     else:
-        output().print(_as_lines(found), soft_wrap=True)
-        chosen.tell_errors([each for each in found if isinstance(each[1], OutboxError)], json=json)
-    healths = [health for _, health in found if isinstance(health, Health)]
-    if not all(health.healthy for health in healths):
-        reachable = all(health.reachable for health in healths)
+        print_lines(_lines(healths[0][1]) if chosen.single else _lines_of_several(healths, len(found)))
+    chosen.tell_errors(found, json=json)
+    if not all(health.healthy for _, health in healths):
+        reachable = all(health.reachable for _, health in healths)
         raise typer.Exit(ExitCode.FAILED if reachable else ExitCode.UNAVAILABLE)
     if chosen.unmatched:
         raise typer.Exit(ExitCode.FAILED)
@@ -86,29 +84,25 @@ def _as_data(found: Health) -> dict[str, object]:
     return {"healthy": found.healthy, **said}
 
 
-def _as_lines(found: Sequence[tuple[str, Health | OutboxError]]) -> Text:
+def _lines_of_several(healths: Sequence[tuple[str, Health]], outboxes: int) -> list[list[Part]]:
     """Returns the problems of several outboxes, each with its outbox in front."""
-    healths = [(title, health) for title, health in found if isinstance(health, Health)]
-    sick = [(title, health) for title, health in healths if not health.healthy]
-    told = [(title, health) for title, health in healths if health.problems or health.remarks]
     lines = [
-        Text.assemble((f"{printable(title)}: ", "bold"), line)
-        for title, health in told
-        for line in _as_text(health).split("\n")
+        [(f"{printable(title)}: ", "bold"), *line]
+        for title, health in healths
+        if health.problems or health.remarks
+        for line in _lines(health)
     ]
     well = sum(health.healthy for _, health in healths)
-    verdict = Text(f"{well} of {len(found)} outboxes are healthy", "" if sick else "green")
-    return Text("\n").join([*lines, verdict])
+    return [*lines, [(f"{well} of {outboxes} outboxes are healthy", "green" if well == len(healths) else "")]]
 
 
-def _as_text(found: Health) -> Text:
-    lines = [Text("healthy", "green")] if found.healthy else []
+def _lines(found: Health) -> list[list[Part]]:
+    lines: list[list[Part]] = [[("healthy", "green")]] if found.healthy else []
     for problems, style in ((found.problems, "bold red"), (found.remarks, "yellow")):
         lines += [
-            Text.assemble((problem.code, style), f": {printable(' '.join(problem.message.split()))}")
-            for problem in problems
+            [(each.code, style), (f": {printable(' '.join(each.message.split()))}", "")] for each in problems
         ]
-    return Text("\n").join(lines)
+    return lines
 
 
 COMMAND = Command(

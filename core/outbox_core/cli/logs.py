@@ -13,7 +13,6 @@ from outbox_core.config import LogFormat, LogLevel
 from outbox_core.log_context import HarvesterFilter, fields_of
 from outbox_core.printable import printable
 from outbox_core.redaction import redact
-from outbox_core.repetitions import RepetitionFilter
 
 
 class JsonLines(logging.Formatter):
@@ -113,7 +112,10 @@ def configure_logging(level: LogLevel, harvester: str = "", form: LogFormat = Lo
     logging.addLevelName(TRACE, "TRACE")
     handler = _handler(form, "[%(harvester)s] " if harvester else "")
     handler.addFilter(HarvesterFilter(harvester))
-    handler.addFilter(RepetitionFilter(handler))
+    if harvester:
+        from outbox_core.repetitions import RepetitionFilter  # noqa: PLC0415 - what runs for long says much
+
+        handler.addFilter(RepetitionFilter(handler))
     logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(_LEVELS[level], logging.WARNING))

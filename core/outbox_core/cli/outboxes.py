@@ -4,19 +4,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from outbox_api.errors import ConfigError, OutboxError
-from rich.console import RenderableType
-from rich.text import Text
 
 from outbox_core.cli.command import exit_code
 from outbox_core.cli.invocation import Invocation, log_warnings_only
 from outbox_core.cli.terminal import output, print_error, print_json, print_message
 from outbox_core.config import HarvestSettings, Settings
-from outbox_core.multi_outbox.harvester import outboxes_of
+from outbox_core.config.outboxes import outboxes_of
 from outbox_core.printable import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Result = TypeVar("Result")
 
@@ -136,7 +137,7 @@ class Chosen:
         self,
         found: Sequence[tuple[str, Result | OutboxError]],
         as_data: Callable[[Result], Any],
-        as_text: Callable[[Result], RenderableType],
+        as_text: "Callable[[Result], RenderableType]",
         *,
         json: bool,
         soft_wrap: bool = False,
@@ -147,16 +148,24 @@ class Chosen:
             Exit: An outbox could not be looked at.
         """
         results = [(title, result) for title, result in found if not isinstance(result, OutboxError)]
-        if self.single:
-            [(_, result)] = results
-            print_json(as_data(result)) if json else output().print(as_text(result), soft_wrap=soft_wrap)
-        elif json:
-            print_json(self.as_data(found, as_data))
+        if json:
+            self.show_data(found, as_data)
+        elif self.single:
+            output().print(as_text(results[0][1]), soft_wrap=soft_wrap)
         else:
+            from rich.text import Text  # noqa: PLC0415 - a probe prints none
+
             for title, result in results:
                 output().print(Text(printable(title), "bold"))
                 output().print(as_text(result), soft_wrap=soft_wrap)
         self.tell_errors(found, json=json)
+
+    def show_data(
+        self, found: Sequence[tuple[str, Result | OutboxError]], as_data: Callable[[Result], Any]
+    ) -> None:
+        """Prints what was found as JSON: of one outbox alone the result, else by outbox, with errors."""
+        results = [result for _, result in found if not isinstance(result, OutboxError)]
+        print_json(as_data(results[0]) if self.single else self.as_data(found, as_data))
 
     @staticmethod
     def as_data(found: Sequence[tuple[str, Result | OutboxError]], as_data: Callable[[Result], Any]) -> Any:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from outbox_api.errors import OutboxError
 
-from outbox_core.printable import printable_json
+from outbox_core.printable import printable, printable_json
 from outbox_core.redaction import redact_addresses
 
 if TYPE_CHECKING:
@@ -83,6 +83,23 @@ def messages() -> Console:
     from outbox_core.cli.console import PlainConsole  # noqa: PLC0415 - see output()
 
     return PlainConsole(stderr=True, width=None if sys.stderr.isatty() else _DEFAULT_WIDTH)
+
+
+Part = tuple[str, str]
+"""A text, and its style."""
+
+
+def print_lines(lines: Iterable[Iterable[Part]]) -> None:
+    """Writes lines to stdout; without a terminal without rich, so that a probe need not import it."""
+    if not sys.stdout.isatty():
+        text = "".join(f"{printable(''.join(part for part, _ in line))}\n" for line in lines)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    from rich.text import Text  # noqa: PLC0415 - see output()
+
+    for line in lines:
+        output().print(Text.assemble(*line), soft_wrap=True)
 
 
 def print_json(data: Any, *, in_one_line: bool = False) -> None:

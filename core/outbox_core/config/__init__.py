@@ -1,7 +1,11 @@
-"""Typed settings, and the reader that makes them from YAML."""
+"""Typed settings, and the reader that makes them from YAML.
+
+The reader is imported when it is asked for: a lane's process has its settings, and reads no YAML.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from outbox_core.config.logs import KeyNames, LogFormat, LoggingSettings, LogLevel
-from outbox_core.config.reader import configure, load, locate, parse
 from outbox_core.config.settings import (
     Choice,
     Delivery,
@@ -10,6 +14,9 @@ from outbox_core.config.settings import (
     Limits,
     Settings,
 )
+
+if TYPE_CHECKING:
+    from outbox_core.config.reader import configure, load, locate, parse
 
 __all__ = [
     "Choice",
@@ -27,3 +34,11 @@ __all__ = [
     "locate",
     "parse",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from outbox_core.config import reader  # noqa: PLC0415 - see above
+
+    return getattr(reader, name)

@@ -1,7 +1,7 @@
 """Reads ``outboxes:``: several outboxes for one process, which have in common what ``harvest:`` says."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from outbox_api.registry import Seam
@@ -58,6 +58,37 @@ def by_database(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object],
     for outbox in outboxes:
         databases.setdefault(database_of(outbox), []).append(outbox)
     return databases
+
+
+def outboxes_of(template: Template, known: Collection[HarvestSettings]) -> list[HarvestSettings]:
+    """Looks in the database for the tables that match, and returns the settings of each, ordered by name.
+
+    Args:
+        template: The template.
+        known: Outboxes whose tables are left out, as an entry of their own or another template names them.
+
+    Raises:
+        DriverError: As for :func:`matching`.
+        ConfigError: As for :func:`matching`.
+    """
+    return unknown(matching(template), known)
+
+
+def matching(template: Template) -> list[HarvestSettings]:
+    """Returns the settings of all tables that match, ordered by name, whatever else names them.
+
+    Raises:
+        DriverError: The database refuses or cannot be reached.
+        ConfigError: The pattern is none of this database.
+    """
+    found = template.probe.dialect.create().find_outboxes(template.pattern)
+    return list(map(template.settings_for, found))
+
+
+def unknown(found: Iterable[HarvestSettings], known: Collection[HarvestSettings]) -> list[HarvestSettings]:
+    """Returns those whose tables are none of the known ones."""
+    there = {outbox.table_identity for outbox in known}
+    return [outbox for outbox in found if outbox.table_identity not in there]
 
 
 def _sections(node: Node, common: Section, problems: Problems) -> dict[str, Section]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast
 
 from annotated_types import Ge, Gt
 from outbox_api import Dialect
@@ -17,9 +17,13 @@ from outbox_api.publisher import Publisher
 from outbox_api.registry import Seam, find
 from outbox_api.transform import Transform
 
-from outbox_core.config.http import HttpSettings
 from outbox_core.config.logs import KeyNames, LoggingSettings
 
+if TYPE_CHECKING:
+    from outbox_core.config.http import HttpSettings
+
+MIN_HEARTBEAT_SECONDS = 1.0
+"""The least time between two heartbeats of a lane, each of which is a transaction."""
 LANE_GROUPS = 2
 """Tasks of an engine for the lanes of one outbox when the settings name no number."""
 
@@ -276,17 +280,17 @@ class Settings:
     Attributes:
         outboxes: The outboxes that it names, in its order; the one of ``harvest:`` if there is no
             ``outboxes:``.
+        http: What the process serves over HTTP.
         templates: The templates among ``outboxes:``.
         several: Whether there is ``outboxes:``, of however many outboxes.
         logging: What is logged.
-        http: What the process serves over HTTP.
     """
 
     outboxes: tuple[HarvestSettings, ...]
+    http: "HttpSettings"
     templates: tuple[Template, ...] = ()
     several: bool = False
     logging: LoggingSettings = field(default_factory=LoggingSettings)
-    http: HttpSettings = field(default_factory=HttpSettings)
 
     @property
     def process(self) -> HarvestSettings:

@@ -23,6 +23,7 @@ from outbox_api import (
 from outbox_api.parking import LONGEST_KEY
 
 from outbox_core.config.logs import KeyNames
+from outbox_core.config.settings import MIN_HEARTBEAT_SECONDS
 from outbox_core.delivery.held import FAILING_KEYS, HeldTopics
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LaneEvent
@@ -33,9 +34,6 @@ from outbox_core.measurements import LaneWork, Measurements, SendTimes, count_to
 from outbox_core.metrics import LaneMetrics, as_numbers
 
 log = logging.getLogger(__name__)
-
-MIN_HEARTBEAT_SECONDS = 1.0
-"""The least time between two heartbeats, each of which is a transaction."""
 
 FIRST_HEARTBEAT_SECONDS = 0.5
 """The time from a lane's start to its first heartbeat, by which others learn who leads, and by what."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from outbox_core import conventions
 from outbox_core.clusters import Role
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.leadership.leader import Totals
@@ -53,7 +54,7 @@ _OF_LANES: Mapping[str, Metric] = {
     "marked": names.MARKED,
     "taken_over": names.TAKEN_OVER,
     "purged": names.PURGED,
-    "failed": names.RETRIED,
+    "failed": names.FAILED,
     "aborted": names.ABORTED,
     "recovered": names.RECOVERED,
     "remarks": names.REMARKS,
@@ -102,7 +103,7 @@ class Figures:
         return [figure for each in self._observe() for figure in self._of(each)]
 
     def _of(self, observed: RunningOutbox) -> Iterator[Figure]:
-        outbox = {names.OUTBOX: observed.settings.title}
+        outbox = {conventions.OUTBOX: observed.settings.title}
         harvest, totals = observed.harvest, observed.harvest.totals
         yield Figure(names.CANDIDATE, outbox, int(harvest.takes_part))
         yield Figure(names.LEADER, outbox, int(harvest.leads))
@@ -112,7 +113,7 @@ class Figures:
         yield Figure(names.FAILOVER_SILENCE, outbox, totals.silences())
         system = observed.settings.publisher.driver
         for lane, work in totals.work().items():
-            yield from _of_lane({**outbox, names.LANE: str(lane)}, system, work)
+            yield from _of_lane({**outbox, conventions.LANE: str(lane)}, system, work)
         poll = self._polls.known(observed.settings)
         data = poll.data if poll is not None else None
         yield Figure(names.DATABASE_UP, outbox, int(data is not None))
@@ -125,11 +126,9 @@ def _of_lane(lane: Attributes, system: str, work: LaneWork) -> Iterator[Figure]:
     measured = work.measurements
     yield Figure(names.DELIVERY_DURATION, lane, measured.deliveries)
     for step, seconds in measured.steps.items():
-        yield Figure(names.STEP_DURATION, {**lane, names.STEP: step}, seconds)
+        yield Figure(names.STEP_DURATION, {**lane, conventions.STEP: step}, seconds)
     for step, sizes in measured.sizes.items():
-        yield Figure(names.BATCH_SIZE, {**lane, names.STEP: step}, sizes)
-    for topic, records in measured.published.items():
-        yield Figure(names.PUBLISHED, {**lane, names.TOPIC: topic}, records)
+        yield Figure(names.BATCH_SIZE, {**lane, conventions.STEP: step}, sizes)
     yield from _of_messaging(lane, system, measured)
 
 
@@ -140,16 +139,16 @@ def _of_metrics(lane: Attributes, metrics: LaneMetrics) -> Iterable[Figure]:
 def _of_messaging(lane: Attributes, system: str, measured: Measurements) -> Iterator[Figure]:
     operation = {
         **lane,
-        names.SYSTEM: system,
-        names.OPERATION_NAME: names.SEND,
-        names.OPERATION_TYPE: names.SEND,
+        conventions.SYSTEM: system,
+        conventions.OPERATION_NAME: conventions.SEND,
+        conventions.OPERATION_TYPE: conventions.SEND,
     }
     yield Figure(names.OPERATION_DURATION, operation, measured.operations)
     for topic, records in measured.published.items():
-        yield Figure(names.SENT_MESSAGES, {**operation, names.DESTINATION: topic}, records)
-    failed = {**operation, names.ERROR: names.ERROR_OTHER}
+        yield Figure(names.SENT_MESSAGES, {**operation, conventions.DESTINATION: topic}, records)
+    failed = {**operation, conventions.ERROR_TYPE: conventions.ERROR_OTHER}
     for topic, records in measured.failed.items():
-        yield Figure(names.SENT_MESSAGES, {**failed, names.DESTINATION: topic}, records)
+        yield Figure(names.SENT_MESSAGES, {**failed, conventions.DESTINATION: topic}, records)
 
 
 def _of_database(outbox: Attributes, data: Data) -> Iterator[Figure]:

@@ -1,16 +1,11 @@
-"""The names of all metrics and attributes: ours, and those of OpenTelemetry's semantic conventions.
-
-Ours begin with ``outbox.``. The conventions for messaging still change: a new version of them is a change of
-this file, and of ``docs/monitoring.md``.
-"""
+"""All metrics: ours, which begin with ``outbox.``, and those of OpenTelemetry's conventions for messaging."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-CONVENTIONS = "https://opentelemetry.io/schemas/1.44.0"
-"""The version of the semantic conventions of which the names below ``messaging.`` are."""
+from outbox_core import conventions
 
 
 class Kind(StrEnum):
@@ -38,29 +33,12 @@ class Metric:
     about: str
 
 
-# The attributes. None has a key, a value, or anything else of a record but its topic.
-OUTBOX = "outbox"
-LANE = "lane"
-TOPIC = "topic"
-STEP = "step"
-SYSTEM = "messaging.system"
-OPERATION_NAME = "messaging.operation.name"
-OPERATION_TYPE = "messaging.operation.type"
-DESTINATION = "messaging.destination.name"
-ERROR = "error.type"
-
-
-SEND = "send"
-"""The operation of messaging, its name and its type."""
-ERROR_OTHER = "_OTHER"
-"""The error type of the conventions for errors that are not told apart."""
-
 # What this process does.
 CANDIDATE = Metric(
     "outbox.candidate", Kind.GAUGE, "", "Whether this process takes part in the election: 1, or 0"
 )
 LEADER = Metric("outbox.leader", Kind.GAUGE, "", "Whether this process leads: 1, or 0")
-FENCE_TOKEN = Metric("outbox.fence.token", Kind.GAUGE, "", "The fence token of this process, while it leads")
+FENCE_TOKEN = Metric(conventions.TOKEN, Kind.GAUGE, "", "The fence token of this process, while it leads")
 FAILOVER_DURATION = Metric(
     "outbox.failover.duration",
     Kind.HISTOGRAM,
@@ -77,10 +55,9 @@ FAILOVER_SILENCE = Metric(
 # What its lanes have done and do.
 MARKED = Metric("outbox.marked", Kind.COUNTER, "{record}", "Records that marks and selections returned")
 TAKEN_OVER = Metric("outbox.taken_over", Kind.COUNTER, "{record}", "Those of them that other clusters wrote")
-PUBLISHED = Metric("outbox.published", Kind.COUNTER, "{record}", "Records that the broker has acknowledged")
 PURGED = Metric("outbox.purged", Kind.COUNTER, "{record}", "Records delivered, and deleted from the outbox")
-RETRIED = Metric(
-    "outbox.retried", Kind.COUNTER, "{record}", "Deliveries that failed, and are tried again or parked"
+FAILED = Metric(
+    conventions.FAILED, Kind.COUNTER, "{record}", "Deliveries that failed, and are tried again or parked"
 )
 ABORTED = Metric("outbox.aborted", Kind.COUNTER, "{batch}", "Batches whose transaction was aborted")
 RECOVERED = Metric(

@@ -27,6 +27,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, OTELResourceDetector, Resource
 
+from outbox_core import conventions
 from outbox_core.measurements import Distribution
 from outbox_core.monitoring import names
 from outbox_core.monitoring.figures import Figure, HasFigures
@@ -118,7 +119,7 @@ def open_provider(
     provider = MeterProvider(
         [reader], resource=resource.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
     )
-    meter = provider.get_meter(SCOPE, version("outbox-core"), names.CONVENTIONS)
+    meter = provider.get_meter(SCOPE, version("outbox-core"), conventions.SCHEMA_URL)
     for metric in METRICS:
         _create(meter, metric, collection)
     reader.collection = collection

@@ -7,7 +7,7 @@ away or its table missing, is told in the log and tried again; the others do not
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event as Flag
@@ -17,7 +17,7 @@ from time import monotonic
 from outbox_api import OutboxError
 from outbox_api.context_thread import ContextThread, repeat
 
-from outbox_core.config.outboxes import database_of
+from outbox_core.config.outboxes import database_of, matching, unknown
 from outbox_core.config.settings import HarvestSettings, Settings, Template
 from outbox_core.engines.runner import SharedEngine
 from outbox_core.events import Event
@@ -25,38 +25,6 @@ from outbox_core.members import NOTE_SECONDS, MembersThread, group_of, member_na
 from outbox_core.multi_outbox.harvest_thread import HarvestThread
 from outbox_core.multi_outbox.rebalance import Rebalance
 from outbox_core.multi_outbox.resting import RestThread, may_rest
-
-
-def outboxes_of(template: Template, known: Collection[HarvestSettings]) -> list[HarvestSettings]:
-    """Looks in the database for the tables that match, and returns the settings of each, ordered by name.
-
-    Args:
-        template: The template.
-        known: Outboxes whose tables are left out, as an entry of their own or another template names them.
-
-    Raises:
-        DriverError: As for :func:`matching`.
-        ConfigError: As for :func:`matching`.
-    """
-    return unknown(matching(template), known)
-
-
-def matching(template: Template) -> list[HarvestSettings]:
-    """Returns the settings of all tables that match, ordered by name, whatever else names them.
-
-    Raises:
-        DriverError: The database refuses or cannot be reached.
-        ConfigError: The pattern is none of this database.
-    """
-    found = template.probe.dialect.create().find_outboxes(template.pattern)
-    return list(map(template.settings_for, found))
-
-
-def unknown(found: Iterable[HarvestSettings], known: Collection[HarvestSettings]) -> list[HarvestSettings]:
-    """Returns those whose tables are none of the known ones."""
-    there = {outbox.table_identity for outbox in known}
-    return [outbox for outbox in found if outbox.table_identity not in there]
-
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from outbox_api.context_thread import ContextThread, repeat
 from outbox_api.election import LeaseTimes
 from outbox_api.portable.glance import PortableGlance, RestingLane
 
-from outbox_core.config.settings import HarvestSettings
-from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
+from outbox_core.config.settings import MIN_HEARTBEAT_SECONDS, HarvestSettings
 from outbox_core.multi_outbox.harvest_thread import HarvestThread
 from outbox_core.rivals import leading_among
 from outbox_core.snapshot import longest_silence, present_lanes, silence

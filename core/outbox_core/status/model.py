@@ -258,5 +258,5 @@ def _cluster(state: ClusterState, word: Word) -> Cluster:
         takeover_since=state.takeover.since if state.takeover else None,
         takeover_reason=printable(state.takeover.reason) if state.takeover else "",
         recent=state.recent,
-        orphans=state.role is Role.ORPHAN and state.records > 0,
+        orphans=state.orphaned,
     )

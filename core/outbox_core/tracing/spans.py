@@ -10,7 +10,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from outbox_api import Deliveries, MarkedRecord
 
-from outbox_core.tracing import conventions
+from outbox_core import conventions
 from outbox_core.tracing.contexts import TracedSend, traced_sends
 
 KIND = SpanKind.CLIENT
@@ -87,7 +87,7 @@ class DeliverySpans:
             self._settle(record_id, error)
 
     def _begin(self, send: TracedSend, links: list[Link], since: int) -> Span:
-        attributes = {**self._attributes, conventions.DESTINATION_NAME: send.topic}
+        attributes = {**self._attributes, conventions.DESTINATION: send.topic}
         if len(send.ids) > 1:
             attributes[conventions.BATCH_MESSAGE_COUNT] = len(send.ids)
         name = f"{conventions.SEND} {send.topic}"
@@ -108,7 +108,7 @@ class DeliverySpans:
             # The reason stays out: it may name the record.
             begun.span.set_status(Status(StatusCode.ERROR))
             begun.span.set_attribute(conventions.ERROR_TYPE, begun.error)
-            begun.span.set_attribute(conventions.FAILED_RECORDS, begun.failed)
+            begun.span.set_attribute(conventions.FAILED, begun.failed)
         begun.span.end()
 
 

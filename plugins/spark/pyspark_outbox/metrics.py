@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox_api import ConfigError
+from outbox_core import conventions
 from outbox_core.config.election import instance_name
 from outbox_core.config.http import Address
 from outbox_core.measurements import Measurements
@@ -52,15 +53,15 @@ class _Outbox:
     oldest: float = 0.0
 
     def figures(self) -> Iterator[Figure]:
-        outbox = {names.OUTBOX: self.title}
-        lane = {**outbox, names.LANE: "0"}
+        outbox = {conventions.OUTBOX: self.title}
+        lane = {**outbox, conventions.LANE: "0"}
         yield Figure(names.LEADER, outbox, int(bool(self.running)))
         yield Figure(names.PURGED, lane, self.purged)
         measured = Measurements() + self.measured  # a copy
         for step, seconds in measured.steps.items():
-            yield Figure(names.STEP_DURATION, {**lane, names.STEP: step}, seconds)
+            yield Figure(names.STEP_DURATION, {**lane, conventions.STEP: step}, seconds)
         for step, sizes in measured.sizes.items():
-            yield Figure(names.BATCH_SIZE, {**lane, names.STEP: step}, sizes)
+            yield Figure(names.BATCH_SIZE, {**lane, conventions.STEP: step}, sizes)
         if self.backlog is not None:
             yield Figure(names.BACKLOG, outbox, self.backlog)
             yield Figure(names.BACKLOG_AGE, outbox, self.oldest)

@@ -325,8 +325,8 @@ def test_a_listener_tells_what_a_query_does(spark: Any, sqlite_outbox: Outbox, t
     sqlite_outbox.stash(range(1000))
     with closing(sqlite3.connect(sqlite_outbox.data_source)) as connection, connection:
         connection.execute("UPDATE outbox SET kafka_header_keys = '[\"name\"]' WHERE id = 1")  # parks k0
-    outbox, lane = '{outbox="outbox"}', '{lane="0",outbox="outbox"}'
-    step_ = '{{lane="0",outbox="outbox",step="{}"}}'.format
+    outbox, lane = '{outbox_name="outbox"}', '{outbox_lane="0",outbox_name="outbox"}'
+    step_ = '{{outbox_lane="0",outbox_name="outbox",outbox_step="{}"}}'.format
     with closing(OutboxListener(spark, port=0)) as listener:
         spark.streams.addListener(listener)
         frame = source(spark, sqlite_outbox.options, maxRowsPerBatch="700")
