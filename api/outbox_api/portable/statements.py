@@ -177,7 +177,7 @@ class Statements:
         idiom, letters = self.idiom, self.letters
         named, chosen = "name = {name}", "name = {name} AND status = {status}"
         columns = ", ".join(DEAD_LETTER_COLUMNS)
-        values = ", ".join(f"{{{column}}}" for column in DEAD_LETTER_COLUMNS[:-1])
+        values = ", ".join(f"{{{column}}}" for column in DEAD_LETTER_COLUMNS if column != "since")
         self.forget_letter = ChangeByIds(letters, condition=named)
         self.letters_at = SelectByIds(f"id, status, {self._key}", letters, named)
         self.lowest_letter = f"SELECT MIN(id) FROM {letters} WHERE name = {{name}}"
