@@ -45,6 +45,7 @@ class Statements:
 
     Attributes:
         idiom: As given.
+        name: The name by which the tables beside the outbox know it.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Statements:
         indexes: Mapping[str, str] = MappingProxyType({}),
         extras: Collection[str] = (),
     ) -> None:
+        self.name = str(tables.outbox)
         written = [quoted(idiom, table) for table in tables[:-1]]
         self.outbox, self.fence, self.notes, self.lease, self.members, self.letters = written
         self.idiom = idiom
