@@ -44,7 +44,7 @@ class LeaseMember(GroupMember):
         super().__init__(leases, process)
         world = leases.world
         watch = world.parts.lease_watch(process.host.clock)
-        self.table = PortableLease(cast(Session, leases.session), _SQL, "outbox", watch)
+        self.table = PortableLease(cast(Session, leases.session), _SQL, watch)
         self.holder = holder
         self._database = world.database
         self._number: int | None = None

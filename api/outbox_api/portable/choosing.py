@@ -91,11 +91,10 @@ class Chosen(NamedTuple):
 class Choosing:
     """Chooses rows over one connection, within the caller's transaction."""
 
-    def __init__(self, session: Session, sql: Statements, name: str) -> None:
+    def __init__(self, session: Session, sql: Statements) -> None:
         self._session = session
         self._idiom = session.idiom
         self._sql = sql
-        self._name = name
         self._portion = FIRST
         self._every: dict[int, int] = {}  # source → of how many rows one tells its age
 
@@ -181,7 +180,7 @@ class Choosing:
         """Fetches rows; returns those that may be taken, and whether they end at one that is too young."""
         source = self._sql.source(wanted.source)
         choose = self._sql.choose(fence.lanes, wanted.conditions, sized=bool(small), number=wanted.source)
-        place = {"name": self._name, "lane": fence.lane, "lanes": fence.lanes}
+        place = {"name": self._sql.name, "lane": fence.lane, "lanes": fence.lanes}
         every = self._every.get(wanted.source, 1)
         values = {**place, "every": every, **source.values, **wanted.values, **small}
         rows = self._session.fetch(choose, **values, limit=limit)

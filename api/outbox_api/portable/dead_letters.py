@@ -20,11 +20,11 @@ from outbox_api.record import MarkedRecord
 class Parking:
     """Parks over one connection, within the caller's transaction, which holds the fence."""
 
-    def __init__(self, session: Session, sql: Statements, name: str) -> None:
+    def __init__(self, session: Session, sql: Statements) -> None:
         self._session = session
         self._idiom = session.idiom
         self._sql = sql
-        self._name = name
+        self._name = sql.name
 
     def park(self, leader: object, poisons: Mapping[int, Poison]) -> int:
         """Copies heads to the dead letters; returns how many.
@@ -106,9 +106,9 @@ class PortableDeadLetters:
     def __init__(self, session: Session, tables: Tables, *, binary: bool) -> None:
         self._session = session
         self._idiom = session.idiom
-        self._name = str(tables.outbox)
         self._binary = binary
         self._sql = Statements(session.idiom, tables)
+        self._name = self._sql.name
 
     def find(
         self,
@@ -214,7 +214,7 @@ class PortableDeadLetters:
     @contextmanager
     def _released(self, doing: str) -> Iterator[None]:
         """Begins a transaction during which no mark and no park is under way, and no leader is being made."""
-        ensure_identity(self._session, self._sql, self._name)
+        ensure_identity(self._session, self._sql)
         with self._session.transaction(doing):
             # The row of notes, which bumps lock first: two that lock several rows might wait for each other.
             self._session.fetch(self._sql.hold_note, name=self._name)

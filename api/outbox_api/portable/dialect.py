@@ -222,8 +222,7 @@ class PortableDialect(ABC):
             DriverError: As for :meth:`connect`.
         """
         session = self.session()
-        tables = self._required(session, "lease")
-        return PortableLease(session, Statements(self.idiom, tables), str(tables.outbox))
+        return PortableLease(session, Statements(self.idiom, self._required(session, "lease")))
 
     def members(self) -> PortableMembers:
         """Connects to the list of the harvesters that are alive, which is kept beside the outbox's fence.
@@ -232,8 +231,7 @@ class PortableDialect(ABC):
             DriverError: As for :meth:`connect`.
         """
         session = self.session()
-        tables = self._required(session, "members")
-        return PortableMembers(session, Statements(self.idiom, tables))
+        return PortableMembers(session, Statements(self.idiom, self._required(session, "members")))
 
     def glance(self) -> PortableGlance:
         """Connects to look at this outbox and others of its database, without a look at their tables.

@@ -32,11 +32,11 @@ class PortableGlance:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: dict[Any, tuple[str, Statements]] = {}
+        self._known: dict[Any, Statements] = {}
 
     def waiting(self, outboxes: Sequence[Any]) -> Sequence[bool]:
         """Returns for each outbox, in this order, whether it has any row. Changes nothing."""
-        tables = [self._about(outbox)[1].outbox for outbox in outboxes]
+        tables = [self._about(outbox).outbox for outbox in outboxes]
         read = self._session.idiom.snapshot_read
         firsts = [
             f"SELECT {place} AS place, MIN(id) AS first_id FROM {read(table)}"  # noqa: S608 - quoted
@@ -73,12 +73,10 @@ class PortableGlance:
 
     def _beat(self, lane: RestingLane) -> tuple[str, dict[str, object]]:
         """Returns the statement and the values of a heartbeat."""
-        name, sql = self._about(lane.dialect)
-        return sql.heartbeat, {"name": name, "metrics": json.dumps(dict(lane.metrics)), **asdict(lane.fence)}
+        sql, metrics = self._about(lane.dialect), json.dumps(dict(lane.metrics))
+        return sql.heartbeat, {"name": sql.name, "metrics": metrics, **asdict(lane.fence)}
 
-    def _about(self, outbox: Any) -> tuple[str, Statements]:
-        """Returns the name of an outbox, as its fence knows it, and its statements."""
+    def _about(self, outbox: Any) -> Statements:
         if outbox not in self._known:
-            tables = outbox.names(self._session)
-            self._known[outbox] = str(tables.outbox), Statements(outbox.idiom, tables)
+            self._known[outbox] = Statements(outbox.idiom, outbox.names(self._session))
         return self._known[outbox]

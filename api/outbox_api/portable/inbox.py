@@ -29,8 +29,8 @@ class InboxStatements:
         oldest = idiom.limit(noted, "{limit}")
         old = f"SELECT record_id FROM ({oldest}) oldest WHERE {idiom.older_than('noted_at')}"
         self.forget = idiom.delete_listed(name, "consumer", "record_id", old)
-        columns = {column: f"{idiom.text_type(length)} NOT NULL" for column, length in LENGTHS.items()}
-        columns["noted_at"] = f"{idiom.moment_type} DEFAULT ({idiom.now}) NOT NULL"
+        columns = {column: f"{{text[{length}]}} NOT NULL" for column, length in LENGTHS.items()}
+        columns["noted_at"] = f"{idiom.moment_type} DEFAULT ({{now}}) NOT NULL"
         index = idiom.create_index(table, ("consumer", "noted_at"))
         self.ddl = (created(idiom, table, columns, ", ".join(LENGTHS)), index)
 

@@ -19,10 +19,10 @@ _LOOK_SECONDS = 0.25
 class PortableLease:
     """The ``WatchedLease`` of a portable outbox."""
 
-    def __init__(self, session: Session, sql: Statements, name: str, watch: LeaseWatch | None = None) -> None:
+    def __init__(self, session: Session, sql: Statements, watch: LeaseWatch | None = None) -> None:
         self._session = session
         self._statements = LeaseStatements(sql)
-        self._name = name
+        self._name = sql.name
         self._held: int | None = None
         """The number of the leadership, if the last call took or renewed the lease."""
         self._watch = watch or LeaseWatch()

@@ -29,7 +29,7 @@ def random_identity() -> str:
     return uuid4().hex[:IDENTITY_DIGITS]
 
 
-def ensure_identity(session: Session, sql: Statements, name: str) -> str:
+def ensure_identity(session: Session, sql: Statements) -> str:
     """Returns an outbox's identity, which it creates durably if there is none. Idempotent.
 
     Afterwards there is a row of notes, which bumps and operators lock first.
@@ -37,6 +37,7 @@ def ensure_identity(session: Session, sql: Statements, name: str) -> str:
     Raises:
         DriverError: The outbox may have been renamed: then what is noted of it must be renamed first.
     """
+    name = sql.name
     rows = session.query("read the outbox's identity", sql.identity, name=name)
     if rows and rows[0][0]:
         return str(rows[0][0])
@@ -105,11 +106,11 @@ class Takeovers:
     They are noted as JSON: a cluster's number → why its takeover was begun, and when.
     """
 
-    def __init__(self, session: Session, sql: Statements, name: str) -> None:
+    def __init__(self, session: Session, sql: Statements) -> None:
         self._session = session
         self._idiom = session.idiom
         self._sql = sql
-        self._name = name
+        self._name = sql.name
 
     def read(self) -> list[Takeover]:
         """Returns those that have begun and not ended, ordered by cluster."""
@@ -125,7 +126,7 @@ class Takeovers:
         """Stores that one has begun; returns whether there was none."""
         if not 1 <= cluster <= MAX_CLUSTER:
             raise ValueError(f"{cluster} is no cluster; it is 1 to {MAX_CLUSTER}")
-        ensure_identity(self._session, self._sql, self._name)
+        ensure_identity(self._session, self._sql)
         with self._session.transaction("begin a takeover"):
             noted = self._locked()
             if str(cluster) in noted:

@@ -81,21 +81,12 @@ Result = TypeVar("Result")
 
 
 class Releasing:
-    """Takes marked rows out of a leader id's hands, within the caller's transaction, which holds the fence.
+    """Purges and resets marked rows, within the caller's transaction, which holds the fence."""
 
-    Args:
-        session: The connection.
-        sql: The statements of the outbox.
-        name: The outbox's name in its fence, for the log.
-        clock: Seconds on a clock that never goes back.
-    """
-
-    def __init__(
-        self, session: Session, sql: Statements, name: str, clock: Callable[[], float] = monotonic
-    ) -> None:
+    def __init__(self, session: Session, sql: Statements) -> None:
         self._session = session
         self._sql = sql
-        self._waits = LockWaits(name, log, clock)
+        self._waits = LockWaits(sql.name, log)
 
     def around_locked(self, transaction: Callable[[bool], Result]) -> Result:
         """Runs a transaction; once more without a wait for locked rows, if it waited for one in vain."""

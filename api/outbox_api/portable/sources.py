@@ -86,29 +86,77 @@ which does no harm: none of them is ever sent."""
 
 OUTBOX_COLUMNS = (*COLUMNS, "create_time", "leader_id")
 
-FENCE_COLUMNS = (
-    "name", "lane", "lanes", "token", "epoch", "holder", "since", "heartbeat_at", "metrics", "transacting",
-    "identity", "sender", "location",
-)  # fmt: skip
+# Of each table beside the outbox: column → its type, whose parts ``tables.created`` fills in. A column that
+# may hold an empty text may be null, since an empty text is null in some databases.
+_NAME = "{text[300]} NOT NULL"
+_NUMBER = "{number} NOT NULL"
+_TIME = "{time} NOT NULL"
+
+FENCE_COLUMNS = {
+    "name": _NAME,
+    "lane": _NUMBER,
+    "lanes": _NUMBER,
+    "token": _NUMBER,
+    "epoch": _NUMBER,
+    "holder": "{text[1000]}",
+    "since": _TIME,
+    "heartbeat_at": "{time}",
+    "metrics": "{long_text} NOT NULL",
+    "transacting": _NUMBER,
+    "identity": "{text[64]} NOT NULL",
+    "sender": "{short_text}",
+    "location": "{short_text}",
+}
 """The fence has one row for each lane of each outbox."""
 
-NOTE_COLUMNS = ("name", "identity", "version", "oldest", "noted_by", "noted_at", "takeovers")
+NOTE_COLUMNS = {
+    "name": _NAME,
+    "identity": "{text[64]}",
+    "version": "{number}",
+    "oldest": "{number}",
+    "noted_by": "{text[300]}",
+    "noted_at": "{time}",
+    "takeovers": "{long_text}",
+}
 """What is noted of each outbox: its identity, the version of its tables, and the takeovers under way."""
 
-LEASE_COLUMNS = ("name", "holder", "term", "length_ms", "renewed_at")
+LEASE_COLUMNS = {
+    "name": _NAME,
+    "holder": "{text[1000]}",
+    "term": _NUMBER,
+    "length_ms": _NUMBER,
+    "renewed_at": _TIME,
+}
 """The lease of each outbox, see :mod:`outbox_api.lease`; one that was released has no holder."""
 
-MEMBER_COLUMNS = ("member", "member_group", "leads", "seen_at")
+MEMBER_COLUMNS = {"member": _NAME, "member_group": "{text[256]}", "leads": "{number}", "seen_at": _TIME}
 """The members of :mod:`outbox_api.lease`; one that has left leads null."""
 
-DEAD_LETTER_COLUMNS = ("name", *COLUMNS, "status", "reason", "attempts", "since")
-
-JOURNAL_COLUMNS = (
-    "name", "id", "begun", "ended", "operator", "via", "verb", "subject", "reason", "outcome",
-)  # fmt: skip
-
-JOURNAL_INDEX = ("name", "begun", "id")
-"""The columns of the journal's index, by which the last entries of an outbox are found."""
+DEAD_LETTER_COLUMNS = {
+    "name": _NAME,
+    "id": _NUMBER,
+    "kafka_topic": "{long_text}",
+    "kafka_key": "{key}",
+    "kafka_value": "{bytes}",
+    "kafka_header_keys": "{long_text}",
+    "kafka_header_values": "{long_text}",
+    "status": "{text[10]} NOT NULL",
+    "reason": "{long_text}",
+    "attempts": _NUMBER,
+    "since": _TIME,
+}
+"""They can hold every row that an outbox can hold, faulty ones included."""
 
 JOURNAL_TEXTS = {"operator": 400, "via": 40, "verb": 160, "subject": 2000, "reason": 2000, "outcome": 2000}
 """The texts of a journal, the fields of an ``Action`` and the outcome, with the bytes of UTF-8 of each."""
+
+JOURNAL_COLUMNS = {
+    "name": _NAME,
+    "id": "{text[36]} NOT NULL",
+    "begun": "{time} DEFAULT ({now}) NOT NULL",
+    "ended": "{time}",  # an empty outcome may be null, so this tells whether there is one
+    **{column: f"{{text[{size}]}}" for column, size in JOURNAL_TEXTS.items()},
+}
+
+JOURNAL_INDEX = ("name", "begun", "id")
+"""The columns of the journal's index, by which the last entries of an outbox are found."""

@@ -45,6 +45,7 @@ class Statements:
 
     Attributes:
         idiom: As given.
+        name: The name by which the tables beside the outbox know it.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Statements:
         indexes: Mapping[str, str] = MappingProxyType({}),
         extras: Collection[str] = (),
     ) -> None:
+        self.name = str(tables.outbox)
         written = [quoted(idiom, table) for table in tables[:-1]]
         self.outbox, self.fence, self.notes, self.lease, self.members, self.letters = written
         self.idiom = idiom
@@ -177,7 +179,7 @@ class Statements:
         idiom, letters = self.idiom, self.letters
         named, chosen = "name = {name}", "name = {name} AND status = {status}"
         columns = ", ".join(DEAD_LETTER_COLUMNS)
-        values = ", ".join(f"{{{column}}}" for column in DEAD_LETTER_COLUMNS[:-1])
+        values = ", ".join(f"{{{column}}}" for column in DEAD_LETTER_COLUMNS if column != "since")
         self.forget_letter = ChangeByIds(letters, condition=named)
         self.letters_at = SelectByIds(f"id, status, {self._key}", letters, named)
         self.lowest_letter = f"SELECT MIN(id) FROM {letters} WHERE name = {{name}}"

@@ -33,21 +33,21 @@ class PortableTable(PortableView):
 
     def __init__(self, session: Session, *tables: Any, **named: Any) -> None:
         super().__init__(session, *tables, **named)
-        self._parking = Parking(session, self._sql, self._name)
-        choosing = Choosing(session, self._sql, self._name)
+        self._parking = Parking(session, self._sql)
+        choosing = Choosing(session, self._sql)
         self._marking = Marking(session, self._sql, choosing)
         self._batches = Batches(session, self._sql, choosing)
-        self._releasing = Releasing(session, self._sql, self._name)
+        self._releasing = Releasing(session, self._sql)
 
     def identity(self) -> str:
         """Returns the outbox's identity."""
-        return ensure_identity(self._session, self._sql, self._name)
+        return ensure_identity(self._session, self._sql)
 
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
         holder = storable(holder)
         self._refuse_ids_behind()
-        ensure_identity(self._session, self._sql, self._name)
+        ensure_identity(self._session, self._sql)
         with self._session.transaction("raise the fence's token"):
             # Serializes bumps even while there are no lanes.
             self._session.fetch(self._sql.hold_note, name=self._name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from outbox_api.portable.idiom import Idiom
@@ -11,7 +11,6 @@ from outbox_api.portable.sources import (
     FENCE_COLUMNS,
     JOURNAL_COLUMNS,
     JOURNAL_INDEX,
-    JOURNAL_TEXTS,
     LEASE_COLUMNS,
     MEMBER_COLUMNS,
     NOTE_COLUMNS,
@@ -19,13 +18,7 @@ from outbox_api.portable.sources import (
 )
 from outbox_api.portable.table_idiom import TableName
 
-_NAME = 300
-_ID = 36
-_IDENTITY = 64
-_HOLDER = 1000
-_GROUP = 256
-_STATUS = 10
-_STATUSES = "CHECK (status IN ('parked', 'skipped'))"
+DEAD_LETTER_CHECK = "CHECK (status IN ('parked', 'skipped'))"
 
 
 class Tables(NamedTuple):
@@ -60,7 +53,7 @@ class Need(NamedTuple):
 
     subject: str
     option: str
-    columns: Sequence[str]
+    columns: Collection[str]
     privileges: Sequence[str] = ("SELECT", "INSERT", "UPDATE")
 
 
@@ -81,92 +74,47 @@ HARVESTED = ("outbox", "fence", "notes", "dead_letters")
 
 
 def auxiliary_statements(idiom: Idiom, tables: Tables) -> Mapping[TableName, Sequence[str]]:
-    """Returns the statements that create the tables beside the outbox, by table, in the order of ``Tables``.
-
-    A column that may hold an empty text may be null, since an empty text is null in some databases.
-    """
-    number, time, text = idiom.integer_type, idiom.time_type(), idiom.long_text_type
-    name = f"{idiom.text_type(_NAME)} NOT NULL"
-    identity = idiom.quote("identity")  # a word of its own in some databases
-    fence = {
-        "name": name,
-        "lane": f"{number} NOT NULL",
-        "lanes": f"{number} NOT NULL",
-        "token": f"{number} NOT NULL",
-        "epoch": f"{number} NOT NULL",
-        "holder": idiom.text_type(_HOLDER),
-        "since": f"{time} NOT NULL",
-        "heartbeat_at": time,
-        "metrics": f"{text} NOT NULL",
-        "transacting": f"{number} NOT NULL",
-        identity: f"{idiom.text_type(_IDENTITY)} NOT NULL",
-        "sender": idiom.short_text_type,
-        "location": idiom.short_text_type,
-    }
-    notes = {
-        "name": name,
-        identity: idiom.text_type(_IDENTITY),
-        "version": number,
-        "oldest": number,
-        "noted_by": idiom.text_type(_NAME),
-        "noted_at": time,
-        "takeovers": text,
-    }
-    lease = {
-        "name": name,
-        "holder": idiom.text_type(_HOLDER),
-        "term": f"{number} NOT NULL",
-        "length_ms": f"{number} NOT NULL",
-        "renewed_at": f"{time} NOT NULL",
-    }
-    members = {
-        "member": name,
-        "member_group": idiom.text_type(_GROUP),
-        "leads": number,
-        "seen_at": f"{time} NOT NULL",
-    }
-    journal = {
-        "name": name,
-        "id": f"{idiom.text_type(_ID)} NOT NULL",
-        "begun": f"{time} DEFAULT ({idiom.now}) NOT NULL",
-        "ended": time,  # an empty outcome may be null, so this tells whether there is one
-        **{column: idiom.text_type(size) for column, size in JOURNAL_TEXTS.items()},
-    }
+    """Returns the statements that create the tables beside the outbox, in the order of ``Tables``."""
     return {
-        tables.fence: [created(idiom, tables.fence, fence, "name, lane")],
-        tables.notes: [created(idiom, tables.notes, notes, "name")],
-        tables.lease: [created(idiom, tables.lease, lease, "name")],
-        tables.members: [created(idiom, tables.members, members, "member")],
+        tables.fence: [created(idiom, tables.fence, FENCE_COLUMNS, "name, lane")],
+        tables.notes: [created(idiom, tables.notes, NOTE_COLUMNS, "name")],
+        tables.lease: [created(idiom, tables.lease, LEASE_COLUMNS, "name")],
+        tables.members: [created(idiom, tables.members, MEMBER_COLUMNS, "member")],
         tables.dead_letters: [
-            created(idiom, tables.dead_letters, _dead_letters(idiom), "name, id", _STATUSES)
+            created(idiom, tables.dead_letters, DEAD_LETTER_COLUMNS, "name, id", DEAD_LETTER_CHECK)
         ],
         tables.journal: [
-            created(idiom, tables.journal, journal, "name, id"),
+            created(idiom, tables.journal, JOURNAL_COLUMNS, "name, id"),
             idiom.create_index(tables.journal, JOURNAL_INDEX),
         ],
     }
 
 
-def _dead_letters(idiom: Idiom) -> dict[str, str]:
-    """Returns columns that can hold every row that an outbox can hold, faulty ones included."""
-    number, text = idiom.integer_type, idiom.long_text_type
-    return {
-        "name": f"{idiom.text_type(_NAME)} NOT NULL",
-        "id": f"{number} NOT NULL",
-        "kafka_topic": text,
-        "kafka_key": idiom.key_type,
-        "kafka_value": idiom.bytes_type,
-        "kafka_header_keys": text,
-        "kafka_header_values": text,
-        "status": f"{idiom.text_type(_STATUS)} NOT NULL",
-        "reason": text,
-        "attempts": f"{number} NOT NULL",
-        "since": f"{idiom.time_type()} NOT NULL",
-    }
+class _Texts:
+    """Types of texts, as ``text[300]`` in the type of a column."""
+
+    def __init__(self, idiom: Idiom) -> None:
+        self._idiom = idiom
+
+    def __getitem__(self, octets: int) -> str:
+        return self._idiom.text_type(octets)
 
 
 def created(idiom: Idiom, table: TableName, columns: Mapping[str, str], key: str, *checks: str) -> str:
-    """Returns the statement that creates a table."""
-    lines = [*(f"{name} {type_}" for name, type_ in columns.items()), f"PRIMARY KEY ({key})", *checks]
+    """Returns the statement that creates a table; see ``sources`` for what types of columns are made of."""
+    parts = {
+        "text": _Texts(idiom),
+        "short_text": idiom.short_text_type,
+        "long_text": idiom.long_text_type,
+        "key": idiom.key_type,
+        "bytes": idiom.bytes_type,
+        "number": idiom.integer_type,
+        "time": idiom.time_type(),
+        "now": idiom.now,
+    }
+    types = {name: type_.format_map(parts) for name, type_ in columns.items()}
+    if "identity" in types:  # a word of its own in some databases
+        types = {idiom.quote(name) if name == "identity" else name: each for name, each in types.items()}
+    lines = [*(f"{name} {type_}" for name, type_ in types.items()), f"PRIMARY KEY ({key})", *checks]
     listed = ",\n".join(f"    {line}" for line in lines)
     return f"CREATE TABLE {idiom.quote_table(table)} (\n{listed}\n){idiom.table_end}"

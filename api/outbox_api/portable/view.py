@@ -162,12 +162,12 @@ class PortableView:
         self._session = session
         self._idiom = session.idiom
         self._outbox = tables.outbox
-        self._name = str(tables.outbox)
         self._origin = origin
         self._sql = Statements(session.idiom, tables, eligible, indexes=indexes, extras=extras)
+        self._name = self._sql.name
         self._intakes = intakes
         self._origins = Origins(session, self._sql, origin, indexes) if origin else None
-        self._takeovers = Takeovers(session, self._sql, self._name)
+        self._takeovers = Takeovers(session, self._sql)
 
     @property
     def name(self) -> str:

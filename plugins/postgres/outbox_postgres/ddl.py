@@ -8,8 +8,8 @@ from typing import ClassVar
 from zlib import crc32
 
 from outbox_api.portable import ErrorKind, Idiom, TableName
-from outbox_api.portable.sources import EXTRAS
-from outbox_api.portable.tables import Tables, auxiliary_statements
+from outbox_api.portable.sources import DEAD_LETTER_COLUMNS, EXTRAS, FENCE_COLUMNS
+from outbox_api.portable.tables import DEAD_LETTER_CHECK, Tables, auxiliary_statements, created
 from outbox_api.statement import Style
 
 from outbox_postgres.options import PostgresOptions, QuotedName, is_cut, with_suffix
@@ -93,14 +93,36 @@ class PostgresIdiom(Idiom):
         return f"{self.current_schema} || {self.literal(f'.{table.table}')}::text"
 
 
+_FENCE_COLUMNS = {
+    **FENCE_COLUMNS,
+    "lane": "INTEGER NOT NULL",
+    "lanes": "INTEGER NOT NULL",
+    "holder": "TEXT NOT NULL",
+    "metrics": "TEXT NOT NULL DEFAULT '{{}}'",
+    "releases": "BIGINT NOT NULL DEFAULT 0",  # how often keys were freed
+    "transacting": "INTEGER NOT NULL DEFAULT 0",
+    "sender": "TEXT NOT NULL DEFAULT ''",
+    "location": "TEXT NOT NULL DEFAULT ''",
+}
+_DEAD_LETTER_COLUMNS = {
+    **DEAD_LETTER_COLUMNS,
+    "kafka_header_keys": "TEXT[]",
+    "kafka_header_values": "TEXT[]",
+    "reason": "TEXT NOT NULL",
+}
+
+
 def tables_ddl(options: PostgresOptions, names: Tables) -> dict[TableName, Sequence[str]]:
     """Returns the statements that create the tables, by table."""
-    outbox, fence, letters = (QuotedName(*each) for each in (names.outbox, names.fence, names.dead_letters))
+    idiom = PostgresIdiom()
+    # A fence has few rows, which are written often; most of a page stays free for their next versions.
+    fence = f"{created(idiom, names.fence, _FENCE_COLUMNS, 'name, lane')} WITH (fillfactor = 10)"
+    letters = created(idiom, names.dead_letters, _DEAD_LETTER_COLUMNS, "name, id", DEAD_LETTER_CHECK)
     return {
-        names.outbox: outbox_ddl(options, outbox),
-        **auxiliary_statements(PostgresIdiom(), names),
-        names.fence: [fence_ddl(fence)],
-        names.dead_letters: dead_letters_ddl(letters),
+        names.outbox: outbox_ddl(options, QuotedName(*names.outbox)),
+        **auxiliary_statements(idiom, names),
+        names.fence: [fence],
+        names.dead_letters: [letters, parked_index_ddl(QuotedName(*names.dead_letters))],
     }
 
 
@@ -141,62 +163,16 @@ def outbox_ddl(options: PostgresOptions, outbox: TableName) -> list[str]:
     return [created, *indexes, sequence_ddl(sequence_of(outbox))]
 
 
-def fence_ddl(fence: TableName) -> str:
-    """Returns the statement that creates the fence table, which counts how often keys were freed, too.
-
-    It has few rows, which are written often; most of a page stays free for their next versions.
-    """
-    return f"""CREATE TABLE {fence} (
-    name TEXT NOT NULL,
-    lane INTEGER NOT NULL,
-    lanes INTEGER NOT NULL,
-    token BIGINT NOT NULL,
-    epoch BIGINT NOT NULL,
-    holder TEXT NOT NULL,
-    since TIMESTAMP WITH TIME ZONE NOT NULL,
-    heartbeat_at TIMESTAMP WITH TIME ZONE,
-    metrics TEXT NOT NULL DEFAULT '{{}}',
-    releases BIGINT NOT NULL DEFAULT 0,
-    transacting INTEGER NOT NULL DEFAULT 0,
-    identity TEXT NOT NULL,
-    sender TEXT NOT NULL DEFAULT '',
-    location TEXT NOT NULL DEFAULT '',
-    PRIMARY KEY (name, lane)
-) WITH (fillfactor = 10)"""
-
-
-def dead_letters_ddl(letters: TableName) -> list[str]:
-    """Returns the statements that create the table of dead letters.
-
-    It can hold every row that an outbox can hold, faulty ones included: a value as its bytes, and nulls in
-    any column. Marks read the parked keys through the index, which does not contain the keys, as they may be
-    longer than an index permits.
-    """
-    created = f"""CREATE TABLE {letters} (
-    name TEXT NOT NULL,
-    id BIGINT NOT NULL,
-    kafka_topic TEXT,
-    kafka_key TEXT,
-    kafka_value BYTEA,
-    kafka_header_keys TEXT[],
-    kafka_header_values TEXT[],
-    status TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    attempts BIGINT NOT NULL,
-    since TIMESTAMP WITH TIME ZONE NOT NULL,
-    PRIMARY KEY (name, id),
-    CHECK (status IN ('parked', 'skipped'))
-)"""
-    return [created, parked_index_ddl(letters)]
-
-
 def parked_index(letters: TableName) -> QuotedName:
     """Returns the name of the index of the parked keys, in the schema of their table."""
     return QuotedName(letters.schema, with_suffix(letters.table, "_parked"))
 
 
 def parked_index_ddl(letters: TableName) -> str:
-    """Returns the statement that creates the index of the parked keys."""
+    """Returns the statement that creates the index of the parked keys, through which marks read them.
+
+    It does not contain the keys, as they may be longer than an index permits.
+    """
     index = QuotedName("", parked_index(letters).table)
     return f"CREATE INDEX {index} ON {letters} (name, since) WHERE status = 'parked'"
 

@@ -73,7 +73,7 @@ class PostgresTable(PostgresView):
 
     def identity(self) -> str:
         """Returns the outbox's identity; the first call creates it."""
-        return ensure_identity(self._session, self._sql, self._layout.name)
+        return ensure_identity(self._session, self._sql)
 
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
@@ -184,7 +184,7 @@ class PostgresTable(PostgresView):
     def forget_skipped(self, age: float, limit: int) -> int:
         """Deletes dead letters that were skipped long ago."""
         with self._session.transaction("delete skipped dead letters"):
-            return Parking(self._session, self._sql, self._layout.name).forget_skipped(age, limit)
+            return Parking(self._session, self._sql).forget_skipped(age, limit)
 
     def heartbeat(self, fence: Fence, metrics: Mapping[str, Any]) -> None:
         """Writes the lane's metrics."""
