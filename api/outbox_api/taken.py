@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from functools import cache
@@ -15,7 +15,7 @@ from outbox_api.bounds import NO_TOPIC, is_topic
 from outbox_api.column_text import aware, text_of
 from outbox_api.json_path import Member, members_of, reach, texts
 from outbox_api.placement import partition_of, timestamp_of
-from outbox_api.record import Header, Record
+from outbox_api.record import Record
 
 if TYPE_CHECKING:
     from outbox_api.intake import Intake
@@ -58,7 +58,8 @@ def take(intake: Intake, row: Mapping[str, Any], *, binary: bool, bind: Callable
     reader = _Row(intake, row)
     try:
         taken = reader.mapped(binary=binary)
-        _hold(bind, taken.topic, taken.key, taken.value, zip(taken.names, taken.values, strict=True))
+        headers = tuple(zip(taken.names, taken.values, strict=True))
+        bind(Record(taken.topic, taken.key, taken.value, headers))
     except ValueError as error:
         where = f"row {text_of(row[intake.id])} of table {intake.table}"
         reason = _escaped(f"{FAULT}{where} cannot be mapped: {error}")
@@ -261,28 +262,13 @@ def milliseconds(value: Any, zone: tzinfo) -> int:
     return int(number)
 
 
-def _hold(
-    bind: Callable[[Record], object],
-    topic: str,
-    key: str,
-    value: str | bytes | None,
-    headers: Iterable[Header] = (),
-) -> None:
-    """Raises ``ValueError`` for what no outbox can hold, or this one cannot."""
-    record = Record(topic, key, value, tuple(headers))
-    for text in (topic, key, value, *(part for header in record.headers for part in header)):
-        if isinstance(text, str):
-            text.encode()  # raises for half of a surrogate pair
-    bind(record)
-
-
 def _held_key(row: _Row, bind: Callable[[Record], object]) -> str:
     try:
         key = row.key()
     except ValueError as error:  # a member of what is no JSON
         return _escaped(str(error)[:_SHOWN])
     try:
-        _hold(bind, "", key, None)
+        bind(Record("", key, None))
     except ValueError:
         # Whoever has the same key must stay behind it, and nobody else.
         digest = sha256(key.encode(errors="surrogatepass")).hexdigest()
@@ -301,7 +287,7 @@ def _held_value(row: _Row, bind: Callable[[Record], object], *, binary: bool) ->
     if binary:
         return text.encode(errors="backslashreplace")
     try:
-        _hold(bind, "", "", text)
+        bind(Record("", "", text))
     except ValueError:
         return _escaped(text)
     return text

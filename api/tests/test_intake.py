@@ -25,7 +25,9 @@ def taken(intake: Intake, found: dict[str, Any], *, binary: bool = False) -> Tak
             record.value,
             *(part for header in record.headers for part in header),
         )
-        if len(record.key) > 100 or any("\0" in text for text in texts if isinstance(text, str)):
+        text = "".join(each for each in texts if isinstance(each, str))
+        text.encode()  # raises for half of a surrogate pair, as every dialect
+        if len(record.key) > 100 or "\0" in text:
             raise ValueError("no room for it")
 
     return intake.take(found, binary=binary, bind=bind)
