@@ -65,7 +65,7 @@ class PortableGlance:
 
     def lane_statuses(self, outboxes: Sequence[Any]) -> Sequence[list[LaneStatus]]:
         """Returns for each outbox, in this order, what its fence stores about its lanes. Changes nothing."""
-        return [read_lane_statuses(self._session, sql, name) for name, sql in map(self._about, outboxes)]
+        return [read_lane_statuses(self._session, sql) for sql in map(self._about, outboxes)]
 
     def close(self) -> None:
         """Disconnects. Idempotent, and never raises."""

@@ -112,9 +112,9 @@ def _permitted(session: Session, query: str) -> Sequence[Sequence[Any]] | None:
         return None
 
 
-def read_lane_statuses(session: Session, sql: Statements, name: str) -> list[LaneStatus]:
+def read_lane_statuses(session: Session, sql: Statements) -> list[LaneStatus]:
     """Returns what the fence stores about each lane of an outbox; see ``PortableView.lane_statuses``."""
-    rows = session.query("read the fence", sql.lane_statuses, name=name)
+    rows = session.query("read the fence", sql.lane_statuses, name=sql.name)
     moment, text = session.idiom.read_timestamp, session.idiom.read_text
     return [
         LaneStatus(
@@ -201,7 +201,7 @@ class PortableView:
 
     def lane_statuses(self) -> list[LaneStatus]:
         """Returns what the fence stores about each lane, ordered by lane; empty before the first leader."""
-        return read_lane_statuses(self._session, self._sql, self._name)
+        return read_lane_statuses(self._session, self._sql)
 
     def members(self, group: str, seconds: float) -> Mapping[str, int]:
         """Returns the members that noted themselves in the last ``seconds``, as ``Members.note`` does."""
