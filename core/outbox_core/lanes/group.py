@@ -85,14 +85,8 @@ class LaneGroup:
     """The lanes that one engine task runs. Safe to use from any thread.
 
     Args:
-        token: The fence token of the leadership.
-        group: The group's number.
-        numbers: The numbers of its lanes.
         interval: Seconds between two heartbeats of a lane.
-        new_restarts: Returns the restart policy of one lane.
-        incarnation: The name of this incarnation of the group.
         clock: Returns seconds on a monotonic clock.
-        key_names: What log lines call keys.
 
     Attributes:
         control: The orders of the leader, for the lanes.

@@ -43,14 +43,7 @@ def dedicate_process(outboxes: int = 1) -> None:
 
 
 class LaneThreads:
-    """Runs a lane group: executes the requests of :class:`LaneGroup`.
-
-    Args:
-        plan: The plan of the leadership.
-        group: The group's number.
-        lanes: The numbers of its lanes.
-        channel: The connection to the leader.
-    """
+    """Runs a lane group: executes the requests of :class:`LaneGroup`."""
 
     def __init__(self, plan: Plan, group: int, lanes: Sequence[int], channel: ControlChannel) -> None:
         self._plan = plan
