@@ -26,7 +26,7 @@ from outbox_core.delivery.commands import Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.database import Database
-from outbox_core.lanes.lane import Thread, Work
+from outbox_core.lanes.lane import Join, Threads, Work
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.record_lane import AtLeastOnceLane, Sending
 from outbox_core.lanes.recovery import begin_leadership, enter_lane, open_lane
@@ -56,7 +56,7 @@ class Waits(Exception):  # noqa: N818 - it is no error
     """A loop has nothing to do."""
 
 
-class NoThreads:
+class NoThreads(Threads):
     """What the lane runs on: the calling thread, which never waits, and a clock that is set."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class NoThreads:
     def notify(self) -> None:
         """Nobody waits."""
 
-    def spawn(self, run: Callable[[], None], name: str) -> Thread:
+    def spawn(self, run: Callable[[], None], name: str) -> Join:
         raise TypeError(f"{name} is not started")
 
 

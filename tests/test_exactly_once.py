@@ -37,7 +37,7 @@ def shop(request: pytest.FixtureRequest, open_shop: OpenShop) -> Shop:
 
 
 def start(fleet: Fleet, name: str, lanes: int = 2, **harvest: Any) -> Harvester:
-    """Starts a harvester and waits until it leads; a busy broker may take half a minute."""
+    """Starts a harvester and waits until it leads; a broker without a processor may be silent for long."""
     limits = {"sendConcurrency": lanes, "maxBatchRecords": 200, "minMetricsInterval": "1s"}
     harvester = fleet.start(name, **{"delivery": "exactly-once", "limits": limits, **harvest})
     harvester.wait_for("leader acquired", 180)

@@ -53,7 +53,9 @@ def test_a_line_about_a_failure_names_the_key_by_its_hash(caplog: pytest.LogCapt
     failure = Failure(MarkedRecord(7, "orders", PERSONAL, "v"), "too large", retryable=False)
     for names in (KeyNames(), KeyNames(SECRET)):
         with caplog.at_level(logging.WARNING):
-            Telemetry(3, 1.0, 0.0, key_names=names).failed([failure])
+            telemetry = Telemetry(3, 1.0, 0.0, key_names=names)
+            telemetry.failed([failure])
+            telemetry.write_lines()
     plain, hashed = (record.getMessage() for record in caplog.records)
     assert f"its key '{PERSONAL}' is held" in plain
     assert f"its key {KeyNames(SECRET).of(PERSONAL)} is held" in hashed
@@ -88,6 +90,8 @@ def test_an_operator_finds_the_key_of_a_hash(
 
 
 def test_each_parked_key_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    Telemetry(3, 1.0, 0.0).parked([Poison(1, "too large", 5)], 1)
+    telemetry = Telemetry(3, 1.0, 0.0)
+    telemetry.parked([Poison(1, "too large", 5)], 1)
+    telemetry.write_lines()
     [record] = caplog.records
     assert record.__dict__["always"], "however many were parked before"

@@ -32,8 +32,8 @@ from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.events import LeaderRefreshed, TakeoverBegan
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.database import Database
-from outbox_core.lanes.lane import REST_SECONDS
-from outbox_core.lanes.loops import SystemThreads, run_batches, run_records
+from outbox_core.lanes.lane import REST_SECONDS, Threads
+from outbox_core.lanes.loops import run_batches, run_records
 from outbox_core.lanes.record_lane import AtLeastOnceLane
 from outbox_core.lanes.takeovers import QUIET_SECONDS, TakeoverLog, clusters_of
 from outbox_core.lanes.telemetry import Telemetry
@@ -48,8 +48,8 @@ RECORD = MarkedRecord(1, "topic", "k", "value")
 NONE_PARKED = Parked(0, None)
 
 
-class Threads(SystemThreads):
-    """Those of this process, with a clock that stands still; and a wait is an error."""
+class Still(Threads):
+    """Threads of this process, with a clock that stands still; and a wait is an error."""
 
     def __init__(self):
         self.now = 0.0
@@ -128,7 +128,7 @@ def telemetry():
 
 @pytest.fixture
 def threads():
-    return Threads()
+    return Still()
 
 
 @pytest.fixture
@@ -317,7 +317,8 @@ def test_a_connection_without_work_is_given_back(records, threads, control):
     control.lease_until = 0.0
     records.machine.delivered(0.0, [])
     threads.now = 0.1
-    records._purging._rest_at = REST_SECONDS
+    [*_, purging] = records._loops
+    purging._rest_at = REST_SECONDS
     idle(records.next_for_purger)
     threads.now = REST_SECONDS
     connection, table = database()
@@ -426,13 +427,13 @@ class Running:
             telemetry,
             Entered(FENCE, NONE_PARKED),
             control=control,
-            threads=SystemThreads(),
+            threads=Threads(),
             lanes=4,
         )
         self.error = None
         tables: list[Any] = [marking, purging or Table()]
         connections = [Database(partial(lambda table: table, table), PermittedTopics()) for table in tables]
-        self._arguments = self.lane, broker, *connections, SystemThreads()
+        self._arguments = self.lane, broker, *connections, Threads()
         self._thread = Thread(target=self._run)
 
     def _run(self):
@@ -552,11 +553,11 @@ def test_a_batch_is_published_and_the_sender_closed(telemetry, control):
         def close(self):
             published.append("closed")
 
-    lane = batch_lane(telemetry, control, SystemThreads(), FOREVER)
+    lane = batch_lane(telemetry, control, Threads(), FOREVER)
     connection, table = database(Advanced(0, [RECORD]))
     sender: Any = Transactions()
     with pytest.raises(DriverError):
-        run_batches(lane, sender, connection, SystemThreads())
+        run_batches(lane, sender, connection, Threads())
     assert published == [RECORD, "closed"]
     assert table.closed
 
@@ -573,9 +574,9 @@ def test_a_lane_of_batches_ends_though_both_its_servers_hang(telemetry, control)
         def close(self):
             """Comes too late."""
 
-    lane = batch_lane(telemetry, control, SystemThreads(), FOREVER)
+    lane = batch_lane(telemetry, control, Threads(), FOREVER)
     connection, _ = database(Advanced(0, [RECORD]))
-    running = Thread(target=run_batches, args=(lane, Silent(), connection, SystemThreads()))
+    running = Thread(target=run_batches, args=(lane, Silent(), connection, Threads()))
     running.start()
     assert busy.wait(30)
     control.stopped = True
@@ -585,7 +586,7 @@ def test_a_lane_of_batches_ends_though_both_its_servers_hang(telemetry, control)
 
 
 def test_a_lane_whose_threads_cannot_all_be_started_ends_those_that_run(telemetry, control):
-    class Few(SystemThreads):
+    class Few(Threads):
         def spawn(self, run, name):
             if name.startswith("purger"):
                 raise RuntimeError("can't start new thread")

@@ -90,7 +90,7 @@ def test_a_lane_measures_what_is_answered_without_an_error():
     records = [MarkedRecord(1, "a", "k", "v", created=990.0), MarkedRecord(2, "b", "k", "v")]
     telemetry.published(0.5, records, [], 0.5)
     telemetry.published(0.5, records, [Failure(records[0], "no", retryable=True)], 0.0)
-    telemetry.measure("purge", 0.01, 3)
+    telemetry.measurements.step("purge", 0.01, 3)
     measured = telemetry.measurements
     assert (measured.published, measured.failed) == ({"a": 1, "b": 1}, {"a": 1, "b": 1})
     assert (sum(measured.operations.counts), measured.operations.total) == (2, 0.5)

@@ -179,8 +179,8 @@ class HalfDrained(SelectPublishPurge):
 class Sleepy(ExactlyOnceLane):
     """Looks for no orders of the leader while there is nothing else to do."""
 
-    def _loop(self, due: Any, _: float = 0.0) -> Any:
-        return super()._loop(due, 5.0)
+    def _loop(self, due: Any, take: Any, _: float = 0.0) -> Any:
+        return super()._loop(due, take, 5.0)
 
 
 class Forgetful(AtLeastOnceLane):

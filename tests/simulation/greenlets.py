@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 from outbox_api import DriverError, LeadershipLost, OutboxError
+from outbox_core.lanes import lane
 
 from .database import FAILED, LOST
 from .requests import TIMED_OUT
 from .scheduler import Host
 from .sender import UNKNOWN
 from .trail import Violation
-
-if TYPE_CHECKING:
-    from .world import World
 
 Then = Callable[[Any], None]
 """Takes a reply; at the end what the code returned, or the error of ``ENDS`` that ended it."""
@@ -136,24 +134,22 @@ class Sleeper:
         then(None)
 
 
-class Threads:
-    """What a lane runs on; an :class:`outbox_core.lanes.lane.Threads`.
+class Threads(lane.Threads):
+    """What a lane runs on.
 
     Args:
-        world: The world.
         host: The host.
         released: Called whenever a thread releases a lock.
         pause: Returns how long the present thread pauses then.
     """
 
-    def __init__(
-        self, world: World, host: Host, released: Callable[[], None], pause: Callable[[], float]
-    ) -> None:
-        self.clock = host.clock
-        self._world = world
+    def __init__(self, host: Host, released: Callable[[], None], pause: Callable[[], float]) -> None:
         self._host = host
         self._released = released
         self._pause = pause
+
+    def clock(self) -> float:
+        return self._host.clock()
 
     def sleep(self, seconds: float) -> None:
         Sleeper(self._host).sleep(seconds)
@@ -162,8 +158,8 @@ class Threads:
         lock = Lock(self._host, self._released, self._pause)
         return lock, [Condition(self._host, lock) for _ in range(conditions)]
 
-    def spawn(self, run: Callable[[], None], name: str) -> Thread:
-        return Thread(self._host, run)
+    def spawn(self, run: Callable[[], None], name: str) -> lane.Join:
+        return Thread(self._host, run).join
 
 
 class Lock:

@@ -69,7 +69,7 @@ class Group:
             numbers,
             channel=self,
             run_lane=self._run_lane,
-            threads=Threads(self.world, host, released=lambda: None, pause=lambda: 0.0),
+            threads=Threads(host, released=lambda: None, pause=lambda: 0.0),
             interval=REPORT_SECONDS,
             new_restarts=self._restarts,
             incarnation=str(self.world.runs),

@@ -59,7 +59,7 @@ class LaneRun(ABC):
         self.world.sessions += 1
         self.name = f"{group.host.name}/lane {number}/session {self.world.sessions}"
         self.telemetry = group.telemetry[number]
-        self.threads = Threads(self.world, self.host, self._released, self.pause)
+        self.threads = Threads(self.host, self._released, self.pause)
 
     def start(self) -> None:
         """Starts it."""

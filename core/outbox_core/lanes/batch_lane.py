@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from functools import partial
 
 from outbox_api import Advanced, Batch, Failure, Poison
@@ -12,7 +12,7 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Opened
 from outbox_core.events import BatchMoved
 from outbox_core.lanes.database import Database
-from outbox_core.lanes.lane import LONGEST_WAIT, NEVER, Lane, Settle, Threads, Work
+from outbox_core.lanes.lane import LONGEST_WAIT, NEVER, Ask, Lane, Settle, Threads, Work
 from outbox_core.lanes.record_lane import heartbeat
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import LaneControl
@@ -30,17 +30,12 @@ class ExactlyOnceLane(Lane):
     (:mod:`outbox_core.delivery.recovery`).
 
     Args:
-        machine: Decides what to select, publish and purge.
-        number: The lane's number.
-        telemetry: Its metrics, events and log.
-        opened: Its fence, and how much is parked.
         expires: When it reaches its age limit, on the clock of ``threads``.
-        control: Until when leadership is confirmed, and whether to end.
-        threads: What it runs on.
         torn: Rows of which a part is in the log, as the checkpoint says. While there are any, its note stays.
 
     Attributes:
-        machine: As given.
+        next_to_publish, next_for_database: See :meth:`.Lane.ask`.
+        follow_orders: Returns once the lane has ended.
     """
 
     def __init__(
@@ -61,24 +56,12 @@ class ExactlyOnceLane(Lane):
         self._torn = torn
         self._ends = False  # as soon as it has said so at the fence
         self._ending = False
-        self._following = self._loop(lambda: NEVER)
-        self._publishing = self._loop(machine.publish_due, LONGEST_WAIT)
-        self._advancing = self._database_loop(self._advance_due, self._next_for_database, LONGEST_WAIT)
+        self.follow_orders: Ask[None] = self._loop(lambda: NEVER, lambda _: None)
+        self.next_to_publish = self._loop(machine.publish_due, self._next_to_publish, LONGEST_WAIT)
+        self.next_for_database = self._database_loop(self._advance_due, self._next_for_database)
         telemetry.counted(opened.parked, machine.policy, 0)
 
     # --- for its loops ------------------------------------------------------------------------------
-
-    def follow_orders(self) -> None:
-        """Returns once the lane has ended."""
-        self.ask(self._following, lambda _: None, None)
-
-    def next_to_publish(self, settle: Callable[[float], None] | None) -> Publish | None:
-        """See :meth:`.Lane.ask`."""
-        return self.ask(self._publishing, self._next_to_publish, settle)
-
-    def next_for_database(self, settle: Callable[[float], None] | None) -> Work | None:
-        """See :meth:`.Lane.ask`."""
-        return self.ask(self._advancing, self._advancing.take, settle)
 
     def published(self, publish: Publish, failures: Sequence[Failure], seconds: float, now: float) -> None:
         """Handles the records because of which a batch was aborted; none if it was committed."""
@@ -166,7 +149,7 @@ class ExactlyOnceLane(Lane):
         return partial(self._advanced, source, found)
 
     def _advanced(self, source: int, advanced: Advanced, seconds: float, now: float) -> None:
-        self.telemetry.measure("advance", seconds, len(advanced.records))
+        self.telemetry.measurements.step("advance", seconds, len(advanced.records))
         self.telemetry.marked(now, source, len(advanced.records))
         self.telemetry.metrics.purged += advanced.purged
         self.machine.advanced(now, advanced)
@@ -177,7 +160,7 @@ class ExactlyOnceLane(Lane):
         return partial(self._parked, park.poisons, changed.rows)
 
     def _parked(self, poisons: Sequence[Poison], keys: int, seconds: float, now: float) -> None:
-        self.telemetry.measure("park", seconds, len(poisons))
+        self.telemetry.measurements.step("park", seconds, len(poisons))
         self.machine.parked(now, keys)
         self.telemetry.parked(poisons, keys)
 

@@ -14,16 +14,9 @@ class Database:
     """One loop's connection to the outbox; connects with the first request, and again after an error.
 
     Args:
-        connect: Connects to the outbox.
-        topics: To which topics records may be published.
         table: A connection, which is used until the first error.
         about: Returns what heartbeats say besides the lane's metrics.
-        kept: Finds rows that were deleted in vain.
         skipped: Deletes skipped dead letters; ``None`` to keep them.
-
-    Attributes:
-        topics: As given.
-        kept: As given.
     """
 
     def __init__(

@@ -11,12 +11,16 @@ its own. Two rules keep that right:
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
+from time import monotonic, sleep
 from typing import NamedTuple, Protocol, TypeVar
 
 from outbox_api import Fence
+from outbox_api.context_thread import ContextThread
 
 from outbox_core.lanes.database import Database
 from outbox_core.lanes.telemetry import Telemetry
@@ -30,6 +34,10 @@ REST_SECONDS = 20.0
 """How long a connection without requests is kept; an empty outbox then has one less."""
 
 Taken = TypeVar("Taken")
+Ask = Callable[["Settled | None"], Taken | None]
+"""Asks a lane for the next work of a loop, and tells what came of the one before, see :meth:`Lane.ask`."""
+Settled = Callable[[float], None]
+"""Tells the lane, at this time, what came of something; with the lock."""
 
 
 class Condition(Protocol):
@@ -44,42 +52,35 @@ class Condition(Protocol):
         ...
 
 
-class Thread(Protocol):
-    """A thread that runs."""
-
-    def join(self, timeout: float) -> object:
-        """Waits for its end, for at most so many seconds."""
-        ...
+Join = Callable[[float], object]
+"""Waits for the end of a thread, for at most so many seconds."""
 
 
-class Threads(Protocol):
-    """What lanes need of the machine that they run on."""
+class Threads:
+    """What lanes run on: threads of this process."""
 
     def clock(self) -> float:
         """Returns seconds on a clock that never goes back."""
-        ...
+        return monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Waits."""
-        ...
+        sleep(seconds)
 
     def lock(self, conditions: int) -> tuple[AbstractContextManager[object], Sequence[Condition]]:
         """Returns a new lock, and so many conditions on it."""
-        ...
+        lock = threading.Lock()
+        return lock, [threading.Condition(lock) for _ in range(conditions)]
 
-    def spawn(self, run: Callable[[], None], name: str) -> Thread:
+    def spawn(self, run: Callable[[], None], name: str) -> Join:
         """Starts a thread."""
-        ...
+        thread = ContextThread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread.join
 
 
 class Loop:
-    """One of a lane's loops. All is called with the lane's lock held.
-
-    Args:
-        condition: On the lane's lock.
-        due: Returns when there is something to do.
-        longest: The longest wait.
-    """
+    """One of a lane's loops. All is called with the lane's lock held."""
 
     def __init__(self, condition: Condition, due: Callable[[], float], longest: float) -> None:
         self.due = due
@@ -132,10 +133,8 @@ def _rest(database: Database) -> Settle:
 class DatabaseLoop(Loop):
     """A loop whose work is done at the database."""
 
-    def __init__(
-        self, condition: Condition, due: Callable[[], float], longest: float, take: Callable[[float], Work]
-    ) -> None:
-        super().__init__(condition, self._work_due, longest)
+    def __init__(self, condition: Condition, due: Callable[[], float], take: Callable[[float], Work]) -> None:
+        super().__init__(condition, self._work_due, LONGEST_WAIT)
         self._of_lane, self._take = due, take
         self._rest_at = NEVER
 
@@ -154,20 +153,10 @@ class DatabaseLoop(Loop):
 class Lane(ABC):
     """One lane, for one epoch.
 
-    Args:
-        number: Its number.
-        fence: The fence of its statements.
-        control: Until when leadership is confirmed, and whether to end.
-        telemetry: Its metrics, events and log.
-        threads: What it runs on.
-
     Attributes:
         over: Whether it has ended.
         drained: Whether it has ended as it was told to drain, and has.
         error: What it has ended with, if it has failed.
-        fence: As given, or that of a later epoch.
-        number: As given.
-        telemetry: As given.
     """
 
     def __init__(
@@ -186,15 +175,10 @@ class Lane(ABC):
 
     # --- for its loops ------------------------------------------------------------------------------
 
-    def ask(
-        self, loop: Loop, take: Callable[[float], Taken | None], settle: Callable[[float], None] | None
-    ) -> Taken | None:
+    def ask(self, loop: Loop, take: Callable[[float], Taken | None], settle: Settled | None) -> Taken | None:
         """Takes what a loop has to do next, and waits for that; ``None`` if the lane has ended.
 
-        Args:
-            loop: The loop.
-            take: Returns it, once the loop is due; or ``None`` if there was less to do than it seemed.
-            settle: Tells what came of what was taken before.
+        ``take`` returns it, once the loop is due; or ``None`` if there was less to do than it seemed.
 
         Raises:
             Exception: What came of it ends the lane.
@@ -269,15 +253,13 @@ class Lane(ABC):
         for loop in self._loops:
             loop.tell(over=True)
 
-    def _loop(self, due: Callable[[], float], longest: float = REPORT_SECONDS) -> Loop:
+    def _loop(
+        self, due: Callable[[], float], take: Callable[[float], Taken | None], longest: float = REPORT_SECONDS
+    ) -> Ask[Taken]:
         """Makes a loop. One at least looks every ``REPORT_SECONDS`` for orders of the leader."""
-        loop = Loop(next(self._conditions), due, longest)
-        self._loops.append(loop)
-        return loop
+        self._loops.append(loop := Loop(next(self._conditions), due, longest))
+        return partial(self.ask, loop, take)
 
-    def _database_loop(
-        self, due: Callable[[], float], take: Callable[[float], Work], longest: float
-    ) -> DatabaseLoop:
-        loop = DatabaseLoop(next(self._conditions), due, longest, take)
-        self._loops.append(loop)
-        return loop
+    def _database_loop(self, due: Callable[[], float], take: Callable[[float], Work]) -> Ask[Work]:
+        self._loops.append(loop := DatabaseLoop(next(self._conditions), due, take))
+        return partial(self.ask, loop, loop.take)

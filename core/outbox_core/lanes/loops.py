@@ -5,47 +5,19 @@ They get what they need of the machine from outside, so the simulation runs the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from functools import partial
-from threading import Condition, Lock
-from time import monotonic, sleep
 
 from outbox_api import Deliveries, Sender, TransactionalSender
-from outbox_api.context_thread import ContextThread, as_exception
+from outbox_api.context_thread import as_exception
 
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.database import Database
-from outbox_core.lanes.lane import Lane, Thread, Threads, Work
+from outbox_core.lanes.lane import Ask, Join, Lane, Settled, Threads, Work
 from outbox_core.lanes.record_lane import AtLeastOnceLane, refused
 
 CLOSE_SECONDS = 1.0
 """How long the end of a lane waits for a thread that hangs in a call of a server; it is left behind then."""
-
-NextWork = Callable[[Callable[[float], None] | None], Work | None]
-
-
-class SystemThreads:
-    """Threads of this process; a :class:`.Threads`."""
-
-    def clock(self) -> float:
-        """See :meth:`.Threads.clock`."""
-        return monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """See :meth:`.Threads.sleep`."""
-        sleep(seconds)
-
-    def lock(self, conditions: int) -> tuple[AbstractContextManager[object], Sequence[Condition]]:
-        """See :meth:`.Threads.lock`."""
-        lock = Lock()
-        return lock, [Condition(lock) for _ in range(conditions)]
-
-    def spawn(self, run: Callable[[], None], name: str) -> Thread:
-        """See :meth:`.Threads.spawn`."""
-        thread = ContextThread(target=run, name=name, daemon=True)
-        thread.start()
-        return thread
 
 
 def run_records(
@@ -53,12 +25,7 @@ def run_records(
 ) -> None:
     """Runs a lane of at-least-once delivery to its end. The calling thread sends; it never waits for long.
 
-    Args:
-        lane: The lane.
-        sender: The broker; is closed.
-        marking: The connection that marks; is closed.
-        purging: The connection that purges; is closed.
-        threads: What the lane runs on.
+    Closes the sender and the connections.
 
     Raises:
         LeadershipLost: The fence carries another leader's token.
@@ -82,13 +49,13 @@ def run_batches(
         "publisher": partial(publish_loop, lane, sender, threads.clock),
     }
     spawned = _spawn(lane, loops, threads, close=sender.close)
-    lane.follow_orders()
+    lane.follow_orders(None)
     _finish(lane, spawned)
 
 
 def _spawn(
     lane: Lane, loops: Mapping[str, Callable[[], None]], threads: Threads, *, close: Callable[[], object]
-) -> list[Thread]:
+) -> list[Join]:
     """Starts threads; where no more can be started, those that run already end."""
     try:
         return [threads.spawn(run, f"{name}-{lane.number}") for name, run in loops.items()]
@@ -98,16 +65,16 @@ def _spawn(
         raise
 
 
-def _finish(lane: Lane, spawned: list[Thread]) -> None:
-    for thread in spawned:
-        thread.join(CLOSE_SECONDS)
+def _finish(lane: Lane, spawned: list[Join]) -> None:
+    for join in spawned:
+        join(CLOSE_SECONDS)
     if lane.error is not None:
         raise lane.error
 
 
-def database_loop(lane: Lane, next_work: NextWork, database: Database, clock: Callable[[], float]) -> None:
+def database_loop(lane: Lane, next_work: Ask[Work], database: Database, clock: Callable[[], float]) -> None:
     """Does a lane's work at the database."""
-    settle: Callable[[float], None] | None = None
+    settle: Settled | None = None
     try:
         while (work := next_work(settle)) is not None:
             since = clock()
@@ -147,7 +114,7 @@ def send_loop(lane: AtLeastOnceLane, sender: Sender) -> None:
 
 def publish_loop(lane: ExactlyOnceLane, sender: TransactionalSender, clock: Callable[[], float]) -> None:
     """Publishes a lane's batches, one after the other."""
-    settle: Callable[[float], None] | None = None
+    settle: Settled | None = None
     try:
         while (publish := lane.next_to_publish(settle)) is not None:
             since = clock()

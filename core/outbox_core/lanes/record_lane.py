@@ -15,7 +15,7 @@ from outbox_core.delivery.recovery import Entered
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.database import Database
-from outbox_core.lanes.lane import LONGEST_WAIT, Lane, Settle, Threads, Work
+from outbox_core.lanes.lane import Lane, Settle, Threads, Work
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import LaneControl
 
@@ -39,17 +39,8 @@ class AtLeastOnceLane(Lane):
 
     One loop sends; one marks, and does all else that must not be done beside a mark; one purges.
 
-    Args:
-        machine: Decides what to mark, send and purge.
-        number: The lane's number.
-        telemetry: Its metrics, events and log.
-        entered: Its fence, and how much is parked.
-        control: Until when leadership is confirmed, and whether to end.
-        threads: What it runs on.
-        lanes: How many lanes there are.
-
     Attributes:
-        machine: As given.
+        next_for_marker, next_for_purger: See :meth:`.Lane.ask`.
     """
 
     def __init__(
@@ -69,25 +60,16 @@ class AtLeastOnceLane(Lane):
         self._policy = machine.scoreboard.policy
         self._sent = 0  # records without a report
         self._moved_at = self._polled_at = 0.0
-        self._sending = self._loop(self._send_due)
-        self._marking = self._database_loop(self._mark_due, self._next_for_marker, LONGEST_WAIT)
-        self._purging = self._database_loop(machine.purge_due, self._next_purge, LONGEST_WAIT)
+        self._sending = self._loop(self._send_due, self._next_to_send)
+        self.next_for_marker = self._database_loop(self._mark_due, self._next_for_marker)
+        self.next_for_purger = self._database_loop(machine.purge_due, self._next_purge)
         telemetry.counted(entered.parked, self._policy, 0)
 
     # --- for its loops ------------------------------------------------------------------------------
 
     def next_to_send(self, reports: Deliveries | None) -> Sending | None:
         """Takes what was reported, and returns what to send; ``None`` if the lane has ended."""
-        settle = partial(self._reported, reports) if reports is not None else None
-        return self.ask(self._sending, self._next_to_send, settle)
-
-    def next_for_marker(self, settle: Callable[[float], None] | None) -> Work | None:
-        """See :meth:`Lane.ask`."""
-        return self.ask(self._marking, self._marking.take, settle)
-
-    def next_for_purger(self, settle: Callable[[float], None] | None) -> Work | None:
-        """See :meth:`Lane.ask`."""
-        return self.ask(self._purging, self._purging.take, settle)
+        return self._sending(partial(self._reported, reports) if reports is not None else None)
 
     # --- with the lock ------------------------------------------------------------------------------
 
@@ -191,7 +173,7 @@ class AtLeastOnceLane(Lane):
         return partial(self._marked, source, database.topics.checked(marked))
 
     def _marked(self, source: int, records: Sequence[MarkedRecord], seconds: float, now: float) -> None:
-        self.telemetry.measure("mark", seconds, len(records))
+        self.telemetry.measurements.step("mark", seconds, len(records))
         self.telemetry.marked(now, source, len(records))
         self.machine.marked(now, records)
 
@@ -200,7 +182,7 @@ class AtLeastOnceLane(Lane):
         return partial(self._purged, len(purge.ids), changed)
 
     def _purged(self, rows: int, changed: Changed, seconds: float, now: float) -> None:
-        self.telemetry.measure("purge", seconds, rows)
+        self.telemetry.measurements.step("purge", seconds, rows)
         self.telemetry.metrics.purged += rows - len(changed.locked) - len(changed.kept)
         self.machine.purged(now, changed)
 
@@ -209,7 +191,7 @@ class AtLeastOnceLane(Lane):
         return partial(self._reset_done, len(reset.ids), changed)
 
     def _reset_done(self, rows: int, changed: Changed, seconds: float, now: float) -> None:
-        self.telemetry.measure("reset", seconds, rows)
+        self.telemetry.measurements.step("reset", seconds, rows)
         self.machine.reset_done(now, changed.locked)
 
     def _park(self, park: Park, database: Database) -> Settle:
@@ -217,7 +199,7 @@ class AtLeastOnceLane(Lane):
         return partial(self._parked, park.poisons, changed)
 
     def _parked(self, poisons: Sequence[Poison], changed: Changed, seconds: float, now: float) -> None:
-        self.telemetry.measure("park", seconds, len(poisons))
+        self.telemetry.measurements.step("park", seconds, len(poisons))
         self.machine.park_done(now, changed)
         self.telemetry.parked(poisons, changed.rows)
 

@@ -145,15 +145,7 @@ def _log(lane: str, rows: int, doubt: Doubt | None) -> None:
 class ConnectedServers:
     """Connects to the database at once, and to the broker for each sender; belongs to one thread.
 
-    Args:
-        dialect: The database.
-        publisher: The broker.
-        transforms: What changes records on their way out.
-        topics: To which topics records may be published.
-        eligible: Which rows may be marked.
-
     Attributes:
-        table: The outbox.
         senders: Name → open sender. A caller that removes one closes it.
 
     Raises:

@@ -17,7 +17,7 @@ from outbox_core.lanes.batch_lane import LIFE_SECONDS, ExactlyOnceLane
 from outbox_core.lanes.database import Database
 from outbox_core.lanes.kept_rows import KeptRows, SkippedDeadLetters
 from outbox_core.lanes.lane import Threads
-from outbox_core.lanes.loops import SystemThreads, run_batches, run_records
+from outbox_core.lanes.loops import run_batches, run_records
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.record_lane import AtLeastOnceLane
 from outbox_core.lanes.recovery import enter_lane, open_lane, settled
@@ -29,17 +29,7 @@ from outbox_core.transforms.senders import TransformingSender
 
 
 class LaneRun:
-    """Runs one lane for one epoch, from connecting until it ends or fails.
-
-    Args:
-        plan: The plan of the leadership.
-        number: The lane's number, from 0.
-        control: Until when leadership is confirmed, and whether to end.
-        telemetry: The lane's metrics, events and log.
-        threads: What it runs on.
-        new_leader_id: Returns a UUID that was never used before.
-        chance: Returns a random number from 0 up to 1.
-    """
+    """Runs one lane for one epoch, from connecting until it ends or fails."""
 
     def __init__(
         self,
@@ -56,7 +46,7 @@ class LaneRun:
         self._plan = plan
         self._number = number
         self._control = control
-        self._threads = threads or SystemThreads()
+        self._threads = threads or Threads()
         self._new_leader_id, self._chance = new_leader_id, chance
         self._dialect = plan.dialect.create()
 

@@ -14,12 +14,7 @@ QUIET_SECONDS = 60.0
 
 
 def clusters_of(conditions: Sequence[ColumnIs], origin: Origin | None) -> tuple[int | None, ...]:
-    """Returns the cluster whose rows each source has; ``None`` for the own cluster, and where it is unknown.
-
-    Args:
-        conditions: The sources.
-        origin: How rows tell where they were written.
-    """
+    """Returns the cluster whose rows each source has; ``None`` for the own one, and if it is unknown."""
 
     def cluster_of(condition: ColumnIs) -> int | None:
         if origin is None or condition.column != origin.column:
@@ -36,11 +31,7 @@ class _Taken:
 
 
 class TakeoverLog:
-    """What one lane has taken over under one leader, by cluster of origin; it outlives the lane's restarts.
-
-    Args:
-        lane: The lane's number.
-    """
+    """What one lane has taken over under one leader, by cluster of origin; outlives the lane's restarts."""
 
     def __init__(self, lane: int) -> None:
         self._lane = lane

@@ -51,19 +51,10 @@ class Telemetry:
     """One lane's metrics, events and log, whose lines wait for :meth:`write_lines`: a log may block.
 
     Args:
-        lane: The lane's number.
         interval: Seconds between two heartbeats.
-        now: The present time in seconds.
-        takeovers: What the lane has taken over under this leader.
-        key_names: What log lines call keys.
         wall_clock: Returns seconds since the epoch, as rows tell when they were created.
-        unacknowledged: Whether the broker has answered the lane until now.
 
     Attributes:
-        metrics: The lane's counters and gauges.
-        measurements: What it measures.
-        takeovers: As given.
-        unacknowledged: As given.
         opened: Whether the lane has begun to work.
     """
 
@@ -148,10 +139,6 @@ class Telemetry:
         if isinstance(error, DriverError) and error.retryable and not isinstance(error, RolledBack):
             self.unacknowledged.due(now - seconds)
 
-    def measure(self, step: str, seconds: float, records: int) -> None:
-        """Measures a step that succeeded."""
-        self.measurements.step(step, seconds, records)
-
     def sending(self, now: float, records: Sequence[MarkedRecord]) -> None:
         """Counts records that are handed to the publisher one by one."""
         self.metrics.sent += len(records)
@@ -228,11 +215,7 @@ class Telemetry:
     ) -> None:
         """Updates the gauges that are expensive to read, a few times a second.
 
-        Args:
-            now: The time.
-            policy: Knows how much is parked.
-            blocked: Returns how many keys have failed, and for how many seconds the first of them.
-            topics: Knows which topics are held as a whole.
+        ``blocked`` returns how many keys have failed, and for how many seconds the first of them.
         """
         self.opened = True
         if now >= self._next_gauge:
@@ -251,13 +234,7 @@ class Telemetry:
     def next_heartbeat(
         self, now: float, policy: RetryPolicy, more: Mapping[str, object]
     ) -> Mapping[str, object]:
-        """Returns what to write beside the fence; answered by :meth:`beaten` or :meth:`not_beaten`.
-
-        Args:
-            now: The time.
-            policy: Knows how much is parked.
-            more: What to write besides the metrics.
-        """
+        """Returns what to write beside the fence; answered by :meth:`beaten` or :meth:`not_beaten`."""
         since, purged = self._last_heartbeat
         rate = (self.metrics.purged - purged) / (now - since)
         self._last_heartbeat = now, self.metrics.purged

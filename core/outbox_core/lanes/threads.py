@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from outbox_core.lanes.group import LaneGroup
-from outbox_core.lanes.loops import SystemThreads
+from outbox_core.lanes.lane import Threads
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.running import LaneRun
@@ -39,7 +39,7 @@ def run_group(plan: Plan, group: int, lanes: Sequence[int], channel: ControlChan
         lanes: The numbers of its lanes.
         channel: The connection to the leader.
     """
-    threads = SystemThreads()
+    threads = Threads()
 
     def run_lane(number: int, control: LaneControl, telemetry: Telemetry) -> None:
         LaneRun(plan, number, control, telemetry, threads=threads).run()
