@@ -21,6 +21,7 @@ from outbox_core.config import HarvestSettings, Settings
 from outbox_core.operations import TakeoverChanged, UnknownCluster, Verb
 from outbox_core.operations.takeovers import origin_of
 from outbox_core.printable import printable
+from outbox_core.wording import date_clock_and_zone
 
 
 def takeover(  # noqa: PLR0917 - typer makes each parameter an option
@@ -100,8 +101,7 @@ class _Listed(NamedTuple):
             return "no deliberate takeover is on"
         table = Table("cluster", "since", "reason", box=box.SIMPLE_HEAD, pad_edge=False)
         for each in self.takeovers:
-            since = each.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-            table.add_row(str(each.cluster), since, Text(printable(each.reason)))
+            table.add_row(str(each.cluster), date_clock_and_zone(each.since), Text(printable(each.reason)))
         return table
 
 

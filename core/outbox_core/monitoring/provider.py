@@ -54,24 +54,27 @@ class Collection:
         self._figures = figures
         self._patience = patience
         self._lock = Lock()
-        self._read: list[Figure] = []
+        self._read: dict[names.Metric, list[Figure]] = {}
         self._read_at = float("-inf")
 
-    def present(self) -> list[Figure]:
-        """Returns all figures."""
+    def present(self) -> dict[names.Metric, list[Figure]]:
+        """Returns metric → its figures; they are sorted once for all instruments."""
         with self._lock:
             if monotonic() - self._read_at > _FRESH_SECONDS:
                 if self._patience:
                     self._figures.wait(self._patience)
-                self._read, self._read_at = self._figures.read(), monotonic()
+                self._read = {}
+                for figure in self._figures.read():
+                    self._read.setdefault(figure.metric, []).append(figure)
+                self._read_at = monotonic()
             return self._read
 
     def observations(self, metric: names.Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
         """Returns the callback of an instrument."""
 
         def observe(_: CallbackOptions) -> Iterator[Observation]:
-            for figure in self.present():
-                if figure.metric is metric and not isinstance(figure.value, Distribution):
+            for figure in self.present().get(metric, ()):
+                if not isinstance(figure.value, Distribution):
                     yield Observation(figure.value, figure.attributes)
 
         return observe
@@ -79,15 +82,16 @@ class Collection:
     def histograms(self) -> list[Metric]:
         """Returns all distributions as the SDK has them; ends a collection, for which they come last."""
         now = time_ns()
-        points: dict[names.Metric, list[HistogramDataPoint]] = {}
-        for figure in self.present():
-            if isinstance(figure.value, Distribution):
-                points.setdefault(figure.metric, []).append(_point(figure, figure.value, now))
+        made = []
+        for metric, figures in self.present().items():
+            points = [
+                _point(each, each.value, now) for each in figures if isinstance(each.value, Distribution)
+            ]
+            if points:
+                data = Histogram(points, AggregationTemporality.CUMULATIVE)
+                made.append(Metric(metric.name, metric.about, metric.unit, data))
         self._read_at = float("-inf")
-        return [
-            Metric(metric.name, metric.about, metric.unit, Histogram(each, AggregationTemporality.CUMULATIVE))
-            for metric, each in points.items()
-        ]
+        return made
 
 
 class WithHistograms(MetricReader):
