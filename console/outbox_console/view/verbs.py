@@ -37,13 +37,7 @@ class Confirmation:
 
     @classmethod
     def of_letters(cls, verb: Verb, letters: Sequence[Letter], gone: Sequence[int]) -> Confirmation:
-        """Asks before dead letters are changed.
-
-        Args:
-            verb: How.
-            letters: Those that there are.
-            gone: The ids of those that were chosen and are not there, or not in the required state.
-        """
+        """Asks before dead letters are changed."""
         about = []
         if gone:
             about.append(f"Not {verb.about.status} any more, and left alone: {_ids(gone)}.")

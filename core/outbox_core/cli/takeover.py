@@ -64,13 +64,10 @@ def takeover(  # noqa: PLR0917 - typer makes each parameter an option
         _list(settings, outbox, json=json)
         return
     chosen = one_outbox(settings, outbox)
-    if from_ is not None:
-        _ask(chosen, Verb.TAKE_OVER, from_, yes=yes)
-        done = operations.begin_takeover(chosen, from_, operator(reason, yes=yes))
-    else:
-        assert end is not None  # noqa: S101 - one of the two was given
-        _ask(chosen, Verb.END_TAKEOVER, end, yes=yes)
-        done = operations.end_takeover(chosen, end, operator(reason, yes=yes))
+    verb = Verb.END_TAKEOVER if from_ is None else Verb.TAKE_OVER
+    cluster = (end or 0) if from_ is None else from_
+    _ask(chosen, verb, cluster, yes=yes)
+    done = operations.change_takeover(chosen, verb, cluster, operator(reason, yes=yes))
     tell_unnoted(done.unnoted)
     print_json(_as_data(chosen.outbox, done)) if json else _tell(done)
 

@@ -43,12 +43,7 @@ _STARTED = time_ns()
 
 
 class Collection:
-    """The figures of one collection, for all instruments.
-
-    Args:
-        figures: Where they come from.
-        patience: Seconds to wait for databases.
-    """
+    """The figures of one collection, for all instruments."""
 
     def __init__(self, figures: HasFigures, patience: float) -> None:
         self._figures = figures
@@ -110,14 +105,7 @@ class WithHistograms(MetricReader):
 def open_provider(
     figures: HasFigures, reader: WithHistograms, process: str, patience: float
 ) -> MeterProvider:
-    """Connects a reader to the figures.
-
-    Args:
-        figures: The figures.
-        reader: Collects them.
-        process: The name of this process.
-        patience: Seconds for which a collection waits for databases; 0 takes what is known.
-    """
+    """Connects a reader to the figures."""
     collection = Collection(figures, patience)
     resource = Resource({SERVICE_NAME: "outbox", SERVICE_INSTANCE_ID: process})
     provider = MeterProvider(
