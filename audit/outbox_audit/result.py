@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from outbox_core.wording import counted
+
 RecordName = tuple[str, int | None]
 """A record's key and sequence; no sequence if the message has none."""
 
@@ -75,7 +77,7 @@ class Result:
             return "Nothing was sent, so there is nothing to audit."
         if self.exactly_once if exactly_once else self.good:
             once = " exactly once" if exactly_once else ""
-            again = f" {_count(self.repeated, 'message')} repeated an earlier one." if self.repeated else ""
+            again = f" {counted(self.repeated, 'message')} repeated an earlier one." if self.repeated else ""
             all_ = f"All {self.sent:,} records arrived{once}, in order for every key, and nothing else did."
             return all_ + again
         faults = [
@@ -95,7 +97,3 @@ class Result:
         names = [f"{key!r} {'without a number' if number is None else number}" for key, number in named]
         more = [f"and {count - len(named):,} more"] if count > len(named) else []
         return ", ".join(names + more)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -41,15 +41,7 @@ _Limit = Annotated[int, Query(ge=1, le=MOST, description="How many at most.")]
 
 
 class Api:
-    """Answers requests of programs.
-
-    Args:
-        observe: Returns the outboxes that this process harvests.
-        access: Says who may.
-        work: Works with databases.
-        history: Returns what this process has seen of the outbox of that title.
-        status: Tells the state of all outboxes.
-    """
+    """Answers requests of programs."""
 
     def __init__(
         self,

@@ -53,15 +53,7 @@ def application(
     prometheus: Prometheus,
     history: Callable[[str], History] = lambda _: History(),
 ) -> FastAPI:
-    """Makes the application.
-
-    Args:
-        settings: The configuration.
-        observe: Returns the outboxes that this process harvests.
-        polls: Polls their databases.
-        prometheus: Writes the metrics.
-        history: Returns what this process has seen of the outbox of that title.
-    """
+    """Makes the application."""
     access = Access(settings.http)
     answers = Answers(settings, observe, polls, prometheus)
     work = Work()

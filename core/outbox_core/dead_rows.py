@@ -2,7 +2,7 @@
 
 from outbox_api.outbox_view import OldSnapshot, Upkeep
 
-from outbox_core.config.duration import format_duration
+from outbox_core.wording import duration
 
 MANY = 10
 """Times the permitted number of dead rows: so many are too many even if no snapshot keeps them.
@@ -32,7 +32,7 @@ def dead_rows(upkeep: Upkeep) -> str:
 def kept(snapshot: OldSnapshot) -> str:
     """Returns who has kept a snapshot, and for how long."""
     if snapshot.seconds is not None:
-        age = f"for {format_duration(max(0.0, round(snapshot.seconds, 1)))}"
+        age = f"for {duration(snapshot.seconds)}"
     elif snapshot.transactions is not None:
         age = f"for {snapshot.transactions:,} transactions"
     else:

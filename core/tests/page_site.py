@@ -96,7 +96,7 @@ class Operations:
     def replace(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("letters", "entries", "waiting", "reveal", "check_cluster"):
             monkeypatch.setattr(operations, name, getattr(self, name))
-        for name in ("reveal", "retry", "skip", "redrive", "raise_fence", "begin_takeover", "end_takeover"):
+        for name in ("reveal", "change", "raise_fence", "change_takeover"):
             monkeypatch.setattr(f"outbox_core.operations.dispatch.{name}", getattr(self, name))
 
     def letters(
@@ -120,39 +120,25 @@ class Operations:
         self._note(Verb.REVEAL, str(ids), operator)
         return [each for each in self.found if each.record.id in ids]
 
-    def retry(self, settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
-        return self._change(Verb.RETRY, ids, operator)
-
-    def skip(self, settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
-        return self._change(Verb.SKIP, ids, operator)
-
-    def redrive(self, settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
-        return self._change(Verb.REDRIVE, ids, operator)
-
     def raise_fence(self, settings: HarvestSettings, operator: Operator, seen: int | None = None) -> Raised:
         self.seen.append(seen)
         self._note(Verb.RAISE_FENCE, "", operator)
         return Raised(4_300_000, 2, operator.holder, "harvester-a, token 4200017")
 
-    def begin_takeover(
-        self, settings: HarvestSettings, cluster: int, operator: Operator, seen: int | None = None
+    def change_takeover(
+        self, settings: HarvestSettings, verb: Verb, cluster: int, operator: Operator, seen: int | None = None
     ) -> TakeoverChanged:
         self.seen.append(seen)
-        self._note(Verb.TAKE_OVER, f"cluster {cluster}", operator)
-        return TakeoverChanged(Verb.TAKE_OVER, cluster, changed=True, token=5)
-
-    def end_takeover(
-        self, settings: HarvestSettings, cluster: int, operator: Operator, seen: int | None = None
-    ) -> TakeoverChanged:
-        self.seen.append(seen)
-        self._note(Verb.END_TAKEOVER, f"cluster {cluster}", operator)
-        return TakeoverChanged(Verb.END_TAKEOVER, cluster, changed=True, token=6)
+        self._note(verb, f"cluster {cluster}", operator)
+        return TakeoverChanged(verb, cluster, changed=True, token=5 if verb is Verb.TAKE_OVER else 6)
 
     def check_cluster(self, settings: HarvestSettings, verb: Verb, cluster: int) -> None:
         if cluster != 2:
             raise OutboxError(f"there is no cluster {cluster}; the others are 2")
 
-    def _change(self, verb: Verb, ids: Sequence[int], operator: Operator) -> Changed:
+    def change(
+        self, settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator: Operator
+    ) -> Changed:
         changed = tuple(each.record.id for each in self.found if each.record.id in ids)
         self._note(verb, ", ".join(map(str, ids)), operator)
         self.found = [each for each in self.found if each.record.id not in changed]

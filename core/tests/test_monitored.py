@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from opentelemetry.metrics import CallbackOptions
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from outbox_api import ConfigError
@@ -17,7 +18,9 @@ from outbox_core.leadership.leader import Leadership, Totals
 from outbox_core.leadership.protocol import Report
 from outbox_core.measurements import Measurements
 from outbox_core.metrics import LaneMetrics
-from outbox_core.monitoring.figures import RunningOutbox
+from outbox_core.monitoring.figures import Figure, RunningOutbox
+from outbox_core.monitoring.names import METRICS, Kind
+from outbox_core.monitoring.provider import Collection
 
 from .test_http import Harvest
 
@@ -30,6 +33,36 @@ def settings_of(**http: object) -> Settings:
         "dataSource": "/no/such/folder/db",
     }
     return parse(json.dumps({"http": http, "harvest": harvest}))
+
+
+class Counted(list[Figure]):
+    """Figures that count how often somebody goes through them."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Figure]:
+        self.looks += 1
+        return super().__iter__()
+
+
+class OfOneOutbox:
+    def __init__(self) -> None:
+        self.figures = Counted(Figure(each, {}, 1) for each in METRICS if each.kind is not Kind.HISTOGRAM)
+
+    def wait(self, seconds: float) -> None:
+        pass
+
+    def read(self) -> list[Figure]:
+        return self.figures
+
+
+def test_a_collection_goes_through_all_figures_once_however_many_metrics_there_are():
+    known = OfOneOutbox()
+    collection = Collection(known, 0.0)
+    observed = [list(collection.observations(each)(CallbackOptions())) for each in METRICS]
+    assert collection.histograms() == []
+    assert sum(map(len, observed)) == len(known.figures)
+    assert known.figures.looks == 1
 
 
 def test_a_missing_library_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch):
@@ -101,8 +134,8 @@ def test_metrics_are_pushed_at_the_end_at_least(collector: Collector, monkeypatc
     [purged] = metrics["outbox.purged"].sum.data_points
     assert purged.as_int == 5
     assert {each.key: each.value.string_value for each in purged.attributes} == {
-        "outbox": "outbox",
-        "lane": "3",
+        "outbox.name": "outbox",
+        "outbox.lane": "3",
     }
     assert metrics["outbox.purged"].sum.is_monotonic
     [step] = metrics["outbox.step.duration"].histogram.data_points

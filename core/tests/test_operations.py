@@ -31,13 +31,13 @@ ALICE = Operator("alice at host", "cli", "she knows why")
 AWAY = DriverError("the connection was lost", retryable=True)
 REFUSED = AccessDenied("may not")
 DEEDS: dict[Verb, Callable[[HarvestSettings], Any]] = {
-    Verb.RETRY: lambda box: operations.retry(box, [2, 1], ALICE),
-    Verb.SKIP: lambda box: operations.skip(box, [1], ALICE),
-    Verb.REDRIVE: lambda box: operations.redrive(box, [3], ALICE),
+    Verb.RETRY: lambda box: operations.change(box, Verb.RETRY, [2, 1], ALICE),
+    Verb.SKIP: lambda box: operations.change(box, Verb.SKIP, [1], ALICE),
+    Verb.REDRIVE: lambda box: operations.change(box, Verb.REDRIVE, [3], ALICE),
     Verb.RAISE_FENCE: lambda box: operations.raise_fence(box, ALICE),
     Verb.FORGET: lambda box: operations.forget(box, ALICE),
-    Verb.TAKE_OVER: lambda box: operations.begin_takeover(box, 2, ALICE),
-    Verb.END_TAKEOVER: lambda box: operations.end_takeover(box, 2, ALICE),
+    Verb.TAKE_OVER: lambda box: operations.change_takeover(box, Verb.TAKE_OVER, 2, ALICE),
+    Verb.END_TAKEOVER: lambda box: operations.change_takeover(box, Verb.END_TAKEOVER, 2, ALICE),
     Verb.REVEAL: lambda box: operations.reveal(box, [1, 9], ALICE),
 }
 SUBJECTS = {
@@ -231,7 +231,7 @@ def test_a_takeover_that_the_leader_does_not_know_of_is_told(box: HarvestSetting
     watched.failure = REFUSED
     told = "the takeover began, but the present leader does not know yet; do it again: may not"
     with pytest.raises(AccessDenied, match=told):
-        operations.begin_takeover(box, 2, ALICE)
+        operations.change_takeover(box, Verb.TAKE_OVER, 2, ALICE)
     assert [each.outcome for each in operations.entries(box)] == [f"failed: {told}"]
 
 
@@ -255,9 +255,9 @@ def test_an_outcome_is_noted_on_a_new_connection_if_the_first_was_lost(
     box: HarvestSettings, journal: FakeJournal
 ):
     journal.ends_with = [AWAY]
-    assert operations.skip(box, [1], ALICE).unnoted == ""
+    assert operations.change(box, Verb.SKIP, [1], ALICE).unnoted == ""
     journal.ends_with = [AWAY, AWAY]
-    assert "the connection was lost" in operations.skip(box, [1], ALICE).unnoted
+    assert "the connection was lost" in operations.change(box, Verb.SKIP, [1], ALICE).unnoted
     assert [each.outcome for each in operations.entries(box)] == [None, "1 changed"]
 
 
@@ -272,7 +272,7 @@ def test_the_error_of_a_deed_is_raised_although_it_cannot_be_noted(
 
 def test_letters_that_are_gone_are_told(box: HarvestSettings, dialect: FakeDialect):
     dialect.letters.gone = {2}
-    done = operations.retry(box, [2, 1, 1, 17], ALICE)
+    done = operations.change(box, Verb.RETRY, [2, 1, 1, 17], ALICE)
     assert (done.changed, done.gone) == ((1, 17), (2,)), "the fake changes what it does not know"
     [entry] = operations.entries(box)
     assert entry.action.subject == "3 records, key 'a' (record 1), key 'b' (record 2), record 17"
@@ -282,13 +282,13 @@ def test_letters_that_are_gone_are_told(box: HarvestSettings, dialect: FakeDiale
 def test_what_is_about_nothing_is_not_noted(box: HarvestSettings, dialect: FakeDialect, journal: FakeJournal):
     dialect.table.notes.clear()
     assert operations.forget(box, ALICE) == operations.Forgotten()
-    assert operations.retry(box, [], ALICE).changed == ()
+    assert operations.change(box, Verb.RETRY, [], ALICE).changed == ()
     assert (dialect.table.token, journal.noted) == (7, {})
 
 
 def test_keys_are_called_what_log_lines_call_them(box: HarvestSettings):
     hashed = replace(box, key_names=KeyNames("secret"))
-    operations.skip(hashed, [1], ALICE)
+    operations.change(hashed, Verb.SKIP, [1], ALICE)
     assert operations.entries(box)[0].action.subject == f"key {KeyNames('secret').of('a')} (record 1)"
 
 
@@ -304,12 +304,12 @@ def test_clusters_that_cannot_be_taken_over_are_refused_before_anything_is_noted
 ):
     for cluster in (1, 7):
         with pytest.raises(operations.UnknownCluster):
-            operations.begin_takeover(box, cluster, ALICE)
+            operations.change_takeover(box, Verb.TAKE_OVER, cluster, ALICE)
         with pytest.raises(operations.UnknownCluster):
-            operations.end_takeover(box, cluster, ALICE)
+            operations.change_takeover(box, Verb.END_TAKEOVER, cluster, ALICE)
     alone = replace(box, affinity=made(Seam.AFFINITY, FakePlugin()))
     with pytest.raises(ConfigError, match="has one cluster only"):
-        operations.begin_takeover(alone, 2, ALICE)
+        operations.change_takeover(alone, Verb.TAKE_OVER, 2, ALICE)
     assert nothing_was_done(dialect)
     assert journal.noted == {}
 

@@ -26,7 +26,7 @@ from outbox_api import (
 )
 from outbox_core import operations
 from outbox_core.config import HarvestSettings, load
-from outbox_core.operations import Operator
+from outbox_core.operations import Operator, Verb
 from psycopg.conninfo import make_conninfo
 
 from .cli_runner import OUTBOX, changed, harvester, outbox, told, until
@@ -116,7 +116,7 @@ def test_a_harvester_on_mariadb_serves_metrics_status_and_verbs(
 
     with harvester(file):
         stash(*"abcde")
-        series = 'outbox_delivery_duration_seconds_count{lane="%s",outbox="outbox"} 5.0'
+        series = 'outbox_delivery_duration_seconds_count{outbox_lane="%s",outbox_name="outbox"} 5.0'
         until(lambda: any(series % lane in ask("/metrics") for lane in (0, 1)))
         stash("x" * 2_000_000, "f")
         until(lambda: ask("/api/parked")["total"] == 1)
@@ -157,14 +157,14 @@ def test_whatever_operators_do_is_noted(database: str, configure: Configure):
     assert [operations.waiting(box, ids[key]) for key in KEYS] == [2] * len(KEYS)
     [shown] = operations.reveal(box, [ids["a"]], ALICE)
     assert shown.record.value == "a 0"
-    assert operations.skip(box, [ids["a"]], ALICE).changed == (ids["a"],)
-    assert operations.redrive(box, [ids["a"], ids["b"]], ALICE).gone == (ids["b"],)
+    assert operations.change(box, Verb.SKIP, [ids["a"]], ALICE).changed == (ids["a"],)
+    assert operations.change(box, Verb.REDRIVE, [ids["a"], ids["b"]], ALICE).gone == (ids["b"],)
     assert operations.waiting(box, ids["a"]) == 0
     with closing(box.dialect.create().dead_letters(read_only=True)) as dead:
         assert dead.waiting("a") == 2
 
     with ThreadPoolExecutor(2) as pool:
-        both = pool.map(lambda who: operations.retry(box, [*ids.values()], who), (ALICE, BOB))
+        both = pool.map(lambda who: operations.change(box, Verb.RETRY, [*ids.values()], who), (ALICE, BOB))
         retried = [number for each in both for number in each.changed]
     assert sorted(retried) == sorted((ids["b"], ids["c"])), "each is changed by one of the two"
     assert parked(box) == {}
@@ -288,7 +288,7 @@ def test_a_command_that_is_killed_at_its_work_is_seen_in_the_journal(configure: 
         process.communicate()
     assert [each[1:] for each in noted(file)] == [("skip", None)]
     assert "not known: interrupted" in told(file, "journal")
-    operations.skip(box, [*parked(box).values()], ALICE)
+    operations.change(box, Verb.SKIP, [*parked(box).values()], ALICE)
     assert {each.record.key for each in operations.letters(box, DeadLetterStatus.SKIPPED)} == {*KEYS}
 
 
@@ -311,7 +311,7 @@ def test_a_deed_that_has_waited_in_vain_for_a_lock_is_not_done(configure: Config
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute("SELECT FROM outbox_dead_letters FOR UPDATE")
         with pytest.raises(DriverError, match="nothing was done: cannot skip dead letters") as caught:
-            operations.skip(box, [*before.values()], ALICE)
+            operations.change(box, Verb.SKIP, [*before.values()], ALICE)
     assert caught.value.retryable
     assert parked(box) == before
     [(_, verb, outcome)] = noted(file)

@@ -49,11 +49,7 @@ def next_turn(now: float, last: float) -> float:
 
 
 def overview_seconds(outboxes: int) -> float:
-    """Returns for how many seconds the page of all outboxes serves everybody who asks.
-
-    Args:
-        outboxes: How many of them were looked at for it.
-    """
+    """Returns for how many seconds the page of all outboxes serves everybody who asks."""
     return min(max(1.0, outboxes / LOOKS), LONGEST)
 
 
@@ -157,11 +153,7 @@ class Fragment(NamedTuple):
 
 
 class Shared:
-    """Something that is made at most once in a while, however many ask; used on the server's loop.
-
-    Args:
-        make: Makes it, and says for how long it serves them.
-    """
+    """Something that is made at most once in a while, however many ask; used on the server's loop."""
 
     def __init__(self, make: Callable[[], Awaitable[Fragment]]) -> None:
         self._make = make

@@ -38,13 +38,7 @@ Histories = Callable[[str], History]
 
 
 class Page:
-    """Answers requests for the page.
-
-    Args:
-        parts: What it works with.
-        histories: Returns what happened to an outbox, by its title.
-        several: Whether there may be several outboxes.
-    """
+    """Answers requests for the page."""
 
     def __init__(self, parts: Parts, histories: Histories, *, several: bool) -> None:
         self._parts = parts

@@ -11,7 +11,7 @@ from outbox_api.journal import Entry
 from outbox_api.parking import LONGEST_KEY, DeadLetter, is_cut
 from outbox_core.config import KeyNames
 from outbox_core.printable import printable
-from outbox_core.status import coarse_duration
+from outbox_core.wording import coarse_duration, counted
 
 LONGEST = 500
 """Characters of a key, a topic or a reason that are shown."""
@@ -125,9 +125,9 @@ def value(found: str | bytes | None, most: int = MOST_SHOWN) -> Value | None:
         return None
     cut, part = len(found) > most, found[:most]
     if isinstance(part, str):
-        return Value(_counted(len(found), "character"), _lines(part), cut=cut)
+        return Value(counted(len(found), "character"), _lines(part), cut=cut)
     text = _lines(part.decode("utf-8", "replace"))
-    return Value(_counted(len(found), "byte"), text, part.hex(" "), b64encode(part).decode("ascii"), cut)
+    return Value(counted(len(found), "byte"), text, part.hex(" "), b64encode(part).decode("ascii"), cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,3 @@ def noted(entry: Entry) -> Noted:
 
 def _lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
-
-
-def _counted(number: int, unit: str) -> str:
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"

@@ -44,15 +44,7 @@ class Graph:
 def graph(
     name: str, heading: str, samples: Sequence[Sample], now: datetime, text: Callable[[float], str]
 ) -> Graph:
-    """Draws figures over time, with gaps where they are not known.
-
-    Args:
-        name: What it shows, for elements' names.
-        heading: The same for people.
-        samples: The figures, in the order of time; none is negative.
-        now: The right end.
-        text: Writes a figure for people.
-    """
+    """Draws figures over time, with gaps where they are not known."""
     begins = max(now - LONGEST, min([at for at, _ in samples[:1]] + [now - SHORTEST]))
     inside = [(at, figure) for at, figure in samples if at >= begins]
     known = [figure for _, figure in inside if figure is not None]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from outbox_core.history import HistoryEvent, Point
-from outbox_core.status import coarse_duration
+from outbox_core.wording import coarse_duration
 
 from outbox_console.view.graphs import LONGEST, Graph, graph
 

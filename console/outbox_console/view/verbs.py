@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from outbox_core.operations import Changed, Raised, TakeoverChanged, Verb
 from outbox_core.status import Leader
+from outbox_core.wording import counted
 
 from outbox_console.view.dead_letters import Letter
 
@@ -36,13 +37,7 @@ class Confirmation:
 
     @classmethod
     def of_letters(cls, verb: Verb, letters: Sequence[Letter], gone: Sequence[int]) -> Confirmation:
-        """Asks before dead letters are changed.
-
-        Args:
-            verb: How.
-            letters: Those that there are.
-            gone: The ids of those that were chosen and are not there, or not in the required state.
-        """
+        """Asks before dead letters are changed."""
         about = []
         if gone:
             about.append(f"Not {verb.about.status} any more, and left alone: {_ids(gone)}.")
@@ -52,7 +47,7 @@ class Confirmation:
         if not letters:
             nothing = f"No record is {verb.about.status} any more." if gone else "No record is chosen."
             return cls(f"{verb.about.label}: nothing to do", "", (*about, nothing))
-        action = f"{verb.about.label} {_records(len(letters))}"
+        action = f"{verb.about.label} {counted(len(letters), 'record')}"
         ids = ",".join(str(each.id) for each in letters)
         return cls(f"{action}?", action, tuple(about), letters, {"ids": ids})
 
@@ -84,7 +79,7 @@ def said(done: Changed | Raised | TakeoverChanged) -> str:
     if isinstance(done, TakeoverChanged):
         return _takeover(done) + note
     changed = (
-        f"{_records(len(done.changed)).capitalize()} {done.verb.about.done}: {_ids(done.changed)}."
+        f"{counted(len(done.changed), 'record').capitalize()} {done.verb.about.done}: {_ids(done.changed)}."
         if done.changed
         else "Nothing was changed."
     )
@@ -99,10 +94,6 @@ def _takeover(done: TakeoverChanged) -> str:
     else:
         what = f"The takeover {of} has ended." if done.changed else f"There was no takeover {of}."
     return what if done.token is None else f"{what} The token is {done.token} now."
-
-
-def _records(number: int) -> str:
-    return "1 record" if number == 1 else f"{number:,} records"
 
 
 def _ids(ids: Sequence[int]) -> str:

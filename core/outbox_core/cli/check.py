@@ -33,6 +33,7 @@ from outbox_core.printable import printable
 from outbox_core.redaction import redact_addresses
 from outbox_core.rivals import CURE, leading_lane, rival
 from outbox_core.snapshot import longest_silence, silence
+from outbox_core.wording import counted
 
 _RAISE_LIMIT = (
     "raise the limit, or lower sendConcurrency; each further process needs a connection for each outbox that "
@@ -256,15 +257,11 @@ def _table(rows: Sequence[Row]) -> Table:
 
 def _summary(errors: int, warnings: int) -> Text:
     if errors:
-        found = f"{_plural(errors, 'error')}, {_plural(warnings, 'warning')}"
+        found = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
         return Text(f"{found}: harvesting cannot work yet", "bold red")
     if warnings:
-        return Text(f"no errors, {_plural(warnings, 'warning')}: harvesting works", "yellow")
+        return Text(f"no errors, {counted(warnings, 'warning')}: harvesting works", "yellow")
     return Text("no problems found", "green")
-
-
-def _plural(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 COMMAND = Command(

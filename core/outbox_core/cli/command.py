@@ -137,11 +137,6 @@ def exit_code(error: BaseException) -> ExitCode:
 def seconds(text: str, option: str, *, least: float = 0.0) -> float:
     """Returns the seconds of a duration.
 
-    Args:
-        text: The text of the option.
-        option: The option's name, for an error.
-        least: The least that makes sense, in seconds.
-
     Raises:
         typer.BadParameter: The text is not a duration, or one that is too short.
     """

@@ -57,10 +57,6 @@ ReasonOption = Annotated[
 def operator(reason: str | None, *, yes: bool = False) -> Operator:
     """Returns who works at the command line; asks for the reason if there is a terminal and none was given.
 
-    Args:
-        reason: The reason that the command line gives; ``None`` for none.
-        yes: Whether the command line asks for no questions.
-
     Raises:
         typer.Abort: The user ended the program instead of answering.
     """

@@ -10,10 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.cli.terminal import counted
 from outbox_core.config import KeyNames
-from outbox_core.config.duration import format_duration
 from outbox_core.printable import printable
+from outbox_core.wording import counted, date_clock_and_zone, duration
 
 MAX_VALUE_SHOWN = 1000
 """Characters or bytes of a value that are shown to people."""
@@ -75,7 +74,7 @@ def as_table(
             str(record.id) if record.id >= 0 else f"{record.id} (reused)",
             Text(printable(record.topic)),
             f"{letter.attempts:,}",
-            _age(letter),
+            duration(letter.age),
             Text(printable(letter.reason)),
         ]
         if names and names.hashed:
@@ -99,7 +98,7 @@ def _details(letter: DeadLetter) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
-    since = letter.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    since = date_clock_and_zone(letter.since)
     attempts = counted(letter.attempts, "attempt")
     rows = [
         ("key", _cut(record.key)),
@@ -109,7 +108,7 @@ def _details(letter: DeadLetter) -> RenderableType:
         ("timestamp", None if record.timestamp_ms is None else f"{record.timestamp_ms} ms"),
         (
             str(letter.status),
-            f"since {since}, {_age(letter)} ago, after {attempts}",
+            f"since {since}, {duration(letter.age)} ago, after {attempts}",
         ),
         ("reason", printable(letter.reason)),
         ("fault", None if record.fault in {None, letter.reason} else printable(str(record.fault))),
@@ -125,10 +124,6 @@ def _details(letter: DeadLetter) -> RenderableType:
 def _cut(key: str) -> str:
     """Returns the beginning of a key, as it prints."""
     return f"{printable(key[:MAX_KEY_SHOWN])}{'…' if len(key) > MAX_KEY_SHOWN else ''}"
-
-
-def _age(letter: DeadLetter) -> str:
-    return format_duration(max(0.0, round(letter.age, 1)))
 
 
 def _as_json(value: str | bytes | None) -> object:

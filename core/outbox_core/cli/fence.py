@@ -18,10 +18,10 @@ from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings
-from outbox_core.config.duration import format_duration
 from outbox_core.operations import Forgotten, Verb
 from outbox_core.operations.fence import held_by, held_token, lane_list
 from outbox_core.printable import printable
+from outbox_core.wording import date_clock_and_zone, duration
 
 _Notes = Mapping[int, TransactionalLane]
 """Lane → its note in the fence."""
@@ -184,8 +184,9 @@ def _as_table(held: Sequence[LaneStatus], noted: _Notes, former: _Notes) -> Tabl
     for lane in held:
         fence = lane.fence
         numbers = (str(number) for number in (fence.lane, fence.lanes, fence.token, fence.epoch))
-        since = lane.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-        heartbeat = "none yet" if lane.age is None else f"{format_duration(max(0.0, round(lane.age, 1)))} ago"
+        since, heartbeat = date_clock_and_zone(lane.since), "none yet"
+        if lane.age is not None:
+            heartbeat = f"{duration(lane.age)} ago"
         table.add_row(
             *numbers, Text(printable(lane.holder)), since, heartbeat, _lanes_text(noted.get(fence.lane))
         )

@@ -45,12 +45,7 @@ class Invocation:
     read: Read = load
 
     def settings(self, file: Path | None, overrides: Mapping[str, str | None] | None = None) -> Settings:
-        """Reads the configuration, and configures logging accordingly.
-
-        Args:
-            file: The file that is named after the command; takes precedence.
-            overrides: Dotted key → value; ``None`` for options that were not given.
-        """
+        """Reads the configuration, and configures logging accordingly."""
         given = {key: value for key, value in (overrides or {}).items() if value is not None}
         settings = self.read(file or self.file, given)
         configure_logging(settings.logging.level, form=settings.logging.format)

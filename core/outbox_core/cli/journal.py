@@ -16,6 +16,7 @@ from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
 from outbox_core.config import HarvestSettings
 from outbox_core.printable import printable
+from outbox_core.wording import date_clock_and_zone
 
 
 def journal(
@@ -63,7 +64,7 @@ class _Listed(NamedTuple):
             action = entry.action
             outcome = "not known: interrupted" if entry.outcome is None else entry.outcome
             table.add_row(
-                entry.at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
+                date_clock_and_zone(entry.at),
                 *(
                     Text(_short(text))
                     for text in (action.operator, action.via, action.verb, action.subject, action.reason)

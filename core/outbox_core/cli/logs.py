@@ -102,13 +102,7 @@ def time_of(record: logging.LogRecord) -> str:
 
 
 def configure_logging(level: LogLevel, harvester: str = "", form: LogFormat = LogFormat.TEXT) -> None:
-    """Sends log records of ``level`` and above to stderr, in place of any earlier set-up.
-
-    Args:
-        level: The lowest level.
-        harvester: The harvester's name, for each line; empty for lines without one.
-        form: Text, or JSON.
-    """
+    """Sends log records of ``level`` and above to stderr, in place of any earlier set-up."""
     logging.addLevelName(TRACE, "TRACE")
     handler = _handler(form, "[%(harvester)s] " if harvester else "")
     handler.addFilter(HarvesterFilter(harvester))

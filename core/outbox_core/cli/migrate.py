@@ -12,9 +12,10 @@ from rich.text import Text
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
-from outbox_core.cli.terminal import counted, print_script, script
+from outbox_core.cli.terminal import print_script, script
 from outbox_core.config import HarvestSettings
 from outbox_core.printable import printable
+from outbox_core.wording import counted
 
 
 class _Migrated(NamedTuple):

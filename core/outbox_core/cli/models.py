@@ -23,12 +23,7 @@ _URLS = {
 
 
 def check_models(models: str, outbox: HarvestSettings) -> Sequence[Finding]:
-    """Says where the tables of an outbox differ from an application's: what Alembic would propose for them.
-
-    Args:
-        models: Where the application's metadata is: ``module:metadata``, or ``module:Base.metadata``.
-        outbox: The outbox.
-    """
+    """Says where the tables of an outbox differ from an application's: what Alembic would propose."""
     try:
         import alembic  # noqa: F401, PLC0415 - an application that has migrations has it
     except ModuleNotFoundError:

@@ -42,14 +42,7 @@ class _Bar:
 
 @contextmanager
 def progress(doing: str, done: str, records: int = 0, *, quiet: bool) -> Iterator[_Lines | _Bar]:
-    """Yields a counter of records that shows the progress.
-
-    Args:
-        doing: What happens to the records, shown before a bar.
-        done: The same as a past participle, for a line.
-        records: The number of records; 0 if unknown.
-        quiet: Whether to show nothing.
-    """
+    """Yields a counter of records that shows the progress."""
     console = messages()
     if quiet or not console.is_terminal:
         yield _Lines(done, quiet=quiet)

@@ -22,10 +22,9 @@ from outbox_core.status import (
     Leader,
     State,
     Status,
-    date_and_clock,
     status_of,
-    zone,
 )
+from outbox_core.wording import date_and_clock, date_clock_and_zone
 
 _OVERVIEW_HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elector")
 _OVERVIEW_NUMBERS = frozenset({"backlog", "oldest", "parked", "records/s"})
@@ -55,8 +54,7 @@ def _takeover(each: Cluster) -> Text:
     if each.takeover_since is None:
         return Text("-")
     reason = f": {each.takeover_reason}" if each.takeover_reason else ""
-    since = f"{date_and_clock(each.takeover_since)} {zone(each.takeover_since)}"
-    return Text(f"deliberate since {since}{reason}", "yellow")
+    return Text(f"deliberate since {date_clock_and_zone(each.takeover_since)}{reason}", "yellow")
 
 
 _STYLES = {State.WELL: "green", State.PROBLEMS: "bold yellow"}
@@ -119,7 +117,7 @@ def _leader(leader: Leader | None) -> list[tuple[str, Text]]:
     if leader is None:
         return [("leader", Text("none yet: nobody has ever led", "yellow"))]
     silent = ", silent" if leader.silent else ""
-    since = f"since {date_and_clock(leader.since)} {zone(leader.since)}, fence token {leader.token}{silent}"
+    since = f"since {date_clock_and_zone(leader.since)}, fence token {leader.token}{silent}"
     return [("leader", Text(f"{printable(leader.name)}, {since}", "yellow" if leader.silent else ""))]
 
 

@@ -21,6 +21,7 @@ from outbox_core.cli.terminal import output, print_error, print_json
 from outbox_core.printable import printable
 from outbox_core.redaction import redact_addresses
 from outbox_core.snapshot import Snapshot, Views, as_data
+from outbox_core.wording import date_and_clock
 
 _SHORTEST = 0.001
 """Seconds between two queries; without any pause, a mistake would keep the database busy."""
@@ -101,11 +102,7 @@ def _shown(chosen: Chosen, *, json: bool) -> Iterator[Callable[[Found], None]]:
         with Live(console=console, auto_refresh=False) as live:
             yield lambda found: live.update(_text(chosen, found), refresh=True)
     else:
-        yield lambda found: console.print(_now(), _text(chosen, found), sep="\n")
-
-
-def _now() -> str:
-    return datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        yield lambda found: console.print(date_and_clock(datetime.now(UTC)), _text(chosen, found), sep="\n")
 
 
 def _print_line(chosen: Chosen, found: Found) -> None:

@@ -21,6 +21,7 @@ from outbox_core.config import HarvestSettings, Settings
 from outbox_core.operations import TakeoverChanged, UnknownCluster, Verb
 from outbox_core.operations.takeovers import origin_of
 from outbox_core.printable import printable
+from outbox_core.wording import date_clock_and_zone
 
 
 def takeover(  # noqa: PLR0917 - typer makes each parameter an option
@@ -63,13 +64,10 @@ def takeover(  # noqa: PLR0917 - typer makes each parameter an option
         _list(settings, outbox, json=json)
         return
     chosen = one_outbox(settings, outbox)
-    if from_ is not None:
-        _ask(chosen, Verb.TAKE_OVER, from_, yes=yes)
-        done = operations.begin_takeover(chosen, from_, operator(reason, yes=yes))
-    else:
-        assert end is not None  # noqa: S101 - one of the two was given
-        _ask(chosen, Verb.END_TAKEOVER, end, yes=yes)
-        done = operations.end_takeover(chosen, end, operator(reason, yes=yes))
+    verb = Verb.END_TAKEOVER if from_ is None else Verb.TAKE_OVER
+    cluster = (end or 0) if from_ is None else from_
+    _ask(chosen, verb, cluster, yes=yes)
+    done = operations.change_takeover(chosen, verb, cluster, operator(reason, yes=yes))
     tell_unnoted(done.unnoted)
     print_json(_as_data(chosen.outbox, done)) if json else _tell(done)
 
@@ -100,8 +98,7 @@ class _Listed(NamedTuple):
             return "no deliberate takeover is on"
         table = Table("cluster", "since", "reason", box=box.SIMPLE_HEAD, pad_edge=False)
         for each in self.takeovers:
-            since = each.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-            table.add_row(str(each.cluster), since, Text(printable(each.reason)))
+            table.add_row(str(each.cluster), date_clock_and_zone(each.since), Text(printable(each.reason)))
         return table
 
 

@@ -148,8 +148,3 @@ def terminated(statement: str) -> str:
 def script(statements: Iterable[str]) -> str:
     """Returns SQL statements as a script that a database's own client can run."""
     return "\n\n".join(terminated(statement) for statement in statements)
-
-
-def counted(number: int, noun: str) -> str:
-    """Returns a number with a noun: '1 row', '1,000 rows'."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

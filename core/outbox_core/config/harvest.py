@@ -63,13 +63,7 @@ class HarvestKeys:
 
 
 def read_harvest(section: Section, path: str, problems: Problems) -> HarvestSettings | None:
-    """Returns the settings of one outbox, or ``None`` if a problem was added.
-
-    Args:
-        section: What stands below ``harvest:``, or below a label of ``outboxes:`` and in common.
-        path: The section's dotted path, for messages.
-        problems: Collects what is wrong.
-    """
+    """Returns the settings of one outbox, or ``None`` if a problem was added."""
     before = len(problems.found)
     keys = decode(HarvestKeys, section, path, problems)
     # Drivers are chosen even if the rest is wrong, so that one message lists everything.

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
-from outbox_core.config.duration import format_duration
 from outbox_core.health import Code, HealthProblem
 from outbox_core.snapshot import OPERATOR, Snapshot
+from outbox_core.wording import duration
 
 _MOST_NAMED = 8
 """So many lanes are named; more are counted."""
@@ -122,11 +122,11 @@ def _after(before: Snapshot, after: Snapshot) -> str:
     leader = after.lanes[0]
     silence = leader.metrics.get("silence_before")
     if isinstance(silence, int | float):
-        return f", after {_seconds(silence)} of silence"
+        return f", after {duration(silence)} of silence"
     heard = max((lane.heartbeat_at for lane in before.lanes if lane.heartbeat_at), default=None)
     if heard is None or heard > leader.since:
         return ""
-    return f", after at most {_seconds((leader.since - heard).total_seconds())} of silence"
+    return f", after at most {duration((leader.since - heard).total_seconds())} of silence"
 
 
 def _silence(before: StatusAt, after: StatusAt) -> Iterator[Change]:
@@ -170,10 +170,6 @@ def _parked(before: int, after: int) -> Iterator[Change]:
         yield HistoryEventCode.KEYS_PARKED, f"{keys} parked{f', {left}' if before else ''}"
     else:
         yield HistoryEventCode.KEYS_FREED, f"{keys} freed, {left}"
-
-
-def _seconds(seconds: float) -> str:
-    return format_duration(max(0.0, round(seconds, 1)))
 
 
 def in_one_line(text: str, longest: int = 200) -> str:

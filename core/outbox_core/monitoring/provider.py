@@ -43,35 +43,33 @@ _STARTED = time_ns()
 
 
 class Collection:
-    """The figures of one collection, for all instruments.
-
-    Args:
-        figures: Where they come from.
-        patience: Seconds to wait for databases.
-    """
+    """The figures of one collection, for all instruments."""
 
     def __init__(self, figures: HasFigures, patience: float) -> None:
         self._figures = figures
         self._patience = patience
         self._lock = Lock()
-        self._read: list[Figure] = []
+        self._read: dict[names.Metric, list[Figure]] = {}
         self._read_at = float("-inf")
 
-    def present(self) -> list[Figure]:
-        """Returns all figures."""
+    def present(self) -> dict[names.Metric, list[Figure]]:
+        """Returns metric → its figures; they are sorted once for all instruments."""
         with self._lock:
             if monotonic() - self._read_at > _FRESH_SECONDS:
                 if self._patience:
                     self._figures.wait(self._patience)
-                self._read, self._read_at = self._figures.read(), monotonic()
+                self._read = {}
+                for figure in self._figures.read():
+                    self._read.setdefault(figure.metric, []).append(figure)
+                self._read_at = monotonic()
             return self._read
 
     def observations(self, metric: names.Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
         """Returns the callback of an instrument."""
 
         def observe(_: CallbackOptions) -> Iterator[Observation]:
-            for figure in self.present():
-                if figure.metric is metric and not isinstance(figure.value, Distribution):
+            for figure in self.present().get(metric, ()):
+                if not isinstance(figure.value, Distribution):
                     yield Observation(figure.value, figure.attributes)
 
         return observe
@@ -79,15 +77,16 @@ class Collection:
     def histograms(self) -> list[Metric]:
         """Returns all distributions as the SDK has them; ends a collection, for which they come last."""
         now = time_ns()
-        points: dict[names.Metric, list[HistogramDataPoint]] = {}
-        for figure in self.present():
-            if isinstance(figure.value, Distribution):
-                points.setdefault(figure.metric, []).append(_point(figure, figure.value, now))
+        made = []
+        for metric, figures in self.present().items():
+            points = [
+                _point(each, each.value, now) for each in figures if isinstance(each.value, Distribution)
+            ]
+            if points:
+                data = Histogram(points, AggregationTemporality.CUMULATIVE)
+                made.append(Metric(metric.name, metric.about, metric.unit, data))
         self._read_at = float("-inf")
-        return [
-            Metric(metric.name, metric.about, metric.unit, Histogram(each, AggregationTemporality.CUMULATIVE))
-            for metric, each in points.items()
-        ]
+        return made
 
 
 class WithHistograms(MetricReader):
@@ -106,14 +105,7 @@ class WithHistograms(MetricReader):
 def open_provider(
     figures: HasFigures, reader: WithHistograms, process: str, patience: float
 ) -> MeterProvider:
-    """Connects a reader to the figures.
-
-    Args:
-        figures: The figures.
-        reader: Collects them.
-        process: The name of this process.
-        patience: Seconds for which a collection waits for databases; 0 takes what is known.
-    """
+    """Connects a reader to the figures."""
     collection = Collection(figures, patience)
     resource = Resource({SERVICE_NAME: "outbox", SERVICE_INSTANCE_ID: process})
     provider = MeterProvider(

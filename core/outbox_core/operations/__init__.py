@@ -6,7 +6,7 @@ it may be called on any thread, and beside harvesters. All raise :class:`outbox_
 a message that names the cure.
 """
 
-from outbox_core.operations.dead_letters import Changed, letters, redrive, retry, reveal, skip, waiting
+from outbox_core.operations.dead_letters import Changed, change, letters, reveal, waiting
 from outbox_core.operations.dispatch import Arguments, Done, perform
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
@@ -14,9 +14,8 @@ from outbox_core.operations.reason import LONGEST_REASON, ReasonTooLong, check_r
 from outbox_core.operations.takeovers import (
     TakeoverChanged,
     UnknownCluster,
-    begin_takeover,
+    change_takeover,
     check_cluster,
-    end_takeover,
 )
 from outbox_core.operations.verbs import Target, Verb
 
@@ -34,18 +33,15 @@ __all__ = [
     "Target",
     "UnknownCluster",
     "Verb",
-    "begin_takeover",
+    "change",
+    "change_takeover",
     "check_cluster",
     "check_reason",
-    "end_takeover",
     "entries",
     "forget",
     "letters",
     "perform",
     "raise_fence",
-    "redrive",
-    "retry",
     "reveal",
-    "skip",
     "waiting",
 ]

@@ -32,21 +32,6 @@ class Changed:
     unnoted: str = ""
 
 
-def retry(settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
-    """Frees the keys of parked letters, so that their failed records are tried again."""
-    return _change(settings, Verb.RETRY, ids, operator)
-
-
-def skip(settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
-    """Gives up the failed records of parked letters, undelivered, and frees their keys."""
-    return _change(settings, Verb.SKIP, ids, operator)
-
-
-def redrive(settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
-    """Stashes the records of skipped letters again, behind all records that their keys have by now."""
-    return _change(settings, Verb.REDRIVE, ids, operator)
-
-
 def reveal(settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> list[DeadLetter]:
     """Returns letters with values and headers, ordered by id; those that are gone are left out.
 
@@ -86,7 +71,8 @@ def waiting(settings: HarvestSettings, letter: int) -> int:
         return sum(dead.waiting(each.record.key) for each in found)
 
 
-def _change(settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator: Operator) -> Changed:
+def change(settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator: Operator) -> Changed:
+    """Retries or skips parked letters, or redrives skipped ones; see :class:`Verb` for what that means."""
     wanted = sorted(set(ids))
     if not wanted:
         return Changed(verb, (), ())

@@ -1,16 +1,16 @@
 """Does whatever verb an operator has asked for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from outbox_api.parking import DeadLetter
 
 from outbox_core.config import HarvestSettings
-from outbox_core.operations.dead_letters import Changed, redrive, retry, reveal, skip
+from outbox_core.operations.dead_letters import Changed, change, reveal
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import Operator
-from outbox_core.operations.takeovers import TakeoverChanged, begin_takeover, end_takeover
-from outbox_core.operations.verbs import Verb
+from outbox_core.operations.takeovers import TakeoverChanged, change_takeover
+from outbox_core.operations.verbs import Target, Verb
 
 
 class Arguments(NamedTuple):
@@ -32,15 +32,15 @@ Done = Changed | Raised | Forgotten | TakeoverChanged | list[DeadLetter]
 
 
 def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Operator) -> Done:
-    """Does it; raises as the function of the verb does."""
-    do: dict[Verb, Callable[[], Done]] = {
-        Verb.RETRY: lambda: retry(settings, to.ids, operator),
-        Verb.SKIP: lambda: skip(settings, to.ids, operator),
-        Verb.REDRIVE: lambda: redrive(settings, to.ids, operator),
-        Verb.REVEAL: lambda: reveal(settings, to.ids, operator),
-        Verb.RAISE_FENCE: lambda: raise_fence(settings, operator, to.fence_token),
-        Verb.FORGET: lambda: forget(settings, operator),
-        Verb.TAKE_OVER: lambda: begin_takeover(settings, to.cluster, operator, to.fence_token),
-        Verb.END_TAKEOVER: lambda: end_takeover(settings, to.cluster, operator, to.fence_token),
-    }
-    return do[verb]()
+    """Does it; raises as the function does that is called here."""
+    match verb.about.target:
+        case Target.LETTERS:
+            return change(settings, verb, to.ids, operator)
+        case Target.CONTENTS:
+            return reveal(settings, to.ids, operator)
+        case Target.LEADER:
+            return raise_fence(settings, operator, to.fence_token)
+        case Target.LANES:
+            return forget(settings, operator)
+        case Target.CLUSTER:
+            return change_takeover(settings, verb, to.cluster, operator, to.fence_token)

@@ -37,37 +37,8 @@ class TakeoverChanged:
     unnoted: str = ""
 
 
-def begin_takeover(
-    settings: HarvestSettings, cluster: int, operator: Operator, seen: int | None = None
-) -> TakeoverChanged:
-    """Has this cluster take the records of another one at once, until that is ended.
-
-    The operator's reason is stored beside the fence, too. Idempotent. Both verbs raise the fence: a request
-    that names the token does nothing if it arrives again after the other verb.
-
-    Args:
-        settings: The outbox.
-        cluster: The other cluster.
-        operator: Who does it.
-        seen: The fence's token, as the operator has seen it; ``None`` for whatever it is.
-
-    Raises:
-        ConfigError: The outbox has one cluster only.
-        UnknownCluster: It is no other cluster of which records could be here.
-        OutboxError: Somebody has raised the token since; nothing was done.
-    """
-    return _change(settings, Verb.TAKE_OVER, cluster, operator, seen)
-
-
-def end_takeover(
-    settings: HarvestSettings, cluster: int, operator: Operator, seen: int | None = None
-) -> TakeoverChanged:
-    """Ends the deliberate takeover of a cluster; as :func:`begin_takeover`."""
-    return _change(settings, Verb.END_TAKEOVER, cluster, operator, seen)
-
-
 def check_cluster(settings: HarvestSettings, verb: Verb, cluster: int) -> None:
-    """Raises as :func:`begin_takeover` where that, or the end, would be refused; reads only."""
+    """Raises as :func:`change_takeover` where that would be refused; reads only."""
     origin = origin_of(settings)
     with closing(settings.dialect.create().watch()) as view:
         begins = verb is Verb.TAKE_OVER
@@ -105,9 +76,19 @@ def _refuse(cluster: int, origin: Origin, found: Collection[int]) -> None:
         raise UnknownCluster(f"there is no cluster {cluster}; the others are {others or 'none'}")
 
 
-def _change(
-    settings: HarvestSettings, verb: Verb, cluster: int, operator: Operator, seen: int | None
+def change_takeover(
+    settings: HarvestSettings, verb: Verb, cluster: int, operator: Operator, seen: int | None = None
 ) -> TakeoverChanged:
+    """Has this cluster take the records of another one at once, or ends that. Idempotent.
+
+    The operator's reason is stored beside the fence, too. Both verbs raise the fence: a request that names
+    the token, as the operator has ``seen`` it, does nothing if it arrives again after the other verb.
+
+    Raises:
+        ConfigError: The outbox has one cluster only.
+        UnknownCluster: It is no other cluster of which records could be here.
+        OutboxError: Somebody has raised the token since; nothing was done.
+    """
     check_cluster(settings, verb, cluster)
     with closing(settings.dialect.create().connect()) as table:
         refuse_if_raised(table.lane_statuses(), seen)

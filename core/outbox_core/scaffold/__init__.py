@@ -61,11 +61,6 @@ def distribution(name: str) -> str:
 def write(seam: Seam, name: str, folder: Path) -> list[Path]:
     """Writes the distribution of the driver ``name`` into ``folder``, which must not exist.
 
-    Args:
-        seam: What the driver is to be: a dialect, an elector, a publisher or an engine.
-        name: Its name, to which there is no objection.
-        folder: The folder.
-
     Returns:
         The files.
 

@@ -17,7 +17,6 @@ from outbox_core.status.model import (
     status_of,
     worst_first,
 )
-from outbox_core.status.texts import clock, coarse_duration, date_and_clock, duration, zone
 from outbox_core.status.verdict import LastStatus, Reason, State, Verdict, verdict
 
 __all__ = [
@@ -31,13 +30,8 @@ __all__ = [
     "State",
     "Status",
     "Verdict",
-    "clock",
-    "coarse_duration",
-    "date_and_clock",
-    "duration",
     "overall",
     "status_of",
     "verdict",
     "worst_first",
-    "zone",
 ]

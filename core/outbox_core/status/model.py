@@ -21,8 +21,8 @@ from outbox_core.snapshot import (
     Snapshot,
     longest_blocked,
 )
-from outbox_core.status.texts import about, at_least, coarse_duration, duration
 from outbox_core.status.verdict import LastStatus, State, Verdict, verdict
+from outbox_core.wording import about, at_least, coarse_duration, duration
 
 LANE_HEADINGS = ("records/s", "in flight", "waiting", "purged")
 """What the first figures of a lane are; those of transactions follow, by their own names."""

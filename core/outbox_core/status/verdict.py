@@ -9,7 +9,7 @@ from enum import StrEnum
 from outbox_core.health import REMARKS, Code, HealthProblem, problems
 from outbox_core.printable import printable
 from outbox_core.snapshot import Snapshot
-from outbox_core.status.texts import clock
+from outbox_core.wording import clock
 
 
 class State(StrEnum):

@@ -116,14 +116,7 @@ def _provide(names: list[str]) -> None:
 
 
 class LaneTracing:
-    """Traces one lane, or does nothing: an untraced lane calls its sender directly.
-
-    Args:
-        outbox: The outbox's name.
-        lane: The lane's number.
-        token: The fence token of the leadership.
-        system: The broker's kind, such as ``kafka``.
-    """
+    """Traces one lane, or does nothing: an untraced lane calls its sender directly."""
 
     def __init__(self, outbox: str, lane: int, token: int, system: str) -> None:
         self._system = system

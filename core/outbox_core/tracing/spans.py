@@ -41,13 +41,7 @@ class _Open:
 
 
 class DeliverySpans:
-    """Begins and ends spans; used by one thread.
-
-    Args:
-        tracer: Makes the spans.
-        system: The broker's kind, such as ``kafka``.
-        attributes: What is the same for all spans of the lane.
-    """
+    """Begins and ends spans; used by one thread."""
 
     def __init__(self, tracer: Tracer, system: str, attributes: Mapping[str, str | int]) -> None:
         self._tracer = tracer

@@ -1,4 +1,4 @@
-"""How durations, times and counts are worded; without I/O."""
+"""How durations, times and counts are worded, on the page, in the terminal and in the journal."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ def date_and_clock(at: datetime) -> str:
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def zone(at: datetime) -> str:
-    """Returns the time zone of this process at that time."""
-    return at.astimezone().strftime("%Z")
+def date_clock_and_zone(at: datetime) -> str:
+    """Returns date, time of day and time zone, in the time zone of this process."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns a number with a noun: '1 row', '1,000 rows'."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
