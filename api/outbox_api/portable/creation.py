@@ -107,7 +107,8 @@ def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] =
     require_version(dialect, session, names)
     faults = list[str]()
     for name, there in found.items():
-        faults += missing_columns(getattr(names, name), NEEDS[name].columns, there)
+        lacks = missing_columns(getattr(names, name), NEEDS[name].columns, there)
+        faults += [f"{each}; correct {NEEDS[name].option}" for each in lacks]
     outbox = found["outbox"]
     if absent := missing_columns(options.outbox, _asked(eligible, options.origin), outbox):
         faults += [f"{absent[0]}; run 'outbox init', which adds what the affinity needs"]
