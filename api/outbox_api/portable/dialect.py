@@ -369,11 +369,7 @@ class PortableDialect(ABC):
             return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
 
     def _required(self, session: Session, more: str = "") -> Tables:
-        """Makes sure that the tables are as they must be; closes the session if they are not.
-
-        Returns:
-            Their names; that of the outbox as the database knows it.
-        """
+        """Returns the tables' names, if they are as they must be; closes the session if they are not."""
         with closing_at_errors(session):
             return require(self, session, more=more).tables
 
