@@ -15,7 +15,6 @@ from outbox_api.portable.given_ids import ids_behind, ids_behind_finding, last_i
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.intake import PortableIntake
 from outbox_api.portable.intake_check import findings as intake_findings
-from outbox_api.portable.journal import journal_finding
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import Described, origin_findings
 from outbox_api.portable.session import Session, TableMissing
@@ -109,27 +108,31 @@ def no_index_on_id() -> Finding:
     return Finding(Level.WARNING, "index", "no index starts with id", cure)
 
 
-_OPTIONAL = ("lease", "members")
+_OPTIONAL = {
+    "lease": "and needs it for electors only",
+    "members": "and needs it for electors only",
+    "journal": "and needs not to harvest",
+}
+"""Tables that not every user of an outbox may read → when one needs that."""
 
 
 def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
     tables = dialect.names(session)
     for name in (*HARVESTED, *_OPTIONAL):
         table, subject = getattr(tables, name), NEEDS[name].subject
+        level = Level.WARNING if name == "journal" else Level.ERROR  # without one, harvesters run on
         try:
             found = session.columns(dialect.idiom.quote_table(table))
         except AccessDenied:
             if name not in _OPTIONAL:
                 raise
-            yield Finding(
-                Level.OK, subject, f"this user may not read '{table}', and needs it for electors only"
-            )
+            yield Finding(Level.OK, subject, f"this user may not read '{table}', {_OPTIONAL[name]}")
             continue
         if found is None:
-            yield Finding(Level.ERROR, subject, f"there is no table '{table}'", "run 'outbox init'")
+            yield Finding(level, subject, f"there is no table '{table}'", "run 'outbox init'")
         elif faults := missing_columns(table, NEEDS[name].columns, found):
             cure = "add the columns; 'outbox init --dry-run' shows their types"
-            yield Finding(Level.ERROR, subject, "; ".join(faults), cure)
+            yield Finding(level, subject, "; ".join(faults), cure)
         else:
             yield Finding(Level.OK, subject, f"'{table}' has its columns")
 
@@ -139,7 +142,6 @@ def _version(dialect: Checked, session: Session) -> Iterator[Finding]:
     names = [getattr(tables, name) for name in HARVESTED]
     if any(session.columns(dialect.idiom.quote_table(table)) is None for table in names):
         return  # which another finding reports
-    yield journal_finding(dialect, session)
     yield version_finding(dialect, session)
 
 

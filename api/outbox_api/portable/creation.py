@@ -36,11 +36,7 @@ def migrations(dialect: Described, session: Session, command: str = "outbox migr
 
 
 def migrate(dialect: Described, session: Session) -> list[str]:
-    """Executes :func:`migrations` without a long wait for any lock, and returns what it executed.
-
-    Raises:
-        DriverError: As :func:`execute`.
-    """
+    """Executes :func:`migrations` without a long wait for any lock, and returns what it executed."""
     if brief := session.idiom.brief_locks:
         with session.transaction("limit waits for locks", reads=True):
             session.execute_ddl(brief)
@@ -48,15 +44,9 @@ def migrate(dialect: Described, session: Session) -> list[str]:
 
 
 def execute(session: Session, outdated: Callable[[], Sequence[Together]], command: str) -> list[str]:
-    """Executes statements that change existing tables. Several processes may do so at once.
+    """Executes statements that change existing tables; returns those that this process has executed.
 
-    Args:
-        session: The connection.
-        outdated: Returns the statements; none once any process has executed them.
-        command: What to run again if a lock is not to be had.
-
-    Returns:
-        The statements that this process has executed.
+    Several processes may do so at once: ``outdated`` returns none once any of them has executed them.
 
     Raises:
         DriverError: A lock was not to be had (retryable). Or the user may not; the message then contains the
@@ -92,11 +82,7 @@ class Ready(NamedTuple):
 def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] = (), more: str = "") -> Ready:
     """Makes sure that the tables exist, have their columns, and are of no version that is too new.
 
-    Args:
-        dialect: Whose tables.
-        session: The connection.
-        eligible: The conditions for rows, which may ask for columns.
-        more: A table beside those that every harvester needs, by its name in ``Tables``.
+    ``more`` is a table beside those that every harvester needs, by its name in ``Tables``.
 
     Raises:
         DriverError: They are not as they must be; the message says what to run.
@@ -107,7 +93,8 @@ def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] =
     require_version(dialect, session, names)
     faults = list[str]()
     for name, there in found.items():
-        faults += missing_columns(getattr(names, name), NEEDS[name].columns, there)
+        lacks = missing_columns(getattr(names, name), NEEDS[name].columns, there)
+        faults += [f"{each}; correct {NEEDS[name].option}" for each in lacks]
     outbox = found["outbox"]
     if absent := missing_columns(options.outbox, _asked(eligible, options.origin), outbox):
         faults += [f"{absent[0]}; run 'outbox init', which adds what the affinity needs"]
@@ -124,11 +111,7 @@ def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] =
 def require_tables(
     dialect: Described, session: Session, tables: Tables, more: str = ""
 ) -> Mapping[str, Collection[str]]:
-    """Makes sure that the tables exist; returns their columns, in lower case, by their names in ``Tables``.
-
-    Raises:
-        DriverError: A table is missing; the message says what to run.
-    """
+    """Makes sure that tables exist; returns their columns, in lower case, by their names in ``Tables``."""
     found = dict[str, Collection[str]]()
     for name in (*HARVESTED, *([more] if more else [])):
         table: TableName = getattr(tables, name)
@@ -142,11 +125,7 @@ def require_tables(
 
 
 def require_version(dialect: Described, session: Session, names: Tables) -> None:
-    """Makes sure that existing tables are not too new.
-
-    Raises:
-        DriverError: They are.
-    """
+    """Makes sure that existing tables are not too new."""
     if reason := refusal(read_schema(session, names)):
         message = f"outbox {names.outbox} in {dialect.address} cannot be used: {reason}"
         raise DriverError(message, retryable=False)
@@ -180,12 +159,10 @@ def first_note(dialect: Described) -> str:
 def create(dialect: Described, session: Session) -> list[str]:
     """Creates what does not exist, adds what an origin needs, and notes the version of the tables.
 
-    An outbox that is made anew is another one: its ids begin again, so it gets another identity.
+    Returns the names of the tables created. An outbox that is made anew is another one: its ids begin again,
+    so it gets another identity.
 
     The version is noted once there is nothing to migrate.
-
-    Returns:
-        The names of the tables created.
 
     Raises:
         DriverError: The user may not; the message contains the statements for somebody who may. Or there are

@@ -34,7 +34,7 @@ from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.intake import PortableIntake
 from outbox_api.portable.intake_table import WaitingRows, extra_columns
 from outbox_api.portable.intakes import Connected, PortableIntakes
-from outbox_api.portable.journal import PortableJournal, require_journal
+from outbox_api.portable.journal import PortableJournal
 from outbox_api.portable.lease import PortableLease
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import OriginColumns, find_index
@@ -210,10 +210,7 @@ class PortableDialect(ABC):
                 ``outbox migrate`` adds it. Nothing but this method asks for the journal's table.
         """
         session = self.session(watches=read_only)
-        tables = self._required(session)
-        with closing_at_errors(session):
-            require_journal(self, session)
-        return PortableJournal(session, tables)
+        return PortableJournal(session, self._required(session, "journal"))
 
     def lease(self) -> Lease:
         """Connects to the outbox's lease, for an elector that needs nothing but the database.
@@ -372,11 +369,7 @@ class PortableDialect(ABC):
             return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
 
     def _required(self, session: Session, more: str = "") -> Tables:
-        """Makes sure that the tables are as they must be; closes the session if they are not.
-
-        Returns:
-            Their names; that of the outbox as the database knows it.
-        """
+        """Returns the tables' names, if they are as they must be; closes the session if they are not."""
         with closing_at_errors(session):
             return require(self, session, more=more).tables
 

@@ -8,48 +8,13 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
-from outbox_api.errors import AccessDenied, DriverError
-from outbox_api.finding import Finding, Level
 from outbox_api.journal import Action, Entry, new_entry_id
 from outbox_api.portable.idiom import Idiom
-from outbox_api.portable.origin_columns import Described
 from outbox_api.portable.rows import fitting
 from outbox_api.portable.session import Session
-from outbox_api.portable.sources import JOURNAL_COLUMNS, JOURNAL_TEXTS, quoted
+from outbox_api.portable.sources import JOURNAL_TEXTS, quoted
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables
-
-
-def require_journal(dialect: Described, session: Session) -> None:
-    """Makes sure that there is a journal with its columns.
-
-    Raises:
-        DriverError: There is none; the message says what to run.
-    """
-    journal = dialect.names(session).journal
-    found = session.columns(dialect.idiom.quote_table(journal))
-    if found is None:
-        message = f"there is no journal table '{journal}' in {dialect.address}"
-        raise DriverError(f"{message}; run 'outbox init', or correct journalTable", retryable=False)
-    if missing := sorted(set(JOURNAL_COLUMNS).difference(found)):
-        message = f"table '{journal}' in {dialect.address} lacks {', '.join(missing)}; correct journalTable"
-        raise DriverError(message, retryable=False)
-
-
-def journal_finding(dialect: Described, session: Session) -> Finding:
-    """Judges whether there is a journal; harvesters, who run without one, need no right to it."""
-    subject, journal = "journal table", dialect.names(session).journal
-    try:
-        found = session.columns(dialect.idiom.quote_table(journal))
-    except AccessDenied:
-        return Finding(Level.OK, subject, f"this user may not read '{journal}', and needs not to harvest")
-    if found is None:
-        seen = f"this user sees no table '{journal}', in which operators note what they do"
-        return Finding(Level.WARNING, subject, seen, "run 'outbox init'")
-    if missing := sorted(set(JOURNAL_COLUMNS).difference(found)):
-        seen = f"table '{journal}' lacks {', '.join(missing)}"
-        return Finding(Level.WARNING, subject, seen, "set journalTable to another name")
-    return Finding(Level.OK, subject, f"'{journal}' has its columns")
 
 
 class JournalStatements:

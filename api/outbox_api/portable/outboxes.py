@@ -79,12 +79,7 @@ class TablePattern:
 
 
 def find_outboxes(idiom: Idiom, *, everywhere: bool) -> str:
-    """Writes the query for schema and name of all tables that have the columns of an outbox.
-
-    Args:
-        idiom: How the database writes SQL.
-        everywhere: Whether to look in all schemas, not only in that of the connection.
-    """
+    """Writes the query for schema and name of tables that have the columns of an outbox."""
     telling = ", ".join(f"'{column}'" for column in TELLING_COLUMNS)
     here = "" if everywhere else f" AND schema_name = {idiom.current_schema}"
     return (

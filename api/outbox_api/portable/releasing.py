@@ -105,14 +105,7 @@ class Releasing:
         return [int(row[0]) for row in self._session.fetch_by_ids(self._sql.free, ids)]
 
     def change(self, change: ChangeByIds, ids: Sequence[int], leader: object, *, waits: bool) -> Changed:
-        """Purges or resets rows.
-
-        Args:
-            change: The statement.
-            ids: The rows.
-            leader: The leader id that they must still carry, if the statement asks for it.
-            waits: Whether to wait for those that others have locked.
-        """
+        """Purges or resets rows; if it does not wait, without those that others have locked."""
         free = ids if waits else self.free(ids)
         rows = self._session.execute_by_ids(change, free, leader=leader)
         if rows >= len(ids):

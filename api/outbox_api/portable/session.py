@@ -131,8 +131,7 @@ class Session:
     def execute_by_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
         """Executes a change of rows by their ids, for as many ids at a time as the database takes.
 
-        Returns:
-            How many rows it touched in all.
+        Returns how many rows it touched in all.
         """
         sql = self.idiom.change_by_ids(change, _IDS)
         return sum(int(self._execute(sql, values, part).rowcount) for part in self._parts(ids))

@@ -87,11 +87,7 @@ class OriginStatements:
 
 
 def read_upkeep(session: Session) -> Upkeep:
-    """Returns what waits to be removed; all of it is unknown if the idiom has no queries.
-
-    Raises:
-        DriverError: Not to be reached.
-    """
+    """Returns what waits to be removed; all of it is unknown if the idiom has no queries."""
     queries = session.idiom.upkeep
     if queries is None:
         return Upkeep()

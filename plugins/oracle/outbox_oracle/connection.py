@@ -23,11 +23,7 @@ KEEPALIVE_MINUTES = 1
 
 
 def connect(options: OracleOptions) -> Any:
-    """Opens a connection whose commits wait for the disk, and which reads what is committed.
-
-    Raises:
-        oracledb.Error: The database cannot be reached, or does not let the user in.
-    """
+    """Opens a connection whose commits wait for the disk, and which reads what is committed."""
     connection = connect_plain(options)
     try:
         connection.call_timeout = int(options.statement_timeout * 1000)

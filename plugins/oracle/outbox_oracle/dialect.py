@@ -86,11 +86,7 @@ class OracleSession(Session):
         return touched
 
     def execute_by_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
-        """Executes a change for each of the ids, in array binds.
-
-        Returns:
-            How many rows it touched in all.
-        """
+        """Executes a change for each of the ids, in array binds; returns how many rows it touched."""
         statement = _statement(self.idiom.change_by_ids(change, "{row_id}"), Style.NAMED)
         rows = [statement.arguments({**values, "row_id": number}) for number in ids]
         size, touched = self.idiom.max_ids, 0

@@ -40,9 +40,6 @@ def connect(source: DataSource) -> Connection:
     """Connects in autocommit mode, with parameters numbered as in the server's own protocol.
 
     Names and operators mean what the server's catalogue says, see :mod:`outbox_postgres.search_path`.
-
-    Raises:
-        DriverError: Unreachable (retryable) or refused (not).
     """
     with pace_of(str(source)).connecting(), translated(source, "connect"):
         connection = Connection.connect(
@@ -115,11 +112,7 @@ def open_lease(options: PostgresOptions) -> PostgresLease:
 
 
 def open_session(options: PostgresOptions, *, watches: bool = False) -> Session:
-    """Connects, whatever the tables are like, with the settings of all sessions.
-
-    Raises:
-        DriverError: Unreachable (retryable) or refused (not).
-    """
+    """Connects, whatever the tables are like, with the settings of all sessions."""
     source = DataSource(options)
     connection = connect(source)
     with ExitStack() as unless_it_works, translated(source, "set up the session"):
@@ -136,12 +129,16 @@ def open_session(options: PostgresOptions, *, watches: bool = False) -> Session:
 def open_outbox(
     options: PostgresOptions, eligible: Sequence[ColumnIs] = (), *, watches: bool = False, more: str = ""
 ) -> tuple[Session, Catalogue, Layout]:
-    """Connects to an outbox that is as whoever uses it needs it.
-
-    Raises:
-        DriverError: Unreachable or read-only (retryable), or the tables are not as they must be.
-    """
+    """Connects to an outbox that is as whoever uses it needs it."""
     session = open_session(options, watches=watches)
+    return session, *require(session, options, eligible, more)
+
+
+def require(
+    session: Session, options: PostgresOptions, eligible: Sequence[ColumnIs] = (), more: str = ""
+) -> tuple[Catalogue, Layout]:
+    """Makes sure that an outbox is as whoever uses it needs it; closes the session if it is not."""
+    watches = session.connection.watches
     with closing_at_errors(session), session.translated("look at the outbox"):
         catalogue = Catalogue(session.connection)
         layout = find_layout(catalogue, options, writable=not watches)
@@ -150,7 +147,7 @@ def open_outbox(
             inspector.require_journal(layout)
         else:
             inspector.require(layout, eligible, more)
-    return session, catalogue, layout
+    return catalogue, layout
 
 
 def _plan(session: Session) -> None:

@@ -10,9 +10,6 @@ from outbox_api import Capability, ColumnIs, Finding
 from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
 from outbox_api.portable.creation import create, first_note
 from outbox_api.portable.intakes import Connected
-from outbox_api.portable.journal import PortableJournal
-from outbox_api.portable.outboxes import PortableMembers
-from outbox_api.portable.statements import Statements
 from outbox_api.portable.tables import Tables
 
 from outbox_postgres.ddl import PostgresIdiom, once, outbox_ddl, tables_ddl
@@ -88,25 +85,16 @@ class PostgresDialect(PortableDialect):
         session, _, layout = open_outbox(self.options, watches=read_only)
         return PostgresDeadLetters(session, layout)
 
-    def journal(self, *, read_only: bool = False) -> PortableJournal:
-        """Connects to the journal of the outbox."""
-        from outbox_postgres.connection import open_outbox
-
-        session, _, layout = open_outbox(self.options, watches=read_only, more="journal")
-        return PortableJournal(session, layout.known)
-
     def lease(self) -> PostgresLease:
         """Connects to the outbox's lease."""
         from outbox_postgres.connection import open_lease
 
         return open_lease(self.options)
 
-    def members(self) -> PortableMembers:
-        """Connects to the list of members beside the outbox's fence."""
-        from outbox_postgres.connection import open_outbox
+    def _required(self, session: Session, more: str = "") -> Tables:
+        from outbox_postgres.connection import require
 
-        session, _, layout = open_outbox(self.options, more="members")
-        return PortableMembers(session, Statements(self.idiom, layout.known))
+        return require(cast("PostgresSession", session), self.options, more=more)[1].known
 
     def free_connections(self) -> int:
         """Returns how many more connections the server, the database and the role permit."""

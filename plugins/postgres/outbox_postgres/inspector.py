@@ -45,11 +45,7 @@ class Inspector:
         self._read_only = read_only
 
     def require(self, layout: Layout, eligible: Sequence[ColumnIs] = (), more: str = "") -> None:
-        """Checks that the outbox can be harvested, or watched. Creates and alters nothing.
-
-        Raises:
-            DriverError: It cannot (not retryable); the message says why and what to do.
-        """
+        """Checks that the outbox can be harvested, or watched. Creates and alters nothing."""
         self._require_known(layout)
         faults = [*self.faults(layout, eligible)]
         for name in (*BESIDE, *([more] if more else [])):
@@ -64,11 +60,7 @@ class Inspector:
         _refuse_if(faults, f"outbox {layout.outbox} in database '{layout.database}' cannot be {purpose}")
 
     def require_journal(self, layout: Layout) -> None:
-        """Checks that the journal can be written, or read, and the other tables beside the outbox be read.
-
-        Raises:
-            DriverError: As for :meth:`require`.
-        """
+        """Checks that the journal can be written, or read, and the other tables beside the outbox be read."""
         self._require_known(layout)
         wanted = {**dict.fromkeys(BESIDE, WATCHERS_PRIVILEGES), "journal": NEEDS["journal"].privileges}
         faults = [fault for each in wanted.items() for fault in self.auxiliary_faults(layout, *each)]

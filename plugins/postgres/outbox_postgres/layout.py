@@ -79,11 +79,6 @@ class Layout:
 def find_layout(catalogue: Catalogue, options: PostgresOptions, *, writable: bool = True) -> Layout:
     """Finds the outbox table, and the names of its auxiliary tables; psycopg's errors pass through.
 
-    Args:
-        catalogue: Reads over the connection.
-        options: Name the tables.
-        writable: Whether the session must be able to write.
-
     Raises:
         DriverError: The server is read-only (retryable: a failover may be going on), or there is no such
             table.

@@ -95,12 +95,7 @@ class PostgresLease:
         """For how many seconds another process held the lease, at the last look."""
 
     def open(self) -> None:
-        """Looks for the sequence, and listens for releases.
-
-        Raises:
-            DriverError: There is none, or the server is gone.
-            AccessDenied: The user may not use it.
-        """
+        """Looks for the sequence, and listens for releases."""
         sequence = self._sql.sequence
         grant = f"GRANT SELECT, UPDATE ON SEQUENCE {sequence} TO {quoted(self._user)}"
         needs = f"the elector lease needs the sequence {sequence} in {self._source}"

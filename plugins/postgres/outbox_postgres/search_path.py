@@ -39,11 +39,7 @@ class AttentiveConnection(psycopg.Connection[Any]):
     patience: float | None = None
 
     def wait(self, gen: Generator[Any, Any, Result], *arguments: Any, **options: Any) -> Result:
-        """Executes what psycopg does, as long as the server goes on to answer.
-
-        Raises:
-            psycopg.OperationalError: The server was silent for too long.
-        """
+        """Executes what psycopg does, as long as the server goes on to answer."""
         if self.patience is None or arguments or options:
             return super().wait(gen, *arguments, **options)
         try:
@@ -111,11 +107,7 @@ class Connection(AttentiveConnection):
             self._unreplicated = notice.message_primary or _WAITS_FOR_STANDBYS
 
     def _must_be_replicated(self) -> None:
-        """Raises an error if somebody has cancelled the wait of a commit for synchronous standbys.
-
-        Raises:
-            UnreplicatedError: This has happened since the last call.
-        """
+        """Raises an error if somebody has cancelled the wait of a commit for synchronous standbys."""
         if warning := self._unreplicated:
             self._unreplicated = ""
             raise UnreplicatedError(f"{warning}: what was committed may be undone by a failover")
@@ -170,11 +162,7 @@ class Connection(AttentiveConnection):
         return [str(QuotedName(schema, name.table)) for schema in self.schemas]
 
     def new(self, name: TableName) -> TableName:
-        """Returns a name with the schema in which its table is to be created.
-
-        Raises:
-            psycopg.errors.InvalidSchemaName: It names none, and the search path has none.
-        """
+        """Returns a name with the schema in which its table is to be created."""
         if not name.schema and not self.schemas:
             raise psycopg.errors.InvalidSchemaName("no schema has been selected to create in")
         return name if name.schema else name.within(self.schemas[0])

@@ -85,11 +85,7 @@ class Session(portable.Session):
             raise type(error)(f"{error}; {away}", retryable=error.retryable) from cause
 
     def rows(self, statement: str, parameters: tuple[object, ...], doing: str) -> list[tuple[Any, ...]]:
-        """Returns all rows of a statement's result.
-
-        Raises:
-            DriverError: The server refused, or is not to be reached.
-        """
+        """Returns all rows of a statement's result."""
         with self.translated(doing):
             return self.send(statement, parameters).fetchall()
 

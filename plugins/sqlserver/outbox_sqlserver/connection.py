@@ -40,11 +40,7 @@ def connect(options: SqlServerOptions) -> Any:
 
 
 def connect_plain(options: SqlServerOptions) -> Any:
-    """Opens a connection, with transactions on, encrypted unless the data source says otherwise.
-
-    Raises:
-        pytds.Error: The server cannot be reached, is not the one it says it is, or lets nobody in.
-    """
+    """Opens a connection, with transactions on, encrypted unless the data source says otherwise."""
     source = options.source
     port = source.port or _browsed(source, options.connect_timeout)
     wire = TdsSocket((source.host, port), options.connect_timeout)

@@ -82,11 +82,7 @@ class SqlServerSession(Session):
         return sum(self.execute(sql, **row) for row in rows)
 
     def execute_by_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
-        """Executes a change of rows by their ids.
-
-        Returns:
-            How many rows it touched.
-        """
+        """Executes a change of rows by their ids; returns how many it touched."""
         sql = self.idiom.change_by_ids(change, LISTED_IDS)
         return self.execute(sql, ids=json.dumps(list(ids)), **values) if ids else 0
 

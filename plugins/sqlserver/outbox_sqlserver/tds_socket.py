@@ -50,11 +50,7 @@ class TdsSocket:
             self._socket = socket.create_connection(address, timeout)
 
     def encrypt(self, context: ssl.SSLContext, name: str) -> None:
-        """Negotiates TLS with the server, and verifies its certificate for ``name``.
-
-        Raises:
-            pytds.Error: The server does not encrypt, or its certificate is not valid.
-        """
+        """Negotiates TLS with the server, and verifies its certificate for ``name``."""
         context.maximum_version = ssl.TLSVersion.TLSv1_2  # what follows a newer handshake fits no packets
         self._send_packets(_prelogin())
         self._answer, agreed = _without_encryption(self._packet())
