@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, RolledBack
 from outbox_core.lanes.group import LaneGroup
+from outbox_core.lanes.lane import Threads
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import Orders
@@ -23,7 +24,7 @@ def telemetry():
     return Telemetry(0, 1.0, 0.0)
 
 
-class Clock:
+class Clock(Threads):
     """Threads that run at once, on a clock that moves as lanes fail and wait; no thread waits for another."""
 
     def __init__(self):
