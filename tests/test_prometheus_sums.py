@@ -16,7 +16,7 @@ from outbox_core.monitoring import names
 from outbox_core.monitoring.names import METRICS, Kind
 from outbox_servers.services import PrometheusServer
 
-from deploy.series import exported
+from deploy.series import PUBLISHED, exported
 
 from .alarms.front import ANY_PORT, Front
 from .harvesters import CLOCK_STEP, Fleet, Harvester, Measure, until
@@ -29,7 +29,7 @@ START = {"inline": 60.0, "spark": 150.0}
 """Seconds that a harvester may take to lead."""
 AT_REST = 300
 """Records that are published before the first leader is killed, and counted."""
-PUBLISHED = exported(names.PUBLISHED)
+SENT = exported(names.SENT_MESSAGES)
 COUNTERS = '{job="outbox", __name__=~".+_(total|count|sum|bucket)"}'
 
 
@@ -61,12 +61,12 @@ class Watch:
 
     def published(self) -> int:
         """Returns what all processes have published, those that have ended, too."""
-        return round(self._one(f"sum(max_over_time({PUBLISHED}[1h]))"))
+        return round(self._one(f"sum(max_over_time({SENT}{{{PUBLISHED}}}[1h]))"))
 
     def seen(self, name: str) -> float:
         """Returns when a process was last scraped, in seconds since the epoch; 0 if it never was."""
         instance = f'{{instance="{self._fronts[name].address}"}}'
-        return self._one(f"max(max_over_time(timestamp({PUBLISHED}{instance})[1h:1s]))")
+        return self._one(f"max(max_over_time(timestamp({SENT}{instance})[1h:1s]))")
 
     def settle(self, processes: Sequence[str]) -> None:
         """Waits until Prometheus knows all that was published until now."""
