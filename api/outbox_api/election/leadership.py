@@ -205,10 +205,13 @@ class LeaseTimes:
         lease_share: The share of a session for which a leader trusts a confirmation; the rest is for requests
             under way.
         confirmations: How many confirmations are requested while one is valid.
+        joins_at_once: Whether a process that joins the election may lead within a fraction of a second, where
+            nobody else does.
     """
 
     lease_share: ClassVar[float] = 0.8
     confirmations: ClassVar[int] = 4
+    joins_at_once: ClassVar[bool] = True
 
     session_timeout: Duration = 10.0
     heartbeat_timeout: Duration = 5.0

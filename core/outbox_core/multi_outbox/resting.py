@@ -59,10 +59,11 @@ def may_rest(outbox: HarvestSettings) -> bool:
     An outbox that takes rows of another table in may not, as the look would not see those.
     """
     elector, dialect = outbox.elector, outbox.dialect
+    times = elector.options
     return (
         outbox.limits.rest_after > 0
         and outbox.engine.driver == "inline"
-        and (elector.driver == "static" or isinstance(elector.options, LeaseTimes))
+        and (elector.driver == "static" or (isinstance(times, LeaseTimes) and times.joins_at_once))
         and not getattr(dialect.options, "intake", None)
     )
 

@@ -36,6 +36,7 @@ class NeliOptions(LeaseTimes):
 
     lease_share: ClassVar[float] = 0.6
     confirmations: ClassVar[int] = 5
+    joins_at_once: ClassVar[bool] = False  # a group of Kafka gathers its members first
 
     kafka: Mapping[str, Any] = field(
         default_factory=lambda: {"bootstrap.servers": "localhost:9092"}, repr=False
