@@ -60,7 +60,7 @@ class BatchLane(LaneRun):
     def check_bounds(self) -> None:
         assert self.lane is not None
         machine, most = self.lane.machine, self.world.scenario.limits.max_batch_records
-        if max(machine.in_flight, machine.waiting) > most:
+        if machine.in_flight > most or machine.in_flight + machine.waiting > 2 * most:
             text = f"{machine.in_flight} records are being published, {machine.waiting} are selected"
             raise Violation("I10", text, lane=self.number)
         published = [batch for batch, stage in machine.batches() if stage is BatchStage.PUBLISHED]

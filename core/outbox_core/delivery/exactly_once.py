@@ -26,7 +26,7 @@ What makes that safe:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outbox_api import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
 
@@ -54,20 +54,24 @@ MAX_LOCKED = MAX_CHECKPOINT // 4
 
 @dataclass(slots=True)
 class _Selected:
-    """A batch with its records, which are of one source, and their size in bytes."""
+    """A batch with its records, which are of one source, and their size in bytes.
+
+    Attributes:
+        selection: The number of the selection that has found them.
+        joined: Whether it was more than one batch, of which a checkpoint may not have room for all.
+    """
 
     batch: Batch
     records: list[MarkedRecord]
     size: int
     source: int
+    selection: int
+    joined: bool = False
 
-    @classmethod
-    def of(cls, batch: Batch, records: list[MarkedRecord], size: int, source: int) -> _Selected:
-        """Selects those first records that are in the batch."""
-        if batch.rows < len(records):
-            records = records[: batch.rows]
-            size = sum(map(size_of, records))
-        return cls(batch, records, size, source)
+    def part(self, records: list[MarkedRecord]) -> _Selected:
+        """Selects those of the records."""
+        batch = Batch.of([record.id for record in records], self.batch.newest)
+        return _Selected(batch, records, sum(map(size_of, records)), self.source, self.selection, self.joined)
 
 
 class SelectPublishPurge:
@@ -103,6 +107,7 @@ class SelectPublishPurge:
         self._database: Advance | Park | None = None
         self._publishing: _Selected | None = None
         self._selected: _Selected | None = None
+        self._selections = 0
         self._finished: list[Batch] = []  # in the log and not purged
         self._purging: list[Batch] = []  # those that the outstanding advance deletes
         self._locked = list(locked)  # in the log, purged but for rows that others had locked
@@ -115,6 +120,7 @@ class SelectPublishPurge:
         self._draining = False
         sizes = (limits.mark_backoff, limits.max_mark_backoff, limits.max_batch_records)
         self._sources = Sources(ages, lambda: BatchSize(*sizes))
+        self._most = limits.max_batch_records
         self._max_bytes = limits.max_lane_bytes // 2  # two batches are in memory at a time
         self._transaction = ByteLimit(self._max_bytes)
         self._select_first = False
@@ -204,26 +210,31 @@ class SelectPublishPurge:
             culprits = [Failure(record, record.fault or "", retryable=False) for record in faulty.values()]
             self._take_back(now, self._selected, culprits)
             return None
-        self._cut_selected(self._selected)
-        checkpoint = encode(self._in_log(), self._selected.batch)
+        taken, left = self._divided(self._selected)
+        checkpoint = encode(self._in_log(), taken.batch)
         self._crowded = len(checkpoint) > MAX_CHECKPOINT
         if self._crowded:
             return None
-        self._publishing, self._selected = self._selected, None
-        self._published_at = now
-        self._move(self._publishing, BatchStage.PUBLISHING)
-        return Publish(self._publishing.records, checkpoint)
-
-    def _cut_selected(self, selected: _Selected) -> None:
-        """Leaves those of the selected records to the next batch that a transaction has no room for."""
-        if selected.size <= self._transaction.limit:
-            return
-        fit = self._transaction.fitting(map(size_of, selected.records))
-        if fit < len(selected.records):
+        if left is not None:
             self._drop_selected()
-            batch = Batch.of([record.id for record in selected.records[:fit]], selected.batch.newest)
-            self._select(_Selected.of(batch, selected.records, selected.size, selected.source))
-            self._sources.cut(selected.source, fit)
+            self._select(taken)
+        self._publishing, self._selected = taken, None
+        self._published_at = now
+        self._move(taken, BatchStage.PUBLISHING)
+        if left is not None:
+            self._select(left)
+        return Publish(taken.records, checkpoint)
+
+    def _divided(self, selected: _Selected) -> tuple[_Selected, _Selected | None]:
+        """Returns what one transaction has room for, and what is left for the next."""
+        fit = min(len(selected.records), self._most)
+        if selected.size > self._transaction.limit:
+            fit = min(fit, self._transaction.fitting(map(size_of, selected.records)))
+        if selected.joined:
+            fit = min(fit, fitting([record.id for record in selected.records], selected.batch.newest)[0].rows)
+        if fit == len(selected.records):
+            return selected, None
+        return selected.part(selected.records[:fit]), selected.part(selected.records[fit:])
 
     def next_for_database(self, now: float) -> Advance | Park | None:
         """Returns what is due at the database."""
@@ -283,8 +294,11 @@ class SelectPublishPurge:
             self._sources.found(now, full=full, empty=not records, grow=may_grow, passed=passed)
             if batch.rows < len(records):
                 self._sources.cut(advance.source, batch.rows)
+                records = records[: batch.rows]
+                size = sum(map(size_of, records))
             if records:
-                self._select(_Selected.of(batch, records, size, advance.source))
+                self._selections += 1
+                self._select(_Selected(batch, records, size, advance.source, self._selections))
 
     def _purged(self, now: float, locked: Sequence[Batch]) -> None:
         """Handles the end of a purge. What it did not find is gone."""
@@ -332,13 +346,13 @@ class SelectPublishPurge:
         return publishing
 
     def _take_back(self, now: float, taken: _Selected, failures: Sequence[Failure]) -> None:
-        """Gives up a batch and the one selected after it, but for those of its records that go on at once.
-
-        A batch that begins with a failed record is small, so that few others share its transactions.
-        """
+        """Gives up a batch and the one selected after it, but for what goes on at once of their records."""
+        behind = None if self._selected is taken else self._selected
         if taken is not self._selected:
             self._move(taken, BatchStage.ABANDONED)
         self._drop_selected()
+        if behind is not None and behind.selection == taken.selection:
+            taken = replace(taken, records=taken.records + behind.records, joined=True)
         self._abandon = isinstance(self._database, Advance)
         self._unreported.extend(failures)
         pause, poisons = self.failed.add(now, taken.records, failures, taken.source)
@@ -348,8 +362,7 @@ class SelectPublishPurge:
         self._sources.repeat(now, taken.source, anew=is_cut)
         self._resume = now if rest else now + pause
         if rest and not self._draining:
-            batch = Batch.of([record.id for record in rest], taken.batch.newest)
-            self._select(_Selected(batch, rest, sum(map(size_of, rest)), taken.source))
+            self._select(taken.part(rest))
 
     def _select(self, selected: _Selected) -> None:
         self._selected = selected
