@@ -87,7 +87,11 @@ class LateProxy:
                 if self.refuses:
                     client.close()
                     continue
-                server = socket.create_connection(("127.0.0.1", self._target()))
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._target()))
+                except OSError:  # it is being restarted
+                    client.close()
+                    continue
                 for each in client, server:
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self._lock:

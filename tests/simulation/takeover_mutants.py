@@ -199,7 +199,7 @@ TAKEOVER_MUTANTS: Sequence[Mutant] = (
         recovery=FirstNoteOnly)),
     under("frozen recoveries, elector lies, slow database", **STALE, each=breaks_batches(
         "unfenced-checkpoint", "An empty checkpoint is written without a look at the fence.",
-        "I6 checkpoint", first=60, recovery=PurgedWhereNamed)),
+        "I6 checkpoint", first=30, recovery=PurgedWhereNamed)),
     under("elector lies", lanes=(4, 1), each=breaks_batches(
         "unsettled-lanes", "A leader with another number of lanes settles nothing.", "I6 checkpoint",
         recovery=SameLanesOnly)),

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from outbox_api import Failure
 
 HUNG_SECONDS = 300.0
-"""A call of the database that lasts longer has no time-out of its own, so it counts as due."""
+"""From then on a call of the database counts as due: most likely it hangs, as its dialect has no time-out."""
 
 
 class Unacknowledged:
     """Whether broker and database answer one lane, through all its epochs.
 
-    Times are seconds on a monotonic clock. One thread writes; any may call :meth:`seconds`.
+    Times are seconds on a monotonic clock. One thread writes at a time; any may call :meth:`seconds`.
     """
 
     def __init__(self) -> None:

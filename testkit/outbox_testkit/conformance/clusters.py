@@ -227,10 +227,11 @@ class ClusterConformance(Conformance):
         large = created(clusters.beside("large"), stack, origin())
         for box, count in ((clusters, FEW), (large, MANY)):
             of_cluster(box, OTHER, *map(str, range(count)), keys=50)
-            of_cluster(box, OWN, *map(str, range(FEW)), keys=50)
+            of_cluster(box, OWN, *map(str, range(80 * TIMES)), keys=50)
         conditions = (ColumnIs(COLUMN, OWN), *aged(OTHER, YEARS))
         few, many = (led(box, *conditions) for box in (clusters, large))
-        assert_no_dearer("mark", lambda: few.mark(10), lambda: many.mark(10))
+        # Often at most, as a database may learn only by and by how many rows of which cluster there are.
+        assert_no_dearer("mark", lambda: few.mark(10), lambda: many.mark(10), 8 * TIMES)
         assert_no_dearer("look", lambda: few.mark(10, source=1), lambda: many.mark(10, source=1), OFTEN)
         assert_no_dearer("select", lambda: few.advance(10), lambda: many.advance(10))
         assert_no_dearer("look", lambda: few.advance(10, source=1), lambda: many.advance(10, source=1), OFTEN)
