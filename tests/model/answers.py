@@ -84,15 +84,24 @@ class Answers(Seen):
 
     def goes_on(self, view: LaneView, before: Lane) -> World:
         """Returns the state in which a lane takes its batch again; it may leave the last rows out."""
-        batch = before.publishing or before.selected
-        return view.step("", lane=view.lane._replace(selected=batch))[1]
+        batches = (before.publishing, before.selected)
+        rows = tuple(row for batch in batches if batch for row in batch.rows)
+        again = self.servers.outbox.batch(rows) or before.publishing or before.selected
+        return view.step("", lane=view.lane._replace(selected=again))[1]
 
-    def begun(self, world: World, call: Asked) -> World | None:
-        """Returns the state in which a batch is being published, and nothing of it was sent yet."""
+    def begun(self, world: World, call: Asked) -> Iterator[World]:
+        """Yields the states in which a batch is being published, and nothing of it was sent yet.
+
+        What it leaves of its selection is selected anew, or is the next batch.
+        """
         view = self.view(world, call)
         if view is None or view.lane.publishing or view.lane.selected is None or view.lane.spent:
-            return None
-        return view.step("", lane=view.lane._replace(publishing=view.lane.selected, selected=None))[1]
+            return
+        batch = self.batch_of(call)
+        lane = view.lane._replace(publishing=batch, selected=None)
+        yield view.step("", lane=lane)[1]
+        if left := self.servers.outbox.batch(view.lane.selected.rows[len(batch.rows) :]):
+            yield view.step("", lane=lane._replace(selected=left))[1]
 
     def aborted_unsent(self, world: World, call: Asked) -> World:
         """Returns the state in which a transaction ends of which nothing was sent."""
@@ -102,17 +111,17 @@ class Answers(Seen):
         return view.step("", lane=view.lane._replace(spent=True))[1]
 
     def _sends(self, view: LaneView, call: Asked) -> Iterator[Step]:
-        """Yields the step in which a batch is sent; the next one may be selected since it was begun."""
-        lane, later = view.lane, view.lane.selected
-        if lane.publishing:
-            unbegun = view.step("", lane=lane._replace(publishing=None, selected=lane.publishing))[1]
-            view = self.at(unbegun, view.number, view.place)
+        """Yields the step in which a batch that was begun is sent."""
+        lane = view.lane
+        if lane.publishing is None:
+            return
+        unbegun = view.step("", lane=lane._replace(publishing=None, selected=lane.publishing))[1]
+        view = self.at(unbegun, view.number, view.place)
         if not self.same_checkpoint(view.world, view.checkpoint(self.batch_of(call)), call.asks):
             return
         for told, after in self.only(view, run(view, self.servers, ()), "sends"):
             sent = self.at(after, view.number, view.place)
-            behind = later if lane.publishing else sent.lane.selected
-            yield told, sent.step("", lane=sent.lane._replace(selected=behind))[1]
+            yield told, sent.step("", lane=sent.lane._replace(selected=lane.selected))[1]
 
     def _abort_and_fill(self, view: LaneView) -> Iterator[Step]:
         lane, transaction = view.lane, view.world.channels[view.lane.channel].transaction

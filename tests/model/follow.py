@@ -86,7 +86,7 @@ class Follow(Answers):
         selected = lane.selected.rows if lane.selected else ()
         if lane.phase != "run" or selected[: len(rows)] != rows:
             return  # it may leave the last ones to the next batch
-        yield "", view.step("", lane=lane._replace(selected=self.batch_of(call)))[1]
+        yield "", view.step("", lane=lane._replace(selected=lane.selected or self.batch_of(call)))[1]
 
     def dropped(self, world: World, call: Asked) -> Iterator[World]:
         """Yields the states in which a batch of which nothing was sent is given up, or a part goes on."""

@@ -164,8 +164,9 @@ class Replay:
                 if call.do == "abort" and self._within[number] in state.pending:
                     unsent = self._model.aborted_unsent(world, call)
                     yield "", State(unsent, state.pending - {number}), 0  # before anything was written
-                if call.do == "publish" and (begun := self._model.begun(world, call)):
-                    yield "", state._replace(world=begun), 0  # what is asked next may name its rows
+                if call.do == "publish":
+                    for begun in self._model.begun(world, call):
+                        yield "", state._replace(world=begun), 0  # what is asked next may name its rows
                 for words, after in self._model.carry_out(world, call, again=number in self._retried):
                     yield words, State(after, state.pending - {number}), 0
         for words, after in self._model.late(world):
