@@ -22,8 +22,9 @@ class Failure:
         reason: What happened, free of secrets.
         retryable: ``False`` when sending the same bytes again cannot succeed (too large, unknown topic
             where topics are not created, not authorized, not serializable).
-        suspect: Whether a transaction failed as a whole, and any of its records may be at fault. The next one
-            ends before this record; if it is the first, the lane waits before it publishes them again.
+        suspect: Whether a transaction, or a run, failed as a whole, and any of its records may be at fault.
+            The next transaction ends before this record; if it is the first, the lane waits before it
+            publishes them again. The records of such a run are sent one by one.
     """
 
     record: MarkedRecord
@@ -107,6 +108,26 @@ class Sender(Protocol):
             The last reports. Records without one have an unknown outcome: they may arrive later, but if the
             lane's next sender is opened in this process, not behind one of its records of the same key.
             Idempotent.
+        """
+        ...
+
+
+@runtime_checkable
+class RunSender(Sender, Protocol):
+    """A sender that keeps the order of several records of a key in flight."""
+
+    def send_runs(self, records: Sequence[MarkedRecord]) -> None:
+        """Hands records to the client for sending, of which several may have one key: its *run*.
+
+        What is in the log of a run is always a prefix of it, and so is what is reported as delivered: behind
+        a record that is not written, none is, whatever the client repeats. All records of a run that are
+        behind one that failed are reported as failures, retryable and ``suspect``.
+
+        The first record of a run comes by itself. It is delivered with the ``partition`` that it was written
+        to; the others come after that, with this partition. A sender that names none receives no others.
+
+        Raises:
+            DriverError: The client as a whole is beyond repair; open a new sender.
         """
         ...
 

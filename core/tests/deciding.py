@@ -13,9 +13,10 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 
 @dataclass(frozen=True)
 class Send:
-    """Records are to be sent."""
+    """Records are to be sent, alone and in runs."""
 
     records: list[MarkedRecord]
+    runs: list[MarkedRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ def _decide(machine: MarkPurgeReset, now: float, leading: bool) -> list[Any]:
     if machine.may_refresh:
         decided.append(Refresh(machine.next_leader_id(now)))
         machine.entered()
-    if machine.may_send and (records := machine.next_to_send()):
-        decided.append(Send(records))
+    if machine.may_send and any(sent := machine.next_to_send(now)):
+        decided.append(Send(*sent))
     if machine.unhold_due() <= now:
         decided.append(machine.next_unhold(now))
     elif machine.purge_due() <= now:

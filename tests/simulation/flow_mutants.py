@@ -107,11 +107,11 @@ class Leaking(MarkPurgeReset):
 class FaultySent(MarkPurgeReset):
     """Sends records that make no message."""
 
-    def next_to_send(self) -> list[MarkedRecord]:
-        taken = super().next_to_send()
+    def next_to_send(self, now: float) -> tuple[list[MarkedRecord], list[MarkedRecord]]:
+        taken, runs = super().next_to_send(now)
         sending = taken + [failure.record for failure in self._failed if failure.record.fault]
         self._failed = [failure for failure in self._failed if not failure.record.fault]
-        return sending
+        return sending, runs
 
 
 class FaultyPublished(SelectPublishPurge):

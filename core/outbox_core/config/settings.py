@@ -74,6 +74,9 @@ class Limits:
         send_concurrency: Lanes; each has its own connection to the database and to the broker.
         send_buffer: Records that a lane may have marked beyond those it may have in flight.
         mark_query_records: Records one mark may return.
+        max_run_records: Records of one key that may be published and not yet acknowledged and purged, with
+            at-least-once delivery: a lost leader repeats so many of a key at most. With 1, each record of a
+            key waits for the purge of the one before.
         max_batch_records: Records that one batch of exactly-once delivery may have, in each lane.
         max_lane_bytes: Bytes of topics, keys, values and headers that a lane holds in memory. One mark or
             batch has half of it at most, and a record that alone has more is parked without being read.
@@ -95,6 +98,7 @@ class Limits:
     send_concurrency: Count = 1
     send_buffer: Annotated[int, Ge(0)] = 5000
     mark_query_records: Count = 1000
+    max_run_records: Count = 1000
     max_batch_records: Count = 10_000
     max_lane_bytes: Annotated[int, Ge(1024)] = 64 * 1024 * 1024
     min_metrics_interval: Pause = 5.0

@@ -16,9 +16,9 @@ The life of one record::
 
 Three rules keep the order of a key through crashes, pauses and lost replies:
 
-* At most one record of a key is between *ready* and *gone*; its successors wait in the key's own queue,
-  so that they do not block other keys (goharvest blocks instead, A5).
-* The next record of a key is released only when the purge of the one before is durable.
+* At most one record of a key, or one run of them, is between *ready* and *gone*; its successors wait in the
+  key's own queue, so that they do not block other keys (goharvest blocks instead, A5).
+* The next record or run of a key is released only when the purge of the one before is durable.
 * After a failure the whole key is held. Then its rows are reset, to be marked again in order; or parked, if
   the record has failed as often as the policy permits.
 
@@ -57,6 +57,8 @@ PURGE_SECONDS = 0.01
 """How long a purge may be delayed, to delete more records at once, while no record waits for it."""
 SCAN_SECONDS = 1.0
 """Between two checks of the whole scoreboard for stalled keys."""
+RUN_PAUSE_SECONDS = (1.0, 60.0)
+"""How long no run begins after one has failed: the first time, doubling up to the last."""
 
 
 class MarkPurgeReset:
@@ -74,6 +76,7 @@ class MarkPurgeReset:
         new_leader_id: Returns a UUID that was never used before.
         chance: Returns a random number from 0 up to 1; spreads retries.
         ages: The least age of the rows of each source, in seconds (:class:`.Sources`); none for one source.
+        run_records: How many records of a key may be in flight, in order.
 
     Attributes:
         leader_id: The leader id of the present marks.
@@ -89,18 +92,19 @@ class MarkPurgeReset:
         new_leader_id: Callable[[], UUID],
         chance: Callable[[], float],
         ages: Sequence[float] = (),
+        *,
+        run_records: int = 1,
     ) -> None:
         self.leader_id = new_leader_id()
         self.in_flight = 0
         self._limits = limits
         self._new_leader_id = new_leader_id
         self._capacity = limits.max_in_flight_records + limits.send_buffer
-        key_rows = min(KEY_ROWS, max(1, self._capacity // 16))
+        key_rows = min(max(KEY_ROWS, run_records), max(1, self._capacity // 16))
         policy = RetryPolicy(failures, chance)
-        self.scoreboard = Scoreboard(policy, key_rows)
+        self.scoreboard = Scoreboard(policy, key_rows, run_records)
         self.topics = HeldTopics(policy.pause_after)
         self._mark_bytes = limits.max_lane_bytes // 2
-        self._delivered: list[MarkedRecord] = []
         self._failed: list[Failure] = []
         self._expired: list[str] = []  # held keys whose hold is over
         self._retried_most = MIN_RETRIED_ROWS
@@ -123,6 +127,7 @@ class MarkPurgeReset:
         self._sources = Sources(ages, lambda: BatchSize(*sizes))
         self._database = Backoff(limits.io_error_backoff, chance)
         self._next_retry = self._next_purge = self._next_scan = 0.0
+        self._next_run, self._run_pause = 0.0, RUN_PAUSE_SECONDS[0]
 
     # --- what to do ---------------------------------------------------------------------------------
 
@@ -145,15 +150,16 @@ class MarkPurgeReset:
         """Whether :meth:`next_to_send` has any."""
         return self.scoreboard.ready > 0 and self.in_flight < self._limits.max_in_flight_records
 
-    def next_to_send(self) -> list[MarkedRecord]:
-        """Returns the records to publish now, in this order, without waiting (A8)."""
-        taken = self.scoreboard.take(max(0, self._limits.max_in_flight_records - self.in_flight))  # A4, A5
-        self.in_flight += len(taken)  # A6, A7
-        faulty = [record for record in taken if record.fault]
-        if not faulty:
-            return taken
-        self._failed.extend(Failure(record, record.fault or "", retryable=False) for record in faulty)
-        return [record for record in taken if not record.fault]
+    def next_to_send(self, now: float) -> tuple[list[MarkedRecord], list[MarkedRecord]]:
+        """Returns the records to publish now, in order, without waiting (A8): those alone, those of runs."""
+        room = max(0, self._limits.max_in_flight_records - self.in_flight)
+        alone, running = self.scoreboard.take(room, runs=now >= self._next_run)  # A4, A5
+        self.in_flight += len(alone) + len(running)  # A6, A7
+        faulty = [record for record in alone if record.fault]
+        if faulty:
+            self._failed.extend(Failure(record, record.fault or "", retryable=False) for record in faulty)
+            alone = [record for record in alone if not record.fault]
+        return alone, running
 
     def take_failed(self, now: float) -> tuple[list[Failure], list[str]]:
         """Holds the keys of what failed; returns the failures, and topics that are held as a whole since."""
@@ -206,7 +212,7 @@ class MarkPurgeReset:
         if self._entering or self._finishing is not None or (self._retrying and self._mark is None):
             return float("inf")
         due = self._left.due
-        if self._delivered:
+        if self.scoreboard.purgeable:
             due = min(due, 0.0 if self._purge_is_awaited() else self._next_purge)
         return max(due, self._database.due)
 
@@ -219,7 +225,8 @@ class MarkPurgeReset:
         if self._purging_left:
             leader_id, self._purging = self._left.take(now)
         else:
-            leader_id, self._purging, self._delivered = self.leader_id, self._delivered, []
+            leader_id, self._purging = self.leader_id, self.scoreboard.purgeable
+            self.scoreboard.purgeable = []
         self._finishing = purge = Purge(leader_id, [record.id for record in self._purging])
         return purge
 
@@ -252,8 +259,12 @@ class MarkPurgeReset:
         self.in_flight -= len(failed)  # B4, B5
         if self.scoreboard.hold(now, failed):
             self._retried_most = max(MIN_RETRIED_ROWS, self._retried_most // 2)
+        if any(failure.suspect for failure in failed) and now >= self._next_run:
+            self._next_run = now + self._run_pause
+            self._run_pause = min(2 * self._run_pause, RUN_PAUSE_SECONDS[1])
         holds = self.scoreboard.holds
-        blocking = [each for each in failed if not (each.retryable or holds[each.record.key].parking)]
+        incurable = [each for each in failed if not each.retryable and each.record.key in holds]
+        blocking = [each for each in incurable if not holds[each.record.key].parking]
         self.topics.failed(now, blocking)
         return failed
 
@@ -329,12 +340,15 @@ class MarkPurgeReset:
 
     def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
         """Handles records that the broker has acknowledged; they are purged soon (B1)."""
-        if not self._delivered:
+        if not self.scoreboard.purgeable:
             self._next_purge = now + PURGE_SECONDS
-        self._delivered.extend(records)
+        self.scoreboard.delivered(now, records)
 
     def failed(self, failures: Iterable[Failure]) -> None:
-        """Handles records whose delivery failed: their keys are held, and reset after that (B2)."""
+        """Handles records whose delivery failed: their keys are held, and reset after that (B2).
+
+        Of a run, all fail that are behind the first of them.
+        """
         self._failed.extend(failures)
 
     def purged(self, now: float, changed: Changed) -> None:

@@ -44,7 +44,7 @@ class Attempts:
 
     def add(self, failure: Failure) -> None:
         """Counts another failure."""
-        self.failures += 1
+        self.failures += not failure.suspect
         self.incurable += not failure.retryable
         self.faulty = failure.record.fault is not None
         self.reason = intern(failure.reason)  # of many keys that fail, most fail alike

@@ -1,18 +1,22 @@
-"""The scoreboard: which keys have a record in flight, which records wait behind it, and which keys are held.
+"""The scoreboard: which keys have records in flight, which records wait behind them, and which keys are held.
 
 goharvest's scoreboard (docs/algorithm.md, A5) counts what is in flight and makes the marker wait for a busy
 key. Here a record of a busy key waits in that key's own queue, so that it does not block other keys. A key
 with many marked records, or that is held and has several rows, is *excluded*: marks leave its rows in the
 outbox.
+
+A key in whose queue records wait is sent as a *run*: its first record alone, and when that is acknowledged,
+all that wait behind it, to the same partition. The records of a run are purged together.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import chain, islice
+from typing import cast
 
 from outbox_api import Failure, MarkedRecord, Poison
 
@@ -20,22 +24,34 @@ from outbox_core.delivery.held import FORGET_SECONDS, MAX_EXCLUDED_BYTES, MAX_EX
 from outbox_core.delivery.retries import MAX_FAILED_BYTES, Hold, RetryPolicy
 from outbox_core.delivery.size import size_of
 
+MAX_RUN_BYTES = 1 << 20
+"""How many bytes (or characters) a run of a key has at most."""
+
 
 @dataclass(slots=True)
 class Queue:
-    """The waiting records of a busy key, in the order they were marked.
+    """A busy key: the records that wait, in the order they were marked, and its run.
 
     Attributes:
         records: The waiting records; the first is next.
         moved: When the queue last moved, in the caller's time.
+        unsettled: How many records of the key are ready, in flight, or delivered and not purged.
+        leads: The record in flight, if it is the first of a run, which the others follow when it is
+            delivered.
+        delivered: Those of the run, in order, until it is complete.
+        failures: Those of the run.
     """
 
     records: deque[MarkedRecord]
     moved: float
+    unsettled: int = 1
+    leads: MarkedRecord | None = None
+    delivered: list[MarkedRecord] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
 
 class Scoreboard:
-    """The barrier of every key: at most one of its records is ready or in flight.
+    """The barrier of every key: at most one of its records, or one run of them, is ready or in flight.
 
     A key is free (unknown here), busy (a record of it is ready or in flight, others wait behind it) or held
     (it failed; of its marked rows only the ids are kept). A key whose record has failed as often as the
@@ -44,6 +60,8 @@ class Scoreboard:
     Args:
         policy: For how long keys are held, and when they are parked.
         key_rows: A key with this many waiting records is *full*: it is excluded until half of them are gone.
+        run_records: How many records a run has at most; with 1, every record is sent by itself.
+        run_bytes: The same in bytes (or characters).
 
     Attributes:
         waiting: Records marked and not yet taken for sending.
@@ -52,19 +70,26 @@ class Scoreboard:
         held: Marked rows of held keys.
         held_bytes: Bytes (or characters) of held keys.
         holds: The keys that failed and have not been delivered since, whether held now or not.
+        purgeable: Delivered records, those of a run together, in order; whoever purges them takes them out.
         policy: As given.
     """
 
-    def __init__(self, policy: RetryPolicy, key_rows: int) -> None:
+    def __init__(
+        self, policy: RetryPolicy, key_rows: int, run_records: int = 1, run_bytes: int = MAX_RUN_BYTES
+    ) -> None:
         self.policy = policy
         self._key_rows = key_rows
+        self._run_records, self._run_bytes = run_records, run_bytes
         self.waiting = self.crowded = 0
         self.bytes = 0
         self.held = self.held_bytes = 0
         self.holds: dict[str, Hold] = {}
+        self.purgeable: list[MarkedRecord] = []
         self._busy: dict[str, Queue | None] = {}
         self._sizes: dict[int, int] = {}  # by id, of what ``bytes`` counts: asking twice would take longer
         self._ready: deque[MarkedRecord] = deque()
+        self._following: deque[MarkedRecord] = deque()  # of runs whose first record is delivered
+        self._singly: dict[str, int] = {}  # keys without runs, until this row is delivered: a run has failed
         # Ordered, so that the excluded keys change as rarely as possible.
         self._full: dict[str, None] = {}
         self._held: dict[str, None] = {}
@@ -75,7 +100,7 @@ class Scoreboard:
     @property
     def ready(self) -> int:
         """How many records may be sent."""
-        return len(self._ready)
+        return len(self._ready) + len(self._following)
 
     @property
     def aside(self) -> int:
@@ -142,16 +167,74 @@ class Scoreboard:
         self.bytes += size
         return size
 
-    def take(self, most: int) -> list[MarkedRecord]:
-        """Removes and returns up to ``most`` ready records for sending; their keys stay busy."""
-        ready = self._ready
-        if most >= len(ready):
-            taken = list(ready)
-            ready.clear()
-        else:
-            taken = [ready.popleft() for _ in range(most)]
-        self.waiting -= len(taken)
-        return taken
+    def take(self, most: int, *, runs: bool = False) -> tuple[list[MarkedRecord], list[MarkedRecord]]:
+        """Removes and returns up to ``most`` ready records for sending; their keys stay busy.
+
+        Args:
+            most: How many.
+            runs: Whether a key in whose queue records wait begins a run.
+
+        Returns:
+            Those that are sent by themselves, and those of runs.
+        """
+        ready, following, busy = self._ready, self._following, self._busy
+        running = [following.popleft() for _ in range(min(most, len(following)))]
+        taken = [ready.popleft() for _ in range(min(most - len(running), len(ready)))]
+        self.waiting -= len(running) + len(taken)
+        if not runs or self._run_records <= 1:
+            return taken, running
+        alone = []
+        for record in taken:
+            queue = busy[record.key]
+            if queue is not None and queue.records and self._may_lead(record):
+                queue.leads = record
+                running.append(record)
+            else:
+                alone.append(record)
+        return alone, running
+
+    def _may_lead(self, record: MarkedRecord) -> bool:
+        failed = record.key in self.holds or record.key in self._singly
+        return not failed and record.fault is None
+
+    def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
+        """Handles delivered records: they are purgeable, those of a run when it is complete.
+
+        The first of a run has the partition where it is, to which the others follow.
+        """
+        busy, purgeable = self._busy, self.purgeable
+        for record in records:
+            queue = busy[record.key]
+            if queue is None or not (queue.leads or queue.delivered):
+                purgeable.append(record)
+                continue
+            queue.delivered.append(record)
+            if queue.leads is not None:
+                self._follow(now, queue, queue.leads, record.partition)
+                queue.leads = None
+            self._complete(queue)
+
+    def _follow(self, now: float, queue: Queue, first: MarkedRecord, partition: int | None) -> None:
+        """Readies what waits behind the first record of a run, and goes where it went."""
+        size, waiting, moved = size_of(first), queue.records, 0
+        while partition is not None and waiting and queue.unsettled < self._run_records:
+            record = waiting[0]
+            size += self._sizes[record.id]
+            same = record.topic == first.topic and record.partition == first.partition
+            if not same or record.fault is not None or size > self._run_bytes:
+                break
+            self._following.append(waiting.popleft()._replace(partition=partition))
+            queue.unsettled += 1
+            moved += 1
+        queue.moved = now
+        if first.key in self._full:
+            self._thin_out(first.key, queue, moved)
+
+    def _complete(self, queue: Queue) -> None:
+        """Has the delivered records of a run purged, once nothing else of it is in flight."""
+        if len(queue.delivered) == queue.unsettled:
+            self.purgeable += queue.delivered
+            queue.delivered = []
 
     def release(self, now: float, records: Iterable[MarkedRecord]) -> bool:
         """Lowers the barriers of purged records: the next of each key is ready.
@@ -168,8 +251,16 @@ class Scoreboard:
             if self.holds and (hold := self.holds.get(key)) is not None and hold.head <= record.id:
                 del self.holds[key]
                 cured = True
+            if self._singly and self._singly.get(key, record.id + 1) <= record.id:
+                del self._singly[key]
             queue = busy[key]
+            if queue is not None and queue.unsettled > 1:
+                queue.unsettled -= 1
+                continue
             was_aside = bool(aside) and aside.pop(key, False) is None
+            if queue is not None and queue.failures:
+                self._hold_run(now, key, queue)
+                continue
             if queue is None or not queue.records:
                 del busy[key]
                 if was_aside:
@@ -178,7 +269,7 @@ class Scoreboard:
             ready.append(queue.records.popleft())
             queue.moved = now
             if key in self._full:
-                self._thin_out(key, queue)
+                self._thin_out(key, queue, 1)
         return cured
 
     def set_aside(self, now: float, records: Iterable[MarkedRecord]) -> None:
@@ -204,27 +295,57 @@ class Scoreboard:
         again = False
         for failure in failures:
             record = failure.record
-            queue = self._busy.pop(record.key)
-            self._aside.pop(record.key, None)
+            queue = self._busy[record.key]
             self.bytes -= self._sizes.pop(record.id, 0)
-            hold = self.holds.get(record.key)
-            if hold is None or hold.head != record.id:
-                self.holds.pop(record.key, None)  # the order of holds is that of their first failures
-                hold = self.holds[record.key] = Hold(record.id, now)
-            hold.ids = [record.id]
-            if queue is not None:
-                hold.ids.extend(record.id for record in queue.records)
-                self._drop_queue(record.key, queue)
-            if len(hold.ids) > 1:
-                self._tailed[record.key] = None
-            again |= hold.failures > 0
-            hold.add(failure)
-            self._held[record.key] = None
-            self.held_bytes += len(record.key)
-            hold.parking = self.policy.parks(hold)
-            hold.until = now if hold.parking else now + self.policy.pause(hold)
-            self.held += len(hold.ids)
-            heappush(self._hold_ends, (hold.until, record.key))
+            if queue is None or (queue.unsettled == 1 and not queue.failures):
+                again |= self._hold(now, record.key, queue, [failure])
+                continue
+            queue.failures.append(failure)
+            queue.unsettled -= 1
+            self._withdraw(record.key, queue)
+            if queue.unsettled:
+                self._complete(queue)
+            else:
+                again |= self._hold_run(now, record.key, queue)
+        return again
+
+    def _withdraw(self, key: str, queue: Queue) -> None:
+        """Takes back what was to follow in a run that has failed."""
+        following = [record for record in self._following if record.key == key]
+        if following:
+            self._following = deque(record for record in self._following if record.key != key)
+            queue.unsettled -= len(following)
+            queue.records.extendleft(reversed(following))
+            self.crowded += len(following) if key in self._full else 0
+
+    def _hold_run(self, now: float, key: str, queue: Queue) -> bool:
+        """Holds a key of whose run nothing is in flight any more; no other follows until it has passed it."""
+        failures = sorted(queue.failures, key=lambda failure: failure.record.id)
+        self._singly[key] = failures[-1].record.id
+        return self._hold(now, key, queue, failures)
+
+    def _hold(self, now: float, key: str, queue: Queue | None, failures: list[Failure]) -> bool:
+        first = failures[0].record
+        del self._busy[key]
+        self._aside.pop(key, None)
+        hold = self.holds.get(key)
+        if hold is None or hold.head != first.id:
+            self.holds.pop(key, None)  # the order of holds is that of their first failures
+            hold = self.holds[key] = Hold(first.id, now)
+        hold.ids = [failure.record.id for failure in failures]
+        if queue is not None:
+            hold.ids.extend(record.id for record in queue.records)
+            self._drop_queue(key, queue)
+        if len(hold.ids) > 1:
+            self._tailed[key] = None
+        again = hold.failures > 0
+        hold.add(failures[0])
+        self._held[key] = None
+        self.held_bytes += len(key)
+        hold.parking = self.policy.parks(hold)
+        hold.until = now if hold.parking else now + self.policy.pause(hold)
+        self.held += len(hold.ids)
+        heappush(self._hold_ends, (hold.until, key))
         return again
 
     def holds_over(self, now: float) -> list[str]:
@@ -312,11 +433,16 @@ class Scoreboard:
         for key, queue in self._busy.items():
             if queue is not None:
                 self._drop_queue(key, queue)
-                self._busy[key] = None
+                queue.records.clear()
         for record in self._ready:
             del self._busy[record.key]
-        self._drop(self._ready)
-        self._ready.clear()
+        for record in self._following:
+            queue = cast("Queue", self._busy[record.key])
+            queue.unsettled -= 1
+            self._complete(queue)
+        for unsent in (self._ready, self._following):
+            self._drop(unsent)
+            unsent.clear()
 
     def stalled(self, now: float, timeout: float) -> bool:
         """Returns whether records wait for a key that has not moved for ``timeout`` seconds.
@@ -324,6 +450,8 @@ class Scoreboard:
         It visits every busy key, so call it rarely. It also removes holds whose rows did not come again.
         """
         self._forget_failures(now)
+        for key in [key for key in self._singly if key not in self._busy and key not in self.holds]:
+            del self._singly[key]
         return any(queue and queue.records and queue.moved + timeout < now for queue in self._busy.values())
 
     def _forget_failures(self, now: float) -> None:
@@ -351,13 +479,12 @@ class Scoreboard:
         self.held_bytes -= len(key)
         self._tailed.pop(key, None)
 
-    def _thin_out(self, key: str, queue: Queue) -> None:
-        """Updates a full key, one of whose waiting records is ready now."""
-        if len(queue.records) > self._key_rows // 2:
-            self.crowded -= 1
-        else:
+    def _thin_out(self, key: str, queue: Queue, moved: int) -> None:
+        """Updates a full key, some of whose waiting records are ready now."""
+        self.crowded -= moved
+        if len(queue.records) <= self._key_rows // 2:
             del self._full[key]
-            self.crowded -= len(queue.records) + 1
+            self.crowded -= len(queue.records)
 
     def _drop_queue(self, key: str, queue: Queue) -> None:
         if key in self._full:

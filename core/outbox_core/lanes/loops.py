@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import cast
 
-from outbox_api import Deliveries, Sender, TransactionalSender
+from outbox_api import Deliveries, RunSender, Sender, TransactionalSender
 from outbox_api.context_thread import as_exception
 
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
@@ -100,11 +101,13 @@ def send_loop(lane: AtLeastOnceLane, sender: Sender) -> None:
     reports: Deliveries | None = None
     try:
         while (sending := lane.next_to_send(reports)) is not None:
-            if sending.records and not lane.may_work():
-                reports = refused(sending.records)
+            if (sending.records or sending.runs) and not lane.may_work():
+                reports = refused(sending.records + sending.runs)
                 continue
             if sending.records:
                 sender.send(sending.records)
+            if sending.runs:
+                cast("RunSender", sender).send_runs(sending.runs)
             reports = sender.poll(sending.seconds)
     except BaseException as error:  # noqa: BLE001 - raised again by the thread that runs the lane
         lane.end(as_exception(error))

@@ -28,9 +28,10 @@ IDLE_SECONDS = 0.1
 
 
 class Sending(NamedTuple):
-    """What the sending loop does next: sends records, and then waits for deliveries."""
+    """What the sending loop does next: sends records alone and in runs, and then waits for deliveries."""
 
     records: list[MarkedRecord]
+    runs: list[MarkedRecord]
     seconds: float
 
 
@@ -96,15 +97,15 @@ class AtLeastOnceLane(Lane):
 
     def _next_to_send(self, now: float) -> Sending:
         self._polled_at = now
-        records = self.machine.next_to_send() if self.machine.may_send else []
-        if records:
-            self.telemetry.sending(now, records)
-            self._sent += len(records)
-            self._moved_at = now
-        if not self._sent:
-            return Sending(records, 0.0)
+        records, runs = self.machine.next_to_send(now) if self.machine.may_send else ([], [])
+        for some in (records, runs):
+            if some:
+                self.telemetry.sending(now, some)
+                self._sent += len(some)
+                self._moved_at = now
         quiet = QUIET_SHARE * (now - self._moved_at)
-        return Sending(records, min(max(POLL_SECONDS, quiet), IDLE_SECONDS))
+        seconds = min(max(POLL_SECONDS, quiet), IDLE_SECONDS) if self._sent else 0.0
+        return Sending(records, runs, seconds)
 
     def _reported(self, reports: Deliveries, now: float) -> None:
         delivered, failed = reports.delivered, reports.failed

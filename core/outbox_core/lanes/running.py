@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from uuid import UUID, uuid4
 
-from outbox_api import Batch, ColumnIs, OutboxTable, Sender
+from outbox_api import Batch, ColumnIs, OutboxTable, RunSender, Sender
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
@@ -71,8 +71,15 @@ class LaneRun:
         entered, chain, table = enter_lane(plan, number, eligible)
         marking = self._database(eligible, table)
         try:
+            opened: Sender = plan.publisher.create().open(f"{plan.outbox}.{number}")
+            runs = isinstance(opened, RunSender) and not chain
             machine = MarkPurgeReset(
-                plan.limits, plan.failures, self._new_leader_id, self._chance, ages(eligible)
+                plan.limits,
+                plan.failures,
+                self._new_leader_id,
+                self._chance,
+                ages(eligible),
+                run_records=plan.limits.max_run_records if runs else 1,
             )
             lane = AtLeastOnceLane(
                 machine,
@@ -83,7 +90,6 @@ class LaneRun:
                 threads=self._threads,
                 lanes=plan.lanes,
             )
-            opened: Sender = plan.publisher.create().open(f"{plan.outbox}.{number}")
             if chain:
                 opened = TransformingSender(opened, chain, plan.topics.refusal, lane.may_work)
             sender = self._tracing().sender(opened)

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import time_ns
+from typing import cast
 
-from outbox_api import Attempt, Deliveries, Failure, Found, MarkedRecord, Sender, TransactionalSender
+from outbox_api import (
+    Attempt,
+    Deliveries,
+    Failure,
+    Found,
+    MarkedRecord,
+    RunSender,
+    Sender,
+    TransactionalSender,
+)
 
 from outbox_core.tracing.spans import ABORTED, UNKNOWN, DeliverySpans
 
@@ -21,6 +31,12 @@ class TracedSender:
         """Sends, and begins the spans."""
         since = time_ns()
         self._sender.send(records)
+        self._spans.sent(records, since)
+
+    def send_runs(self, records: Sequence[MarkedRecord]) -> None:
+        """Sends runs, if the sender does, and begins the spans."""
+        since = time_ns()
+        cast("RunSender", self._sender).send_runs(records)
         self._spans.sent(records, since)
 
     def poll(self, timeout: float) -> Deliveries:

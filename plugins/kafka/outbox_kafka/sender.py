@@ -26,6 +26,7 @@ from outbox_kafka.errors import (
 )
 from outbox_kafka.produce import failure, produce, unbatched_producer
 from outbox_kafka.producer_pool import LaneProducer, acquire, release
+from outbox_kafka.runs import RunProducer
 from outbox_kafka.timestamps import TimestampRefusal, diagnose
 from outbox_kafka.topic_cache import TopicCache, look_up
 from outbox_kafka.topic_lookup import BackgroundCalls, TopicLookup
@@ -35,6 +36,9 @@ _POLL_SECONDS = 0.1
 
 _SHORT_POLL_SECONDS = 0.005
 """Seconds of one wait while there are other sources of events beside the producer."""
+
+_BOTH_SECONDS = 0.001
+"""Seconds of one wait while both producers, that of runs and the other, have records without a report."""
 
 _FLUSH_SECONDS = 0.001
 """Seconds of one flush, which waits for the reports of all records and not only for the first."""
@@ -60,6 +64,7 @@ class KafkaSender:
         self._error: DriverError | None = None
         self._fatal = False
         self._unbatched: Producer | None = None
+        self._runs = RunProducer(settings, lambda: self._reports, self._on_client_error)
         self._reasons: dict[int, str] = {}  # by error code, for many refused records
         self._awaiting_diagnosis: dict[str, list[MarkedRecord]] = {}
         self._background = BackgroundCalls()
@@ -85,6 +90,21 @@ class KafkaSender:
             raise self._error
         self._produce(records, self._on_refused, self._lookup)
         self._lookup.start()
+
+    def send_runs(self, records: Sequence[MarkedRecord]) -> None:
+        """Hands runs to a client of their own; see :meth:`outbox_api.RunSender.send_runs`.
+
+        The first record of one whose topic is not known to exist is sent as any other.
+        """
+        if self._error:
+            raise self._error
+        unknown = {record.topic for record in records}.difference(self._topics.existing)
+        if unknown:
+            first = [record for record in records if record.topic in unknown and record.partition is None]
+            self.send(first)
+            records = [record for record in records if record not in first]
+        self._flush_until = time.monotonic() + self._flush_seconds
+        self._runs.send(records)
 
     def poll(self, timeout: float) -> Deliveries:
         """Waits for the first report, and returns all reports; see :meth:`outbox_api.Sender.poll`.
@@ -124,6 +144,7 @@ class KafkaSender:
             self._unbatched.purge()
             self._unbatched.close()
             self._unbatched = None
+        self._runs.close()
         self._producer = None
         release(lane)
         return self._take_reports()
@@ -131,7 +152,7 @@ class KafkaSender:
     def _settle(self, producer: Producer, timeout: float) -> bool:
         """Waits up to ``timeout`` seconds for all reports; returns whether there are all."""
         deadline = time.monotonic() + timeout
-        while busy := bool(len(producer) or self._count_unbatched() or self._lookup):
+        while busy := bool(len(producer) or self._count_unbatched() or self._runs or self._lookup):
             left = deadline - time.monotonic()
             if left <= 0 or self._error is not None:
                 break
@@ -219,18 +240,26 @@ class KafkaSender:
             if self._unbatched is not None and self._count_unbatched():
                 producer.poll(0)
                 self._unbatched.poll(min(timeout, _SHORT_POLL_SECONDS))
+            elif self._runs:
+                longest = _BOTH_SECONDS if len(producer) else timeout
+                self._poll_client(producer, 0)
+                if not self._reports.delivered:
+                    self._runs.poll(min(timeout, longest), flushes=self._flushes(timeout))
             else:
                 self._poll_client(producer, timeout)
         except KafkaException as error:
             self._end(error.args[0])
 
     def _poll_client(self, producer: Producer, timeout: float) -> None:
-        if timeout and time.monotonic() < self._flush_until:
+        if self._flushes(timeout):
             # The client does not linger during a flush. It may be too short for a busy machine, so others
             # follow until the client would not linger any more.
             producer.flush(min(timeout, _FLUSH_SECONDS))
         else:
             producer.poll(timeout)
+
+    def _flushes(self, timeout: float) -> bool:
+        return timeout > 0 and time.monotonic() < self._flush_until
 
     def _take_reports(self) -> Deliveries:
         reports, self._reports = self._reports, Deliveries()
