@@ -110,7 +110,7 @@ class Advance(AroundLocked, Choosing):
             database.audit.fenced_write(session, "purge", current=current, key=row.key)
             owned = self.is_of(row, self.finished)
             database.audit.purged(session, row.serial, owned=owned, told=row.id in session.trail.told)
-        left, deleted = self.left_batches(), self.deleted()
+        left, deleted = self.left_batches(), self.deleted(self.locked)
         self.write([(row, row.leader, True) for row in deleted])
         for row in deleted:
             database.remove(row)

@@ -7,15 +7,17 @@ Two records whose transactions overlapped may arrive either way, whatever their 
 A *session* is one lane's producer: from the start of an attempt at a lane until it ends. It is *superseded*
 from the moment the fence row it entered belongs to another attempt or token, until it enters the lane anew.
 A record that it was handed while superseded, or before, is *stale* when it is appended; all else is *live*.
+What a producer of runs has sent that was given up is stale, too.
 
 I2 is then: no record is delivered for the first time before one that comes before it; no live copy is
 appended behind a live copy of a record that comes after it; and no session, live or not, goes back in its own
 order.
 
-I5 is then: of the records of one key that a session appends stale, no two are causally related. That is one
-record, but for this: a delivery that was given up may have a packet on its way still, while the key goes on
-with a record of a lower id that was committed late and is related to nothing; or with its successor, as an
-application or an operator has deleted its row meanwhile.
+I5 is then: of the records of one key that a session appends stale, no two are causally related, unless they
+are of one run, which keeps its order. That is one record or run, but for this: a delivery that was given up
+may have a packet on its way still, while the key goes on with a record of a lower id that was committed late
+and is related to nothing; or with its successor, as an application or an operator has deleted its row
+meanwhile.
 
 All this is as a reader of committed messages sees it. A transaction's copies are never stale, as its commit
 is in the past of whoever takes over the lane.
@@ -88,12 +90,16 @@ class Audit:
             raise Violation("I7", f"leader id {leader_id} was used before", lane=lane)
         self._leader_ids.add(leader_id)
 
-    def sent(self, session: Session, number: int, key: str) -> None:
-        """I3: at most one record of a key is in flight, that is published and not yet purged or failed."""
-        if (other := session.trail.flying.get(key)) is not None:
-            text = f"{session.name} sends {number} while {other} of key {key!r} is in flight"
+    def sent(self, session: Session, number: int, key: str, *, follows: bool = False) -> None:
+        """I3: at most one record of a key is in flight, that is published and not yet purged or failed.
+
+        Or one run, whose other records follow the first when that is delivered.
+        """
+        flying = session.trail.flying[key]
+        if follows != bool(flying) or (follows and flying[0] not in session.trail.acked):
+            text = f"{session.name} sends {number} while {flying} of key {key!r} are in flight"
             raise Violation("I3", text, key, session.lane)
-        session.trail.flying[key] = number
+        flying.append(number)
         self._kept_again(session, self.entries[number])
 
     def published(self, session: Session, record: MarkedRecord) -> None:
@@ -109,8 +115,7 @@ class Audit:
             session.trail.acked.add(number)
         else:
             session.trail.acked.discard(number)
-            if session.trail.flying.get(key) == number:
-                del session.trail.flying[key]
+            self._landed(session, number, key)
 
     # --- the broker ---------------------------------------------------------------------------------
 
@@ -190,9 +195,10 @@ class Audit:
         waiting.pop(entry.serial, None)
 
     def _stale(self, entry: Entry, session: Session) -> None:
-        stale = session.trail.stale[entry.key]
+        stale, run_of = session.trail.stale[entry.key], session.trail.run_of
+        run = run_of.get(entry.serial)
         for other in stale:
-            if other.skipped:
+            if other.skipped or (run is not None and run_of.get(other.serial) == run):
                 continue
             if other.precedes(entry) or entry.precedes(other):
                 text = f"{session.name}, superseded, appended {other.serial} and then {entry.serial}"
@@ -235,9 +241,11 @@ class Audit:
 
     def settled(self, session: Session, number: int) -> None:
         """Takes that a purge of a record is durable, whether or not its row was still there."""
-        key = self.entries[number].key
-        if session.trail.flying.get(key) == number:
-            del session.trail.flying[key]
+        self._landed(session, number, self.entries[number].key)
+
+    def _landed(self, session: Session, number: int, key: str) -> None:
+        if number in session.trail.flying[key]:
+            session.trail.flying[key].remove(number)
 
     def reset(self, session: Session, number: int, *, owned: bool) -> None:
         """I4: a row was given back for a lane."""

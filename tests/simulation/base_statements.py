@@ -133,11 +133,11 @@ class AroundLocked(Fenced):
         self.database.audit.counts["rows that others had locked"] += len(left)
         return left
 
-    def deleted(self) -> list[Row]:
-        """Returns the rows that it deletes: those that it has locked, but for those that a trigger keeps."""
-        for row in [row for row in self.locked if row.kept]:
+    def deleted(self, rows: list[Row]) -> list[Row]:
+        """Returns those of the rows that it deletes: all but those that a trigger keeps."""
+        for row in [row for row in rows if row.kept]:
             self.database.audit.kept(self.session, row.serial)
-        return [row for row in self.locked if not row.kept]
+        return [row for row in rows if not row.kept]
 
 
 class Choosing(Fenced):

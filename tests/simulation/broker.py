@@ -12,6 +12,7 @@ from outbox_api import MAX_CHECKPOINT, Failure, MarkedRecord
 from .audit import Audit
 from .log import Log, Publication
 from .requests import PAUSE_SECONDS
+from .run_producer import RunProducer
 from .scheduler import Host, Scheduler
 from .trail import FAILING, Furthest, Session, serial_of
 from .transactions import TransactionalId
@@ -174,15 +175,18 @@ class Broker:
 class Producer(Session):
     """One session of at-least-once delivery."""
 
+    run_producer: type[RunProducer] = RunProducer
+
     def __init__(self, broker: Broker, host: Host, lane: int, name: str, receiver: Receiver) -> None:
         super().__init__(lane, name)
-        self._broker = broker
+        self.broker = self._broker = broker
         self._stream = broker.stream(host, lane)
         self.trail.furthest = self._stream.furthest
-        self._host = host
-        self._receiver = receiver
-        self._closed_at = float("inf")
+        self.host = self._host = host
+        self.receiver = receiver
+        self.closed_at = float("inf")
         self._free: dict[int, float] = {}
+        self._runs: RunProducer | None = None
 
     def send(self, records: list[MarkedRecord]) -> None:
         """Sends records in order."""
@@ -191,9 +195,15 @@ class Producer(Session):
             self._broker.audit.published(self, record)
             self._send(record)
 
+    def send_runs(self, records: list[MarkedRecord]) -> None:
+        """Sends records of runs, with another producer if the last one has failed."""
+        if self._runs is None or self._runs.over:
+            self._runs = self.run_producer(self)
+        self._runs.send(records)
+
     def close(self) -> None:
         """Drops what has not left the host; what has travels on, and nobody hears of it."""
-        self._closed_at = self._broker.scheduler.now
+        self.closed_at = self._broker.scheduler.now
 
     def _send(self, record: MarkedRecord) -> None:
         broker = self._broker
@@ -236,7 +246,7 @@ class Producer(Session):
     def _arrive(self, packet: Packet) -> None:
         broker, host = self._broker, self._host
         now = broker.scheduler.now
-        if packet.departs > min(self._closed_at, host.died_at):
+        if packet.departs > min(self.closed_at, host.died_at):
             return
         if host.paused and packet.departs > host.paused_at:
             packet.departs = float("-inf")  # it is sent at once when the host goes on
@@ -290,14 +300,14 @@ class Producer(Session):
         self._broker.log.append(partition, self, record.id, stale=stale)
 
     def _resume(self, packet: Packet) -> None:
-        if self._closed_at == float("inf"):
+        if self.closed_at == float("inf"):
             packet.departs = self._broker.scheduler.now
             self._depart(packet, 0.0)
 
     def _acknowledge(self, packet: Packet) -> None:
-        if self._closed_at == float("inf"):
+        if self.closed_at == float("inf"):
             self._broker.audit.reported(self, packet.record.id, packet.record.key, delivered=True)
-            self._receiver.delivered(packet.record)
+            self.receiver.delivered(packet.record)
 
     def _time_out(self, packet: Packet) -> None:
         if not packet.told:
@@ -305,9 +315,9 @@ class Producer(Session):
             self._fail(packet.record, "timed out", True)
 
     def _fail(self, record: MarkedRecord, reason: str, retryable: bool) -> None:
-        if self._closed_at == float("inf"):
+        if self.closed_at == float("inf"):
             self._broker.audit.reported(self, record.id, record.key, delivered=False)
-            self._receiver.undelivered(Failure(record, reason, retryable))
+            self.receiver.undelivered(Failure(record, reason, retryable))
 
 
 def hash_of(key: str) -> int:

@@ -52,6 +52,7 @@ class RecordLane(LaneRun):
             world.scenario.failures,
             world.mint,
             world.chance.random,
+            run_records=world.scenario.limits.max_run_records,
         )
         world.audit.leader_id_taken(machine.leader_id, self.number)
         lane = self.lane = world.parts.lane(
@@ -87,7 +88,7 @@ class RecordLane(LaneRun):
         world, machine = self.world, self.lane.machine
         limits = world.scenario.limits_of_a_lane(self.group.lanes)
         board = machine.scoreboard
-        known = machine.in_flight + board.waiting - board.crowded
+        known = machine.in_flight + board.waiting - board.crowded - board.following
         if machine.in_flight > limits.max_in_flight_records:
             raise Violation("I10", f"{machine.in_flight} records are in flight", lane=self.number)
         self._aside = max(self._aside, board.aside)
@@ -148,6 +149,15 @@ class RecordSender:
                 for record in records:
                     run.world.tell(run, record.key, "sends %d", record.id)
             run.producer.send([*records])
+
+    def send_runs(self, records: Sequence[MarkedRecord]) -> None:
+        run = self._run
+        with run.host.scheduler.reporting():
+            run.check_right()
+            if run.world.trace is not None:
+                for record in records:
+                    run.world.tell(run, record.key, "sends %d as part of a run", record.id)
+            run.producer.send_runs([*records])
 
     def poll(self, timeout: float) -> Deliveries:
         if timeout and not (self._reports.delivered or self._reports.failed):

@@ -354,6 +354,7 @@ def _draw(chance: Random, kinds: Iterable[str]) -> Scenario:
             mark_query_records=chance.choice((1, 5, 20)),
             queue_timeout=chance.choice((1.0, 3.0, 30.0)),
             io_error_backoff=chance.choice((0.01, 0.1)),
+            max_run_records=chance.choice((1, 2, 5, 1000)),
         ),
         failures=Failures(
             first_backoff=chance.choice((0.01, 0.05)),

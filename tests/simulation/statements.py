@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outbox_api import UNBOUNDED, Batch, Changed
 
-from .base_statements import AroundLocked, Choosing, Common, Marked, names, record_of
+from .base_statements import AroundLocked, Choosing, Common, Fenced, Marked, names, record_of
 from .database import Database, Transaction
 from .tables import Row
 
@@ -77,8 +77,12 @@ class Purge(AroundLocked):
 
     def apply(self) -> Changed:
         database, session = self.database, self.session
-        left, deleted = self.left(self.ids), self.deleted()
-        for row in self.locked:
+        left = self.left(self.ids)
+        first = {row.key: row.id for row in reversed(Fenced.rows(self, left))}
+        passed = [row for row in self.locked if row.id < first.get(row.key, row.id + 1)]
+        left += [row.id for row in self.locked if row not in passed]
+        deleted = self.deleted(passed)
+        for row in passed:
             told = row.id in session.trail.acked
             database.audit.purged(session, row.serial, owned=row.leader == self.leader_id, told=told)
         for row in deleted:
@@ -87,7 +91,7 @@ class Purge(AroundLocked):
             if number not in left:
                 database.audit.settled(session, number)
         database.logged([(row, row.leader, True) for row in deleted], durable=self.durable)
-        return Changed(len(deleted), left, [row.id for row in self.locked if row.kept])
+        return Changed(len(deleted), left, [row.id for row in passed if row.kept])
 
 
 class Reset(AroundLocked):

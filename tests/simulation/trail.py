@@ -152,15 +152,19 @@ class Trail:
     """What one session has done.
 
     Attributes:
-        flying: Key → the record published and not yet purged or failed.
+        flying: Key → the records published and not yet purged or failed, one or those of a run.
         acked: Records of which it was told that they were delivered.
         furthest: Key → how far its own appends have come.
         stale: Key → the records that it appended after it was superseded.
+        runs: Key → the first record of its last run.
+        run_of: Record → the first record of its run.
         told: Ids of records of which it was told that a transaction has committed them.
     """
 
-    flying: dict[str, int] = field(default_factory=dict)
+    flying: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     acked: set[int] = field(default_factory=set)
     furthest: defaultdict[str, Furthest] = field(default_factory=lambda: defaultdict(Furthest))
     stale: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    runs: dict[str, int] = field(default_factory=dict)
+    run_of: dict[int, int] = field(default_factory=dict)
     told: set[int] = field(default_factory=set)

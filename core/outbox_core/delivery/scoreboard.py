@@ -103,6 +103,11 @@ class Scoreboard:
         return len(self._ready) + len(self._following)
 
     @property
+    def following(self) -> int:
+        """How many of these are of runs whose first record is delivered."""
+        return len(self._following)
+
+    @property
     def aside(self) -> int:
         """How many keys wait for delivered rows that others have locked."""
         return len(self._aside)
