@@ -116,15 +116,18 @@ class Sender(Protocol):
 class RunSender(Sender, Protocol):
     """A sender that keeps the order of several records of a key in flight."""
 
-    def send_runs(self, records: Sequence[MarkedRecord]) -> None:
+    def send_runs(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         """Hands records to the client for sending, of which several may have one key: its *run*.
 
         What is in the log of a run is always a prefix of it, and so is what is reported as delivered: behind
         a record that is not written, none is, whatever the client repeats. All records of a run that are
         behind one that failed are reported as failures, retryable and ``suspect``.
 
-        The first record of a run comes by itself. It is delivered with the ``partition`` that it was written
-        to; the others come after that, with this partition. A sender that names none receives no others.
+        Args:
+            first: The first records of runs. They are delivered with the ``partition`` that they were written
+                to; of one without it, no others come.
+            others: Those that follow a first record, with its partition, once it is delivered. If this client
+                has not delivered anything there since it was opened, they are reported as failures.
 
         Raises:
             DriverError: The client as a whole is beyond repair; open a new sender.

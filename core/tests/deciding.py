@@ -16,7 +16,8 @@ class Send:
     """Records are to be sent, alone and in runs."""
 
     records: list[MarkedRecord]
-    runs: list[MarkedRecord] = field(default_factory=list)
+    first: list[MarkedRecord] = field(default_factory=list)
+    others: list[MarkedRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ What a producer of runs has sent that was given up is stale, too.
 
 I2 is then: no record is delivered for the first time before one that comes before it; no live copy is
 appended behind a live copy of a record that comes after it; and no session, live or not, goes back in its own
-order.
+order. Where keys have runs, that of a lost leader is repeated: a live copy may be behind that of a record
+that comes after it and is not purged, as that one follows again; and nothing is purged before what comes
+before it.
 
 I5 is then: of the records of one key that a session appends stale, no two are causally related, unless they
 are of one run, which keeps its order. That is one record or run, but for this: a delivery that was given up
@@ -49,6 +51,7 @@ class Audit:
         parked_keys: Keys that were ever parked.
         transacted: The serials of records that transactions have committed.
         counts: What happened, for the report.
+        has_runs: Whether several records of a key may be in flight.
         flow_seconds: How long a record may take from its commit until it is seen, unless its key is hot or
             fails.
     """
@@ -60,7 +63,10 @@ class Audit:
         self.transacted: set[int] = set()
         self.counts: Counter[str] = Counter()
         self.flow_seconds = float("inf")
+        self.has_runs = False
         self._furthest: defaultdict[str, Furthest] = defaultdict(Furthest)
+        self._purged: defaultdict[str, Furthest] = defaultdict(Furthest)
+        self._there: defaultdict[str, dict[int, Entry]] = defaultdict(dict)
         self._leader_ids: set[Any] = set()
 
     # --- applications and operators -----------------------------------------------------------------
@@ -70,13 +76,14 @@ class Audit:
 
     def committed(self, entry: Entry, event: int) -> None:
         entry.committed = event
-        self.undelivered[entry.key][entry.serial] = entry
+        self.undelivered[entry.key][entry.serial] = self._there[entry.key][entry.serial] = entry
 
     def skipped(self, number: int) -> None:
         """Takes that an operator or an application has deleted a record."""
         entry = self.entries[number]
         entry.skipped = True
         self.undelivered[entry.key].pop(number, None)
+        self._there[entry.key].pop(number, None)
 
     def forgiven(self, number: int) -> None:
         """Takes that an operator has a record delivered whether or not it is in the log."""
@@ -161,8 +168,9 @@ class Audit:
             self.counts["stale copies"] += 1
             self._stale(entry, session)
             return
-        if self._furthest[key].reaches_behind(entry):
-            self._reappeared(entry, session, self._furthest[key], "a live")
+        behind = (self._purged if self.has_runs else self._furthest)[key]
+        if behind.reaches_behind(entry):
+            self._reappeared(entry, session, behind, "a purged" if self.has_runs else "a live")
         self._furthest[key].take(entry)
 
     def _kept_again(self, session: Session, entry: Entry) -> None:
@@ -217,6 +225,15 @@ class Audit:
     def purged(self, session: Session, number: int, *, owned: bool, told: bool) -> None:
         """I1, I4 and I8: a row was deleted for a lane, which was told that it is delivered or was not."""
         entry = self.entries[number]
+        self._purged[entry.key].take(entry)
+        there = self._there[entry.key]
+        there.pop(number, None)
+        for other in there.values() if self.has_runs else ():  # in the order of their commits
+            if other.committed > entry.committed:
+                break
+            if other.precedes(entry) and not other.kept:
+                text = f"{session.name} purged {number} before {other.serial}, which comes before it"
+                raise Violation("I2", text, entry.key, session.lane)
         if not owned:
             text = f"{session.name} purged {number}, which carries another leader id or is of no batch"
             raise Violation("I4", text, entry.key, session.lane)

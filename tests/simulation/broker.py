@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
@@ -195,11 +195,11 @@ class Producer(Session):
             self._broker.audit.published(self, record)
             self._send(record)
 
-    def send_runs(self, records: list[MarkedRecord]) -> None:
+    def send_runs(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         """Sends records of runs, with another producer if the last one has failed."""
         if self._runs is None or self._runs.over:
             self._runs = self.run_producer(self)
-        self._runs.send(records)
+        self._runs.send(first, others)
 
     def close(self) -> None:
         """Drops what has not left the host; what has travels on, and nobody hears of it."""

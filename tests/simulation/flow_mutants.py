@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from outbox_api import Deliveries, Failure, MarkedRecord
+from outbox_api import Deliveries, Failure
 from outbox_core.config.settings import Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Advance, Mark, Park, Publish, Reset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
-from outbox_core.delivery.scoreboard import Scoreboard
+from outbox_core.delivery.scoreboard import Scoreboard, Taken
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.lane import Loop
 from outbox_core.lanes.record_lane import AtLeastOnceLane
@@ -107,11 +107,11 @@ class Leaking(MarkPurgeReset):
 class FaultySent(MarkPurgeReset):
     """Sends records that make no message."""
 
-    def next_to_send(self, now: float) -> tuple[list[MarkedRecord], list[MarkedRecord]]:
-        taken, runs = super().next_to_send(now)
+    def next_to_send(self, now: float) -> Taken:
+        taken, first, others = super().next_to_send(now)
         sending = taken + [failure.record for failure in self._failed if failure.record.fault]
         self._failed = [failure for failure in self._failed if not failure.record.fault]
-        return sending, runs
+        return Taken(sending, first, others)
 
 
 class FaultyPublished(SelectPublishPurge):

@@ -52,7 +52,7 @@ class RecordLane(LaneRun):
             world.scenario.failures,
             world.mint,
             world.chance.random,
-            run_records=world.scenario.limits.max_run_records,
+            run_records=world.scenario.limits.max_run_records if world.audit.has_runs else 1,
         )
         world.audit.leader_id_taken(machine.leader_id, self.number)
         lane = self.lane = world.parts.lane(
@@ -88,8 +88,10 @@ class RecordLane(LaneRun):
         world, machine = self.world, self.lane.machine
         limits = world.scenario.limits_of_a_lane(self.group.lanes)
         board = machine.scoreboard
-        known = machine.in_flight + board.waiting - board.crowded - board.following
-        if machine.in_flight > limits.max_in_flight_records:
+        known = board.waiting - board.crowded - board.following
+        if not world.audit.has_runs:  # a run may take crowded ones into flight
+            known += machine.in_flight
+        if machine.in_flight + board.following > limits.max_in_flight_records:
             raise Violation("I10", f"{machine.in_flight} records are in flight", lane=self.number)
         self._aside = max(self._aside, board.aside)
         if known > limits.max_in_flight_records + limits.send_buffer + self._aside:
@@ -150,14 +152,14 @@ class RecordSender:
                     run.world.tell(run, record.key, "sends %d", record.id)
             run.producer.send([*records])
 
-    def send_runs(self, records: Sequence[MarkedRecord]) -> None:
+    def send_runs(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         run = self._run
         with run.host.scheduler.reporting():
             run.check_right()
             if run.world.trace is not None:
-                for record in records:
+                for record in (*first, *others):
                     run.world.tell(run, record.key, "sends %d as part of a run", record.id)
-            run.producer.send_runs([*records])
+            run.producer.send_runs(first, others)
 
     def poll(self, timeout: float) -> Deliveries:
         if timeout and not (self._reports.delivered or self._reports.failed):

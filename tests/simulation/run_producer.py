@@ -54,18 +54,22 @@ class RunProducer(Session):
         self._out: dict[int, Request] = {}
         self._unreported: dict[int, MarkedRecord] = {}
         self._known: set[int] = set()  # partitions that have taken a request of it
+        self._delivered: set[int] = set()  # those that have acknowledged one
 
-    def send(self, records: Sequence[MarkedRecord]) -> None:
-        """Sends records in order: firsts of runs, and those that follow them, which have a partition."""
-        broker, owner = self._broker, self._owner
-        partitions = dict.fromkeys(broker.partition_of(record.key) for record in records)
-        for record in records:
-            follows = record.partition is not None
-            broker.audit.sent(owner, record.id, record.key, follows=follows)
+    def send(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
+        """Sends records in order."""
+        broker, owner, runs = self._broker, self._owner, self._owner.trail.runs
+        partitions = dict.fromkeys(broker.partition_of(record.key) for record in (*others, *first))
+        runs.update((record.key, record.id) for record in first)
+        for record in (*others, *first):
+            broker.audit.sent(owner, record.id, record.key, follows=record.id != runs[record.key])
             broker.audit.published(owner, record)
-            if not follows:
-                self.trail.runs[record.key] = record.id
-            self.trail.run_of[record.id] = self.trail.runs[record.key]
+            self.trail.run_of[record.id] = runs[record.key]
+            if record.partition is not None and record.partition not in self._delivered:
+                broker.audit.reported(owner, record.id, record.key, delivered=False)
+                behind = Failure(record, "its producer has failed", retryable=True, suspect=True)
+                self._host.after(0.0, owner.receiver.undelivered, behind)
+                continue
             self._unreported[record.id] = record
             self._host.after(GIVEN_UP_SECONDS, self._time_out, record)
             if not (broker.failing and int(record.key[1:]) >= FAILING):  # its partition has no leader
@@ -167,6 +171,7 @@ class RunProducer(Session):
         ):
             return
         del self._out[request.partition]
+        self._delivered.add(request.partition)
         for record in request.records:
             del self._unreported[record.id]
             self._broker.audit.reported(self._owner, record.id, record.key, delivered=True)

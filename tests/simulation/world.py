@@ -74,6 +74,8 @@ class World:
         self.scheduler = Scheduler()
         self.audit = Audit()
         self.audit.flow_seconds = self.scenario.flow_seconds
+        runs = self.scenario.limits.max_run_records > 1
+        self.audit.has_runs = runs and self.scenario.mode is Mode.AT_LEAST_ONCE
         self.faults: Counter[str] = Counter()
         self.database = Database(self.scheduler, self.audit, self.chance)
         self.wire = Wire(self.database, self.chance, self.faults)

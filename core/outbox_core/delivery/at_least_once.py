@@ -40,7 +40,7 @@ from outbox_core.delivery.commands import Mark, Park, Purge, Reset
 from outbox_core.delivery.held import HeldTopics
 from outbox_core.delivery.left_rows import LOCKED_SECONDS, LeftRows, kept
 from outbox_core.delivery.retries import Backoff, RetryPolicy
-from outbox_core.delivery.scoreboard import Scoreboard
+from outbox_core.delivery.scoreboard import Scoreboard, Taken
 from outbox_core.delivery.sources import Sources
 
 _Finishing = TypeVar("_Finishing", Purge, Reset, Park)
@@ -100,6 +100,8 @@ class MarkPurgeReset:
         self._limits = limits
         self._new_leader_id = new_leader_id
         self._capacity = limits.max_in_flight_records + limits.send_buffer
+        # Room that the first records of keys leave to those that follow them in runs.
+        self._run_room = limits.max_in_flight_records // 4 if run_records > 1 else 0
         key_rows = min(max(KEY_ROWS, run_records), max(1, self._capacity // 16))
         policy = RetryPolicy(failures, chance)
         self.scoreboard = Scoreboard(policy, key_rows, run_records)
@@ -148,18 +150,18 @@ class MarkPurgeReset:
     @property
     def may_send(self) -> bool:
         """Whether :meth:`next_to_send` has any."""
-        return self.scoreboard.ready > 0 and self.in_flight < self._limits.max_in_flight_records
+        return self.scoreboard.following > 0 or (self.scoreboard.ready > 0 and self._room_for_heads > 0)
 
-    def next_to_send(self, now: float) -> tuple[list[MarkedRecord], list[MarkedRecord]]:
-        """Returns the records to publish now, in order, without waiting (A8): those alone, those of runs."""
-        room = max(0, self._limits.max_in_flight_records - self.in_flight)
-        alone, running = self.scoreboard.take(room, runs=now >= self._next_run)  # A4, A5
-        self.in_flight += len(alone) + len(running)  # A6, A7
+    def next_to_send(self, now: float) -> Taken:
+        """Returns the records to publish now, in order, without waiting (A8)."""
+        runs = now >= self._next_run
+        alone, first, others = self.scoreboard.take(max(0, self._room_for_heads), runs=runs)  # A4, A5
+        self.in_flight += len(alone) + len(first) + len(others)  # A6, A7
         faulty = [record for record in alone if record.fault]
         if faulty:
             self._failed.extend(Failure(record, record.fault or "", retryable=False) for record in faulty)
             alone = [record for record in alone if not record.fault]
-        return alone, running
+        return Taken(alone, first, others)
 
     def take_failed(self, now: float) -> tuple[list[Failure], list[str]]:
         """Holds the keys of what failed; returns the failures, and topics that are held as a whole since."""
@@ -280,6 +282,14 @@ class MarkPurgeReset:
         return Park(self.leader_id, board.poisons(parking), ids) if parking else Reset(self.leader_id, ids)
 
     @property
+    def _room_in_flight(self) -> int:
+        return self._limits.max_in_flight_records - self.in_flight - self.scoreboard.following
+
+    @property
+    def _room_for_heads(self) -> int:
+        return self._room_in_flight - self._run_room
+
+    @property
     def _excludes(self) -> bool:
         """Whether marks leave out anything but parked keys."""
         return self.scoreboard.excludes or bool(self.topics.held)
@@ -290,9 +300,10 @@ class MarkPurgeReset:
         return free and not isinstance(self._finishing, Reset | Park)
 
     def _purge_is_awaited(self) -> bool:
-        board, room = self.scoreboard, self._limits.max_in_flight_records - self.in_flight
+        board = self.scoreboard
         # What is ready and has room waits for no purge.
-        return self._draining or self._remark or board.waiting > max(0, min(board.ready, room))
+        sendable = board.following + max(0, min(board.ready, self._room_for_heads))
+        return self._draining or self._remark or board.waiting > sendable
 
     def _room(self) -> int:
         """How many records may be marked now; 0 also if a mark of so few would not be worthwhile."""
@@ -342,7 +353,7 @@ class MarkPurgeReset:
         """Handles records that the broker has acknowledged; they are purged soon (B1)."""
         if not self.scoreboard.purgeable:
             self._next_purge = now + PURGE_SECONDS
-        self.scoreboard.delivered(now, records)
+        self.scoreboard.delivered(now, records, self._room_in_flight)
 
     def failed(self, failures: Iterable[Failure]) -> None:
         """Handles records whose delivery failed: their keys are held, and reset after that (B2).

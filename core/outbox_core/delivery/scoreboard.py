@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import chain, islice
-from typing import cast
+from typing import NamedTuple, cast
 
 from outbox_api import Failure, MarkedRecord, Poison
 
@@ -48,6 +48,14 @@ class Queue:
     leads: MarkedRecord | None = None
     delivered: list[MarkedRecord] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+
+
+class Taken(NamedTuple):
+    """Records to send: by themselves, as the first of a run, and behind such a one."""
+
+    alone: list[MarkedRecord]
+    first: list[MarkedRecord]
+    others: list[MarkedRecord]
 
 
 class Scoreboard:
@@ -99,12 +107,12 @@ class Scoreboard:
 
     @property
     def ready(self) -> int:
-        """How many records may be sent."""
-        return len(self._ready) + len(self._following)
+        """How many records may be sent, beside those that follow in runs."""
+        return len(self._ready)
 
     @property
     def following(self) -> int:
-        """How many of these are of runs whose first record is delivered."""
+        """How many records are to be sent of runs whose first record is delivered."""
         return len(self._following)
 
     @property
@@ -172,40 +180,39 @@ class Scoreboard:
         self.bytes += size
         return size
 
-    def take(self, most: int, *, runs: bool = False) -> tuple[list[MarkedRecord], list[MarkedRecord]]:
-        """Removes and returns up to ``most`` ready records for sending; their keys stay busy.
+    def take(self, most: int, *, runs: bool = False) -> Taken:
+        """Removes and returns ready records for sending; their keys stay busy.
 
         Args:
-            most: How many.
+            most: How many at most, beside those that follow in runs.
             runs: Whether a key in whose queue records wait begins a run.
 
-        Returns:
-            Those that are sent by themselves, and those of runs.
         """
         ready, following, busy = self._ready, self._following, self._busy
-        running = [following.popleft() for _ in range(min(most, len(following)))]
-        taken = [ready.popleft() for _ in range(min(most - len(running), len(ready)))]
-        self.waiting -= len(running) + len(taken)
+        others = list(following)
+        following.clear()
+        taken = [ready.popleft() for _ in range(min(most, len(ready)))]
+        self.waiting -= len(others) + len(taken)
         if not runs or self._run_records <= 1:
-            return taken, running
-        alone = []
+            return Taken(taken, [], others)
+        alone, first = list[MarkedRecord](), list[MarkedRecord]()
         for record in taken:
             queue = busy[record.key]
             if queue is not None and queue.records and self._may_lead(record):
                 queue.leads = record
-                running.append(record)
+                first.append(record)
             else:
                 alone.append(record)
-        return alone, running
+        return Taken(alone, first, others)
 
     def _may_lead(self, record: MarkedRecord) -> bool:
         failed = record.key in self.holds or record.key in self._singly
         return not failed and record.fault is None
 
-    def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
+    def delivered(self, now: float, records: Iterable[MarkedRecord], room: int) -> None:
         """Handles delivered records: they are purgeable, those of a run when it is complete.
 
-        The first of a run has the partition where it is, to which the others follow.
+        The first of a run has the partition where it is, to which others follow, up to ``room`` of all runs.
         """
         busy, purgeable = self._busy, self.purgeable
         for record in records:
@@ -215,14 +222,15 @@ class Scoreboard:
                 continue
             queue.delivered.append(record)
             if queue.leads is not None:
-                self._follow(now, queue, queue.leads, record.partition)
+                room -= self._follow(now, queue, queue.leads, record.partition, room)
                 queue.leads = None
             self._complete(queue)
 
-    def _follow(self, now: float, queue: Queue, first: MarkedRecord, partition: int | None) -> None:
-        """Readies what waits behind the first record of a run, and goes where it went."""
+    def _follow(self, now: float, queue: Queue, first: MarkedRecord, partition: int | None, room: int) -> int:
+        """Readies what waits behind the first record of a run and goes where it went; returns how many."""
         size, waiting, moved = size_of(first), queue.records, 0
-        while partition is not None and waiting and queue.unsettled < self._run_records:
+        room = min(room, self._run_records - 1) if partition is not None else 0
+        while waiting and moved < room:
             record = waiting[0]
             size += self._sizes[record.id]
             same = record.topic == first.topic and record.partition == first.partition
@@ -234,6 +242,7 @@ class Scoreboard:
         queue.moved = now
         if first.key in self._full:
             self._thin_out(first.key, queue, moved)
+        return moved
 
     def _complete(self, queue: Queue) -> None:
         """Has the delivered records of a run purged, once nothing else of it is in flight."""

@@ -101,13 +101,14 @@ def send_loop(lane: AtLeastOnceLane, sender: Sender) -> None:
     reports: Deliveries | None = None
     try:
         while (sending := lane.next_to_send(reports)) is not None:
-            if (sending.records or sending.runs) and not lane.may_work():
-                reports = refused(sending.records + sending.runs)
+            alone, first, others = sending.records
+            if (alone or first or others) and not lane.may_work():
+                reports = refused(sending.records)
                 continue
-            if sending.records:
-                sender.send(sending.records)
-            if sending.runs:
-                cast("RunSender", sender).send_runs(sending.runs)
+            if alone:
+                sender.send(alone)
+            if first or others:
+                cast("RunSender", sender).send_runs(first, others)
             reports = sender.poll(sending.seconds)
     except BaseException as error:  # noqa: BLE001 - raised again by the thread that runs the lane
         lane.end(as_exception(error))

@@ -13,6 +13,7 @@ from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
 from outbox_core.delivery.recovery import Entered
 from outbox_core.delivery.retries import RetryPolicy
+from outbox_core.delivery.scoreboard import Taken
 from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.database import Database
 from outbox_core.lanes.lane import Lane, Settle, Threads, Work
@@ -27,11 +28,13 @@ IDLE_SECONDS = 0.1
 """The longest of these waits, and the time between two polls while nothing is in flight."""
 
 
-class Sending(NamedTuple):
-    """What the sending loop does next: sends records alone and in runs, and then waits for deliveries."""
+NOTHING = Taken([], [], [])
 
-    records: list[MarkedRecord]
-    runs: list[MarkedRecord]
+
+class Sending(NamedTuple):
+    """What the sending loop does next: sends records, and then waits for deliveries."""
+
+    records: Taken
     seconds: float
 
 
@@ -97,15 +100,15 @@ class AtLeastOnceLane(Lane):
 
     def _next_to_send(self, now: float) -> Sending:
         self._polled_at = now
-        records, runs = self.machine.next_to_send(now) if self.machine.may_send else ([], [])
-        for some in (records, runs):
+        taken = self.machine.next_to_send(now) if self.machine.may_send else NOTHING
+        for some in taken:
             if some:
                 self.telemetry.sending(now, some)
                 self._sent += len(some)
                 self._moved_at = now
         quiet = QUIET_SHARE * (now - self._moved_at)
         seconds = min(max(POLL_SECONDS, quiet), IDLE_SECONDS) if self._sent else 0.0
-        return Sending(records, runs, seconds)
+        return Sending(taken, seconds)
 
     def _reported(self, reports: Deliveries, now: float) -> None:
         delivered, failed = reports.delivered, reports.failed
@@ -215,7 +218,7 @@ def heartbeat(lane: Lane, policy: RetryPolicy, metrics: Mapping[str, object]) ->
     return Work("heartbeat", run, lambda _now, error: lane.telemetry.not_beaten(error))
 
 
-def refused(records: Sequence[MarkedRecord]) -> Deliveries:
+def refused(records: Taken) -> Deliveries:
     """Returns the report of records that must not be sent any more."""
     reason = "the lease ended before it was sent"
-    return Deliveries(failed=[Failure(record, reason, retryable=True) for record in records])
+    return Deliveries(failed=[Failure(record, reason, retryable=True) for some in records for record in some])

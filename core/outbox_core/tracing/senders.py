@@ -33,11 +33,11 @@ class TracedSender:
         self._sender.send(records)
         self._spans.sent(records, since)
 
-    def send_runs(self, records: Sequence[MarkedRecord]) -> None:
+    def send_runs(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         """Sends runs, if the sender does, and begins the spans."""
         since = time_ns()
-        cast("RunSender", self._sender).send_runs(records)
-        self._spans.sent(records, since)
+        cast("RunSender", self._sender).send_runs(first, others)
+        self._spans.sent([*first, *others], since)
 
     def poll(self, timeout: float) -> Deliveries:
         """Polls, and ends spans."""

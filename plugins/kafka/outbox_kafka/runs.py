@@ -57,6 +57,7 @@ class RunProducer:
         self._reports = reports
         self._producer: Producer | None = None
         self._out: dict[int, tuple[MarkedRecord, float]] = {}  # in the order in which they were sent
+        self._known: set[tuple[str, int | None]] = set()  # topics and partitions that it has delivered to
         self._failed: set[str] = set()  # the keys of runs that have failed since it was opened
         self._error = ""  # why it has failed
 
@@ -64,15 +65,14 @@ class RunProducer:
         """Returns how many records have no report."""
         return len(self._out)
 
-    def send(self, records: Sequence[MarkedRecord]) -> None:
+    def send(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         """Hands records to the client; see :meth:`outbox_api.RunSender.send_runs`."""
         if self._producer is None:
             self._producer = Producer({**self._settings, **self._own})
             self._failed.clear()
+            self._known.clear()
             self._error = ""
-        now = time.monotonic()
-        for record in records:
-            self._out[record.id] = record, now
+        records = self._accepted(first, others)
         while records:
             try:
                 handled = produce(self._producer, records, self._on_delivery, self._refuse)
@@ -89,6 +89,18 @@ class RunProducer:
             for each in rest:
                 if each.key == record.key and each.id in self._out:
                     self._report(Failure(each, _BEHIND, retryable=True))
+
+    def _accepted(
+        self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]
+    ) -> Sequence[MarkedRecord]:
+        """Takes note of records, and fails those that would be the first that this producer sends there."""
+        now = time.monotonic()
+        records = [*others, *first]
+        self._out.update((record.id, (record, now)) for record in records)
+        for record in others:
+            if (record.topic, record.partition) not in self._known:
+                self._report(Failure(record, _BEHIND, retryable=True, suspect=True))
+        return [record for record in records if record.id in self._out]
 
     def poll(self, timeout: float, *, flushes: bool) -> None:
         """Waits for reports; ends the client's lingering if it ``flushes``."""
@@ -140,6 +152,7 @@ class RunProducer:
             self._report(Failure(record, _BEHIND, retryable=True, suspect=True))
         else:
             del self._out[record.id]
+            self._known.add((record.topic, message.partition()))
             if record.partition is None:
                 record = record._replace(partition=message.partition())
             self._reports().delivered.append(record)

@@ -91,20 +91,19 @@ class KafkaSender:
         self._produce(records, self._on_refused, self._lookup)
         self._lookup.start()
 
-    def send_runs(self, records: Sequence[MarkedRecord]) -> None:
+    def send_runs(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         """Hands runs to a client of their own; see :meth:`outbox_api.RunSender.send_runs`.
 
         The first record of one whose topic is not known to exist is sent as any other.
         """
         if self._error:
             raise self._error
-        unknown = {record.topic for record in records}.difference(self._topics.existing)
-        if unknown:
-            first = [record for record in records if record.topic in unknown and record.partition is None]
-            self.send(first)
-            records = [record for record in records if record not in first]
+        existing = self._topics.existing
+        if unknown := [record for record in first if record.topic not in existing]:
+            self.send(unknown)
+            first = [record for record in first if record.topic in existing]
         self._flush_until = time.monotonic() + self._flush_seconds
-        self._runs.send(records)
+        self._runs.send(first, others)
 
     def poll(self, timeout: float) -> Deliveries:
         """Waits for the first report, and returns all reports; see :meth:`outbox_api.Sender.poll`.
