@@ -176,6 +176,7 @@ class Producer(Session):
     """One session of at-least-once delivery."""
 
     run_producer: type[RunProducer] = RunProducer
+    has_runs = True
 
     def __init__(self, broker: Broker, host: Host, lane: int, name: str, receiver: Receiver) -> None:
         super().__init__(lane, name)

@@ -42,8 +42,8 @@ class TailForgotten(Scoreboard):
 
 
 class TaillessHold(MarkPurgeReset):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
         self.scoreboard = TailForgotten(self.scoreboard.policy, 1)
 
 
@@ -52,8 +52,8 @@ class SentIsDelivered(AtLeastOnceLane):
 
     def _next_to_send(self, now: float) -> Sending:
         sending = super()._next_to_send(now)
-        if sending.records:
-            self.machine.delivered(now, sending.records)
+        for some in sending.records:
+            self.machine.delivered(now, some)
         return sending
 
     def _reported(self, reports: Deliveries, now: float) -> None:
@@ -65,7 +65,7 @@ class PurgesUnmarked(MarkPurgeReset):
     """Purges what failed together with what was delivered."""
 
     def failed(self, failures: Iterable[Failure]) -> None:
-        self._delivered.extend(failure.record for failure in failures)
+        self.scoreboard.purgeable.extend(failure.record for failure in failures)
 
 
 DOUBT_MUTANTS: Sequence[Mutant] = (

@@ -30,8 +30,8 @@ from .scenario import CROWDED, SIZED, Mode
 class UnboundedKey(MarkPurgeReset):
     """Lets one key take all the room."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
         self.scoreboard = Scoreboard(self.scoreboard.policy, 10**9)
 
 
@@ -43,8 +43,8 @@ class NothingExcluded(Scoreboard):
 class UnboundedRows(MarkPurgeReset):
     """Marks all rows of a full key, though they are of no use yet."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
         self.scoreboard = NothingExcluded(self.scoreboard.policy, 1)
 
 
@@ -96,8 +96,8 @@ class BytesLeaked(Scoreboard):
 
 
 class Leaking(MarkPurgeReset):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
         self.scoreboard = BytesLeaked(self.scoreboard.policy, 1)
 
 

@@ -17,6 +17,7 @@ from .late_mutants import LATE_MUTANTS, SECOND_WALL
 from .leadership_mutants import LEADERSHIP_MUTANTS
 from .mutant import Mutant
 from .record_mutants import RECORD_MUTANTS
+from .run_mutants import RUN_MUTANTS
 from .settled_mutants import SETTLED_MUTANTS
 from .spark_mutants import SPARK_MUTANTS
 from .takeover_mutants import TAKEOVER_MUTANTS
@@ -28,6 +29,7 @@ __all__ = ["BROKEN_SERVERS", "BY_NAME", "MUTANTS", "SELDOM", "TRANSFORMED", "Mut
 
 MUTANTS: Sequence[Mutant] = (
     *RECORD_MUTANTS,
+    *RUN_MUTANTS,
     *BATCH_MUTANTS,
     *CHECKPOINT_MUTANTS,
     *TAKEOVER_MUTANTS,

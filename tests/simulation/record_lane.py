@@ -47,12 +47,13 @@ class RecordLane(LaneRun):
         if self.ended:
             return
         world.tell(self, None, "begins with %s", entered.fence)
+        runs = world.audit.has_runs and self.producer.has_runs
         machine = world.parts.machine(
             world.scenario.limits_of_a_lane(group.lanes),
             world.scenario.failures,
             world.mint,
             world.chance.random,
-            run_records=world.scenario.limits.max_run_records if world.audit.has_runs else 1,
+            run_records=world.scenario.limits.max_run_records if runs else 1,
         )
         world.audit.leader_id_taken(machine.leader_id, self.number)
         lane = self.lane = world.parts.lane(

@@ -31,9 +31,11 @@ class DeafToLostMarks(AtLeastOnceLane):
 
 
 class SameLeaderId(MarkPurgeReset):
-    def __init__(self, limits: Limits, failures: Failures, new_leader_id: Any, chance: Any) -> None:
+    def __init__(
+        self, limits: Limits, failures: Failures, new_leader_id: Any, chance: Any, **more: Any
+    ) -> None:
         leader_id = new_leader_id()
-        super().__init__(limits, failures, lambda: leader_id, chance)
+        super().__init__(limits, failures, lambda: leader_id, chance, **more)
 
 
 class EarlyRelease(MarkPurgeReset):
@@ -72,7 +74,7 @@ class Optimist(MarkPurgeReset):
     def failed(self, failures: Iterable[Failure]) -> None:
         failures = list(failures)
         super().failed(failure for failure in failures if not failure.retryable)
-        self._delivered.extend(failure.record for failure in failures if failure.retryable)
+        self.scoreboard.purgeable.extend(failure.record for failure in failures if failure.retryable)
 
 
 class Greedy(MarkPurgeReset):

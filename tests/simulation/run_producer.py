@@ -189,5 +189,8 @@ class RunProducer(Session):
         self.over = True
         self._broker.counts["producers of runs given up"] += 1
         for record in self._unreported.values():
-            self._broker.audit.reported(self._owner, record.id, record.key, delivered=False)
-            self._owner.receiver.undelivered(Failure(record, reason, retryable=True, suspect=True))
+            self._fail(record, reason)
+
+    def _fail(self, record: MarkedRecord, reason: str) -> None:
+        self._broker.audit.reported(self._owner, record.id, record.key, delivered=False)
+        self._owner.receiver.undelivered(Failure(record, reason, retryable=True, suspect=True))

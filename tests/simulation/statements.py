@@ -64,9 +64,10 @@ class Mark(Choosing):
 
 
 class Purge(AroundLocked):
-    """Deletes rows that still carry the caller's leader id."""
+    """Deletes rows that still carry the caller's leader id, none behind a locked one of its key."""
 
     verb = "purge"
+    keeps_prefix = True
 
     def __init__(self, common: Common, ids: list[int]) -> None:
         super().__init__(common)
@@ -78,7 +79,7 @@ class Purge(AroundLocked):
     def apply(self) -> Changed:
         database, session = self.database, self.session
         left = self.left(self.ids)
-        first = {row.key: row.id for row in reversed(Fenced.rows(self, left))}
+        first = {row.key: row.id for row in reversed(Fenced.rows(self, left)) if self.keeps_prefix}
         passed = [row for row in self.locked if row.id < first.get(row.key, row.id + 1)]
         left += [row.id for row in self.locked if row not in passed]
         deleted = self.deleted(passed)

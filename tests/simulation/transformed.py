@@ -74,6 +74,7 @@ class SplitProducer(Producer):
     """A producer of rows."""
 
     sender: Callable[..., TransformingSender] = TransformingSender
+    has_runs = False
 
     def __init__(self, broker: Broker, host: Host, lane: int, name: str, receiver: Any) -> None:
         super().__init__(broker, host, lane, name, receiver)
@@ -102,15 +103,15 @@ class SplitProducer(Producer):
 
     def _tell(self) -> None:
         """Tells the lane what became of rows."""
-        if self._closed_at != float("inf"):
+        if self.closed_at != float("inf"):
             return
         deliveries, audit = self._rows.poll(0.0), self._broker.audit
         for record in deliveries.delivered:
             audit.reported(self, record.id, record.key, delivered=True)
-            self._receiver.delivered(record)
+            self.receiver.delivered(record)
         for failure in deliveries.failed:
             audit.reported(self, failure.record.id, failure.record.key, delivered=False)
-            self._receiver.undelivered(failure)
+            self.receiver.undelivered(failure)
 
 
 class _Client:

@@ -1,0 +1,95 @@
+"""Deliberate bugs of runs: what is in flight of a key, what a producer makes of a refusal, what is purged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from outbox_core.config.settings import Limits
+from outbox_core.delivery.at_least_once import MarkPurgeReset
+from outbox_core.delivery.scoreboard import Taken
+
+from . import statements
+from .broker import Producer
+from .mutant import Mutant, mutant, under
+from .run_producer import Request, RunProducer
+from .scenario import Mode
+
+
+class SentTogether(MarkPurgeReset):
+    """Sends the first record of a run and those that follow it together."""
+
+    def next_to_send(self, now: float) -> Taken:
+        alone, first, _ = super().next_to_send(now)
+        board = self.scoreboard
+        for record in first:
+            queue = board._busy[record.key]
+            assert queue is not None
+            board._follow(now, queue, record, 0, self._room_in_flight)
+        return Taken(alone, first, board.take(0).others)
+
+
+class GoesOn(RunProducer):
+    """Fails what was refused, and sends on what is behind it."""
+
+    def _append(self, request: Request) -> bool:
+        before = self.over
+        self.over = True
+        try:
+            appended = super()._append(request)
+        finally:
+            self.over = before
+        if not appended:
+            for record in request.records:
+                self._broker.audit.entries[record.id].refusals -= 1
+                if self._unreported.pop(record.id, None):
+                    self._fail(record, "too large")
+            self._out.pop(request.partition, None)
+            self._pump(request.partition)
+        return appended
+
+
+class TakesAny(RunProducer):
+    """Is given what follows a first record that another producer has delivered."""
+
+    def __init__(self, owner: Producer) -> None:
+        super().__init__(owner)
+        self._delivered = set(range(self._broker.partitions))
+
+
+class GoingOn(Producer):
+    run_producer = GoesOn
+
+
+class TakingAny(Producer):
+    run_producer = TakesAny
+
+
+class PurgesAround(statements.Purge):
+    """Deletes what is behind a locked row of its key."""
+
+    keeps_prefix = False
+
+
+RUNS: dict[str, Any] = {
+    "keys": 2, "transactions_per_second": 100.0, "seconds": 8.0,
+    "limits": Limits(max_in_flight_records=40, send_buffer=40, mark_query_records=20, io_error_backoff=0.01),
+}  # fmt: skip
+
+
+def _mutant(
+    name: str, says: str, invariants: str, faults: str, fixed: dict[str, Any], **parts: Any
+) -> Mutant:
+    return under(faults, mutant(name, says, invariants, 40, Mode.AT_LEAST_ONCE, **parts), **RUNS, **fixed)
+
+
+RUN_MUTANTS: Sequence[Mutant] = (
+    _mutant("run-together", "A run is sent together with its first record.", "I3", "crashes", {},
+            machine=SentTogether),
+    _mutant("run-goes-on", "A producer sends on what is behind a refused record.", "I2", "crashes",
+            {"refused": 0.1}, producer=GoingOn),
+    _mutant("run-taken-over", "A producer is given the rest of another's run.", "I2", "lossy network",
+            {"refused": 0.1, "unready": 0.9}, producer=TakingAny),
+    _mutant("run-purged-around", "A purge deletes what is behind a locked row of its key.", "I2", "crashes",
+            {"touched": 0.3}, purge=PurgesAround),
+)  # fmt: skip
