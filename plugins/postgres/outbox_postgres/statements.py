@@ -84,7 +84,7 @@ class Statements:
             number of rows deleted.
         reset: As ``purge``.
         purge_free: As ``purge``, without the rows that others have locked, and those of their keys behind
-            them. Returns also which rows are still there that it has chosen, and which are behind locked ones.
+            them. Returns also which chosen rows are still there, and which free ones are behind locked ones.
         reset_free: As ``purge_free``.
         carried: $1 leader id, $2 ids as an array literal. Those of the rows that carry it.
         bump: $1 name, $2 lanes, $3 holder, $4 the step, $5 the token that is expected, $6

@@ -95,7 +95,9 @@ class ReleaseConformance(Conformance):
 
     @needs(Capability.SKIP_LOCKED)
     @pytest.mark.parametrize("verb", ["purge", "reset"])
-    def test_a_row_behind_a_locked_one_of_its_key_is_left_with_it(self, impatient_box: Box, verb: str) -> None:
+    def test_a_row_behind_a_locked_one_of_its_key_is_left_with_it(
+        self, impatient_box: Box, verb: str
+    ) -> None:
         box = impatient_box
         box.fill(12, keys=3)
         hand, somebody = box.lead(), box.application()
