@@ -47,8 +47,8 @@ class Changed(NamedTuple):
 
     Attributes:
         rows: How many rows were deleted or reset, or keys parked.
-        locked: Ids of rows that still carry the leader id, as others have locked them. They are to be passed
-            again later.
+        locked: Ids of rows that still carry the leader id, as others have locked them, or a row of their key
+            before them. They are to be passed again later, together.
         kept: Ids of rows that nobody has locked, that the database was told to delete, and that are still
             there with the leader id: a trigger or row security keeps them. Only a purge returns any.
     """
@@ -189,8 +189,10 @@ class OutboxTable(Protocol):
         deleted by their ids, whatever they carry: the fence says that they are the caller's.
 
         Idempotent: a row that is gone does not count. If others have locked some of the rows, it deletes the
-        rest after a wait, and returns these; for a while the connection then waits for no locked row. A
-        dialect that cannot skip locked rows waits, and raises a retryable ``DriverError``.
+        rest after a wait, but none that is behind a locked one of its key, by their ids: if the lane ended
+        then, its successor would publish the locked one behind it. It returns what it has left; for a while
+        the connection then waits for no locked row. A dialect that cannot skip locked rows waits, and raises
+        a retryable ``DriverError``.
 
         Returns:
             How many rows were deleted, and which are still there.
@@ -284,8 +286,8 @@ class OutboxTable(Protocol):
         ``poisons`` whose row still carries ``leader_id`` to the dead letters, which parks its key, and
         resets those of ``ids`` that still carry it. Idempotent: a row that is reset already is left out.
         Without a leader id it copies the rows of ``poisons`` whatever they carry, and changes no row of the
-        outbox; a row that is gone is left out. Locked rows of ``ids`` are as for :meth:`purge`: it parks the
-        other heads, and resets the other rows.
+        outbox; a row that is gone is left out. If others have locked some of ``ids``, it waits as
+        :meth:`purge`, parks the other heads, and resets the other rows.
 
         If an outbox gives out ids anew, a dead letter may have the id of such a row, although it is skipped
         or of another key. It is the only copy of its record, and gets a new id: negative, and below those of

@@ -253,6 +253,14 @@ class TakesLockedRowsForDeleted(Broken):
         return self.sound.purge(fence, leader_id, ids)._replace(locked=())
 
 
+class PurgesBehindLockedRows(Broken):
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> Changed:
+        changed = self.sound.purge(fence, leader_id, ids)
+        alone = [self.sound.purge(fence, leader_id, [number]) for number in changed.locked]
+        rows = changed.rows + sum(each.rows for each in alone)
+        return Changed(rows, [number for each in alone for number in each.locked])
+
+
 class ParksOnlyMarkedRows(Broken):
     def park(self, fence: Fence, leader_id: UUID | None, *more: Any) -> Changed:
         return self.sound.park(fence, leader_id or uuid4(), *more)
@@ -495,3 +503,9 @@ def test_a_dialect_fails_that_does_not_purge_around_locked_rows(
     break_it(box, monkeypatch, broken)
     with pytest.raises((AssertionError, DriverError)):
         DialectConformance().test_rows_that_are_locked_after_they_were_marked_are_left_alone(box, "purge")
+
+
+def test_a_dialect_fails_that_purges_behind_locked_rows(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_it(box, monkeypatch, PurgesBehindLockedRows)
+    with pytest.raises(AssertionError):
+        DialectConformance().test_a_row_behind_a_locked_one_of_its_key_is_left_with_it(box, "purge")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from math import inf
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from outbox_api.outbox_table import Changed
 from outbox_api.portable.by_ids import ChangeByIds
@@ -105,9 +105,10 @@ class Releasing:
         return [int(row[0]) for row in self._session.fetch_by_ids(self._sql.free, ids)]
 
     def change(self, change: ChangeByIds, ids: Sequence[int], leader: object, *, waits: bool) -> Changed:
-        """Purges or resets rows; if it does not wait, without those that others have locked."""
+        """Purges or resets rows; if it does not wait, none that others have locked or that is behind such."""
         free = ids if waits else self.free(ids)
-        rows = self._session.execute_by_ids(change, free, leader=leader)
+        chosen = free if len(free) >= len(ids) else self._in_turn(change, ids, free, leader)
+        rows = self._session.execute_by_ids(change, chosen, leader=leader)
         if rows >= len(ids):
             self._waits.met(ids, ())
             return Changed(rows)
@@ -115,10 +116,26 @@ class Releasing:
             (self._sql.carried, {"leader": leader}) if change.condition else (self._sql.present, {})
         )
         left = [int(row[0]) for row in self._session.fetch_by_ids(query, ids, **marked)]
-        kept = set(free).intersection(left)
+        kept = set(chosen).intersection(left)
         locked = sorted(set(left).difference(kept))
-        self._waits.met(ids, locked)
+        self._waits.met(ids, sorted(set(left).difference(free)))
         return Changed(rows, locked, sorted(kept))
+
+    def _in_turn(
+        self, change: ChangeByIds, ids: Sequence[int], free: Sequence[int], leader: object
+    ) -> list[int]:
+        """Returns the free rows that are behind no locked one of their key."""
+        query, marked = (
+            (self._sql.carried_keys, {"leader": leader}) if change.condition else (self._sql.head_keys, {})
+        )
+        found = {int(number): key for number, key in self._session.fetch_by_ids(query, ids, **marked)}
+        chosen, locked = set(free), set[Any]()
+        for number in sorted(found):
+            if number not in chosen:
+                locked.add(found[number])
+            elif found[number] in locked:
+                chosen.remove(number)
+        return sorted(chosen)
 
     def locked(self, ids: Sequence[int], free: Sequence[int], leader: object) -> list[int]:
         """Returns those of the rows that carry a leader id and are not free."""

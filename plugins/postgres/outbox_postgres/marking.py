@@ -78,11 +78,11 @@ class Releasing:
             self._waits.met(ids, ())
             return changed
         with self._session.translated(doing):
-            rows, *kept = self._execute(skips, parameters, fence)
+            rows, *lists = self._execute(skips, parameters, fence)
         left = set(self._carried(leader_id, ids, doing)) if rows < len(ids) else set()
-        kept = kept[0] if kept else []
+        kept, behind = lists or ((), ())
         locked = sorted(left.difference(kept))
-        self._waits.met(ids, locked)
+        self._waits.met(ids, sorted(left.difference(kept, behind)))
         return Changed(rows, locked, sorted(left.intersection(kept)))
 
     def _waiting(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from outbox_api.portable import TableName
 from outbox_api.portable.tables import Tables
 
-from outbox_postgres.parking_statements import FENCE_MATCHES, free
+from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, free
 
 SESSION = """
 SELECT set_config('default_transaction_isolation', 'read committed', false),
@@ -83,8 +83,8 @@ class Statements:
         purge: $6 leader id, $7 ids as an array literal. Returns nothing when the fence is lost, else the
             number of rows deleted.
         reset: As ``purge``.
-        purge_free: As ``purge``, without the rows that others have locked. Returns the ids that nobody has
-            locked and that are still there, too.
+        purge_free: As ``purge``, without the rows that others have locked, and those of their keys behind
+            them. Returns also which chosen rows are still there, and which free ones are behind locked ones.
         reset_free: As ``purge_free``.
         carried: $1 leader id, $2 ids as an array literal. Those of the rows that carry it.
         bump: $1 name, $2 lanes, $3 holder, $4 the step, $5 the token that is expected, $6
@@ -102,8 +102,8 @@ class Statements:
         outbox, fence = tables.outbox, tables.fence
         purge, reset = f"DELETE FROM {outbox}", f"UPDATE {outbox} SET leader_id = NULL"
         self.purge, self.reset = _touch(purge, fence), _touch(reset, fence)
-        self.purge_free = _touch_free(purge, fence, free(outbox, "FOR UPDATE"))
-        self.reset_free = _touch_free(reset, fence, free(outbox, "FOR NO KEY UPDATE"))
+        self.purge_free = _touch_free(purge, tables, free(outbox, "FOR UPDATE"))
+        self.reset_free = _touch_free(reset, tables, free(outbox, "FOR NO KEY UPDATE"))
         self.carried = f"SELECT id FROM {outbox} WHERE id = ANY ($2::bigint[]) AND leader_id = $1"
         self.bump = f"""
             WITH next AS (
@@ -144,12 +144,18 @@ def _touch(change: str, fence: TableName) -> str:
         SELECT (SELECT count(*) FROM touched) FROM fence"""
 
 
-def _touch_free(change: str, fence: TableName, free: str) -> str:
+def _touch_free(change: str, tables: Tables, free: str) -> str:
     return f"""
         WITH fence AS MATERIALIZED (
-            SELECT FROM {fence} WHERE {FENCE_MATCHES}
-        ), {free}, touched AS (
-            {change} WHERE id = ANY (ARRAY(SELECT id FROM free)) RETURNING id
+            SELECT FROM {tables.fence} WHERE {FENCE_MATCHES}
+        ), {free}, carried AS (
+            SELECT id, bool_and(id IN (SELECT id FROM free)) OVER (PARTITION BY {KEY} ORDER BY id) AS in_turn
+            FROM {tables.outbox} WHERE id = ANY ($7::bigint[]) AND leader_id = $6
+        ), chosen AS MATERIALIZED (
+            SELECT id FROM carried WHERE in_turn
+        ), touched AS (
+            {change} WHERE id = ANY (ARRAY(SELECT id FROM chosen)) RETURNING id
         )
-        SELECT (SELECT count(*) FROM touched), ARRAY(SELECT id FROM free EXCEPT SELECT id FROM touched)
+        SELECT (SELECT count(*) FROM touched), ARRAY(SELECT id FROM chosen EXCEPT SELECT id FROM touched),
+               ARRAY(SELECT id FROM free EXCEPT SELECT id FROM chosen)
         FROM fence"""

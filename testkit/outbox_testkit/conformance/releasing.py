@@ -73,7 +73,7 @@ class ReleaseConformance(Conformance):
         self, impatient_box: Box, verb: str
     ) -> None:
         box = impatient_box
-        box.fill(40)
+        box.fill(40, keys=40)
         hand, somebody = box.lead(), box.application()
         ids = hand.ids()
         locked = [ids[3], ids[4], ids[17]]
@@ -92,6 +92,26 @@ class ReleaseConformance(Conformance):
         assert act(*locked) == 3
         assert not hand.changed.locked
         assert len(box.survey()) == (0 if verb == "purge" else 40)
+
+    @needs(Capability.SKIP_LOCKED)
+    @pytest.mark.parametrize("verb", ["purge", "reset"])
+    def test_a_row_behind_a_locked_one_of_its_key_is_left_with_it(
+        self, impatient_box: Box, verb: str
+    ) -> None:
+        box = impatient_box
+        box.fill(12, keys=3)
+        hand, somebody = box.lead(), box.application()
+        ids = hand.ids()
+        act, cursor = getattr(hand, verb), somebody.cursor()
+        _lock(box, cursor, [ids[3]])
+        for changed in (9, 0):
+            assert act(*reversed(ids)) == changed, "the row before it goes, and other keys do"
+            assert list(hand.changed.locked) == [ids[3], ids[6], ids[9]]
+            assert not hand.changed.kept
+        cursor.close()
+        somebody.rollback()
+        assert act(*ids) == 3
+        assert not hand.changed.locked
 
     @needs(Capability.SKIP_LOCKED)
     def test_a_key_is_parked_beside_rows_that_others_have_locked(self, impatient_box: Box) -> None:
