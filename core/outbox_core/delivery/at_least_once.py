@@ -37,7 +37,7 @@ from outbox_api import Changed, Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
-from outbox_core.delivery.held import HeldTopics
+from outbox_core.delivery.held import MAX_EXCLUDED_KEYS, HeldTopics
 from outbox_core.delivery.left_rows import LOCKED_SECONDS, LeftRows, kept
 from outbox_core.delivery.retries import Backoff, RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard, Taken
@@ -311,7 +311,8 @@ class MarkPurgeReset:
         if self._remark or self._draining:
             return 0
         held = board.held + board.crowded + self._left.rows
-        if board.bytes + board.held_bytes > self._mark_bytes or held >= MAX_HELD_ROWS:
+        full = board.bytes + board.held_bytes > self._mark_bytes or held >= MAX_HELD_ROWS
+        if full or board.aside > MAX_EXCLUDED_KEYS:
             return 0
         room = self._capacity - self.in_flight - (board.waiting - board.crowded)
         return room if room >= min(self._sources.limit, self._capacity // 8 + 1) else 0

@@ -131,10 +131,11 @@ class Scoreboard:
         A held key with one known row may have no other. Excluding it could cost more than marking another row
         of it, which is then held as well.
         """
-        aside = [key for key in self._aside if key not in self._full]
-        # Rows of further ones are marked, and held.
-        size, keys = 0, []
-        for key in islice(chain(self._full, aside, self._tailed), MAX_EXCLUDED_KEYS):
+        full = [key for key in self._full if key not in self._aside]
+        # Rows of further ones are marked, and held. No row of a key that is aside may be: what is left of its
+        # run is purged by the leader id that it was marked with, all or nothing.
+        size, keys = 0, [*self._aside]
+        for key in islice(chain(full, self._tailed), max(0, MAX_EXCLUDED_KEYS - len(keys))):
             size += len(key)
             if size > MAX_EXCLUDED_BYTES:
                 break
@@ -442,6 +443,9 @@ class Scoreboard:
         for hold in self.holds.values():
             hold.ids = []
         self.held = 0
+        for queue in self._busy.values():
+            if queue is not None:
+                queue.failures.clear()  # these rows are marked again, and sent when the rest is purged
         if not self.waiting:
             return
         for key, queue in self._busy.items():
