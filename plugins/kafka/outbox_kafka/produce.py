@@ -21,6 +21,10 @@ _NO_NAME = KafkaError(KafkaError.TOPIC_EXCEPTION)
 _NO_ANSWER = "the brokers did not say in time whether its topic exists"
 _ANY_PARTITION = -1
 _NOW = 0
+_FLUSH_SECONDS = 0.001
+"""Seconds of one flush, which waits for the reports of all records and not only for the first."""
+
+QUEUE_FULL = "Local: Queue full"
 
 
 def produce(
@@ -73,6 +77,16 @@ def produce(
         except Exception as error:  # noqa: BLE001 - whatever one record causes concerns no other
             on_refused(record, error)
     return len(records)
+
+
+def wait(producer: Producer, timeout: float, *, flushes: bool) -> None:
+    """Waits for the first report; ends the client's lingering if it ``flushes``."""
+    if flushes:
+        # The client does not linger during a flush. It may be too short for a busy machine, so others
+        # follow until the client would not linger any more.
+        producer.flush(min(timeout, _FLUSH_SECONDS))
+    else:
+        producer.poll(timeout)
 
 
 def _named(partition: int) -> int:

@@ -1,0 +1,227 @@
+"""Runs over a network that cuts connections, swallows answers and delays requests; and brokers that refuse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from outbox_api import MarkedRecord
+from outbox_kafka.sender import KafkaSender
+from outbox_servers.services.kafka import KafkaBroker
+
+from .frame_proxy import PRODUCE, FrameProxy, first_refused
+from .kafka_access import committed, deliver, gather, publisher
+from .run_senders import Sent, check_prefixes, gather_all, hand, run, runs, send_runs
+
+pytestmark = pytest.mark.slow("kafka")
+
+_ONE_BY_ONE = {"linger_ms": 0, "batch_num_messages": 1}
+
+
+class Place:
+    """A broker, and the proxy in front of it."""
+
+    def __init__(self) -> None:
+        self.proxy = FrameProxy(lambda: self.broker.proxied_port)
+        self.broker = KafkaBroker(proxy_port=self.proxy.port)
+
+    def open(self, topic: str, **settings: object) -> KafkaSender:
+        kafka = publisher(f"127.0.0.1:{self.proxy.port}", **settings)
+        kafka.prepare([topic], 1)
+        sender = kafka.open("outbox.0")
+        sender._topics.existing.add(topic)
+        return sender
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    place = Place()
+    with place.broker:
+        yield place
+    place.proxy.close()
+
+
+@pytest.fixture(autouse=True)
+def plain(place: Place) -> Iterator[None]:
+    yield
+    place.proxy.alter = place.proxy.alter_request = bytes
+    place.proxy.release()
+
+
+def refused_once(topic: str, number: int) -> Callable[[bytes], bytes]:
+    """Returns how to alter requests so that the broker refuses one Produce request of runs for the moment."""
+    refuse, count = first_refused(topic, ".runs"), 0
+
+    def alter(request: bytes) -> bytes:
+        nonlocal count
+        if int.from_bytes(request[:2]) != PRODUCE or b".runs" not in request:
+            return request
+        count += 1
+        return request if count < number else refuse(request)
+
+    return alter
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 20])
+@pytest.mark.parametrize("settings", [{}, _ONE_BY_ONE], ids=["default batches", "batches of one"])
+def test_a_request_that_the_broker_refuses_for_the_moment(
+    place: Place, topic: str, settings: dict[str, object], number: int
+) -> None:
+    sender, wanted = place.open(topic, **settings), runs(topic, 3, 50)
+    place.proxy.alter_request = refused_once(topic, number)
+    sent = send_runs(sender, wanted)
+    sender.close(5)
+    print(
+        "REFUSED",
+        number,
+        settings,
+        len(sent.delivered),
+        len(sent.failed),
+        {each.reason for each in sent.failed},
+    )
+    check_prefixes(place.broker.bootstrap, wanted, sent)
+
+
+@pytest.mark.parametrize("settings", [{}, _ONE_BY_ONE], ids=["default batches", "batches of one"])
+def test_what_follows_is_not_sent_by_a_producer_that_no_broker_knows(
+    place: Place, topic: str, settings: dict[str, object]
+) -> None:
+    """The producer has failed after the first records were delivered."""
+    sender, wanted = place.open(topic, **settings), runs(topic, 3, 50)
+
+    def fail() -> None:
+        sender._runs.close()
+        place.proxy.alter_request = refused_once(topic, 1)
+
+    sent = send_runs(sender, wanted, between=fail)
+    sender.close(5)
+    assert len(sent.failed) == 3 * 48
+    check_prefixes(place.broker.bootstrap, wanted, sent)
+
+
+def test_a_connection_that_is_cut(place: Place, topic: str) -> None:
+    sender, wanted = place.open(topic, batch_num_messages=10), runs(topic, 3, 500)
+
+    def cut() -> None:
+        assert place.proxy.held.wait(30)
+        place.proxy.cut()
+        place.proxy.release()  # the request arrives all the same, and its repetition
+
+    sent = send_runs(sender, wanted, between=lambda: place.proxy.hold(PRODUCE), amid=cut)
+    sender.close(5)
+    assert not sent.failed
+    check_prefixes(place.broker.bootstrap, wanted, sent)
+
+
+@pytest.mark.parametrize("seconds", [3.0, 12.0])
+def test_a_request_that_is_delayed(place: Place, topic: str, seconds: float) -> None:
+    """The connection is cut, the request is repeated, and the first copy arrives much later."""
+    sender, wanted = place.open(topic, batch_num_messages=10), runs(topic, 3, 500)
+
+    def cut() -> None:
+        assert place.proxy.held.wait(30)
+        place.proxy.cut()
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(lambda: (place.proxy.held.wait(30), time.sleep(seconds), place.proxy.release()))
+        sent = send_runs(sender, wanted, between=lambda: place.proxy.hold(PRODUCE), amid=cut)
+    time.sleep(1)
+    deliver(sender, MarkedRecord(9999, topic, "end", "9999"))
+    sender.close(5)
+    assert not sent.failed
+    check_prefixes(place.broker.bootstrap, wanted, sent)
+
+
+def test_swallowed_answers(place: Place, topic: str) -> None:
+    sender, wanted = place.open(topic, batch_num_messages=10, socket_timeout_ms=1000), runs(topic, 3, 500)
+    swallowed = 0
+
+    def swallow(answer: bytes) -> bytes:
+        nonlocal swallowed
+        if topic.encode() in answer and swallowed < 3:
+            swallowed += 1
+            raise OSError("the connection is closed instead")
+        return answer
+
+    def begin() -> None:
+        place.proxy.alter = swallow
+
+    sent = send_runs(sender, wanted, between=begin)
+    sender.close(5)
+    assert swallowed == 3
+    assert not sent.failed
+    check_prefixes(place.broker.bootstrap, wanted, sent)
+
+
+def test_an_acknowledgement_without_an_offset(place: Place, topic: str) -> None:
+    sender, wanted = place.open(topic, **_ONE_BY_ONE), [run(topic, "k", 50)]
+    name, answers = bytes([len(topic) + 1]) + topic.encode() + b"\x02", 0
+
+    def duplicate(answer: bytes) -> bytes:
+        nonlocal answers
+        if (at := answer.find(name)) < 0:
+            return answer
+        answers += 1
+        if answers != 10:
+            return answer
+        at += len(name) + 4
+        number = (46).to_bytes(2) + (-1).to_bytes(8, signed=True)
+        return answer[:at] + number + answer[at + len(number) :]
+
+    def begin() -> None:
+        place.proxy.alter = duplicate
+
+    sent = send_runs(sender, wanted, between=begin)
+    sender.close(5)
+    assert min(sent.failed_ids()) == 10
+    assert "without an offset" in sent.failed[0].reason
+    check_prefixes(place.broker.bootstrap, wanted, sent)
+
+
+def test_requests_that_arrive_after_their_producer_was_given_up(place: Place, topic: str) -> None:
+    """What is not promised: a late request of a producer that is gone is written behind later records."""
+    sender, wanted = place.open(topic, delivery_timeout_ms=2000), [run(topic, "k", 20)]
+    sent = Sent()
+
+    def amid() -> None:
+        assert place.proxy.held.wait(30)
+        place.proxy.cut()
+
+    sent = send_runs(sender, wanted, between=lambda: place.proxy.hold(PRODUCE), amid=amid)
+    print("GIVEN UP", len(sent.delivered), len(sent.failed), {each.reason for each in sent.failed})
+    for each in wanted[0][1:]:
+        deliver(sender, each)
+    place.proxy.release()
+    time.sleep(1)
+    values = [int(message.value() or b"") for message in committed(place.broker.bootstrap, topic, 1)]
+    print("LOG", values)
+    sender.close(5)
+
+
+def test_closing_with_runs_in_flight(place: Place, topic: str) -> None:
+    sender, wanted = place.open(topic), [run(topic, "k", 20)]
+    sent = Sent()
+    hand(sender, sent, wanted[0][:1])
+    gather_all(sender, sent, 30)
+    place.proxy.hold(PRODUCE)
+    sender.send_runs([each._replace(partition=0) for each in wanted[0][1:]])
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        assert not sender.poll(0.1).delivered
+    assert place.proxy.held.is_set()
+    began = time.monotonic()
+    reports = sender.close(0.5)
+    assert not reports.delivered
+    assert time.monotonic() - began < 3
+    assert sender.close(0).delivered == []
+    sender = place.open(topic)
+    for each in wanted[0][1:]:
+        deliver(sender, each)
+    place.proxy.release()
+    time.sleep(1)
+    values = [int(message.value() or b"") for message in committed(place.broker.bootstrap, topic, 1)]
+    print("CLOSED LOG", values)
+    gather
+    sender.close(5)
