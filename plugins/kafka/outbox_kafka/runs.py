@@ -19,11 +19,17 @@ from outbox_api import Deliveries, Failure, MarkedRecord, OutboxError
 
 from outbox_kafka.client.clients import ClientLog, Producer
 from outbox_kafka.client.quotas import quota_of
-from outbox_kafka.errors import delivery_error, reason
+from outbox_kafka.errors import delivery_error, is_fatal, reason, rejects_whole_batch
 from outbox_kafka.produce import QUEUE_FULL, failure, produce, wait
 
 _LAST_REPORTS_SECONDS = 1.0
 """How long a producer that has failed is asked what became of the rest."""
+
+_BATCH_BYTES = 1_000_000
+_SMALLER = 8
+"""Brokers compare the size of whole batches with a topic's limit: the next producer's are so much smaller."""
+_SMALLER_SECONDS = 600.0
+"""If no batch was refused for so long, one record alone is too large, more probably."""
 
 _BEHIND = "it is behind a record of its key that was not sent"
 _LATE = "no broker has acknowledged it in time"
@@ -64,6 +70,8 @@ class RunProducer:
             "error_cb": on_error,
             "throttle_cb": quota_of(name),
         }
+        self._batch_bytes = self._most_batch_bytes = int(settings.get("batch.size", _BATCH_BYTES))
+        self._was_refused, self._refused_at = False, float("-inf")  # a batch, by a broker
         self._reports = reports
         self._producer: Producer | None = None
         self._out: dict[int, tuple[MarkedRecord, float]] = {}  # in the order in which they were sent
@@ -93,7 +101,8 @@ class RunProducer:
         for record in records:
             if record.key in stopped or self._is_second(record):
                 stopped.add(record.key)
-                self._reports().failed.append(Failure(record, _BEHIND, retryable=True))
+                why, ended = self._error or _BEHIND, bool(self._error)
+                self._reports().failed.append(Failure(record, why, retryable=True, suspect=ended))
                 continue
             self._out[id(record)] = record, now
             if not produce(producer, (record,), self._on_delivery, self._refuse):
@@ -132,10 +141,20 @@ class RunProducer:
 
     def _open(self) -> Producer:
         if self._producer is None:
-            self._producer = Producer(self._settings)
+            self._resize()
+            self._producer = Producer({**self._settings, "batch.size": str(self._batch_bytes)})
             self._known.clear()
             self._failed.clear()
         return self._producer
+
+    def _resize(self) -> None:
+        """Makes batches smaller if a broker has refused some."""
+        if not self._was_refused:
+            return
+        now, smaller = time.monotonic(), max(1, self._batch_bytes // _SMALLER)
+        again = now < self._refused_at + _SMALLER_SECONDS
+        self._batch_bytes = smaller if again else self._most_batch_bytes
+        self._refused_at, self._was_refused = now, False
 
     def _is_second(self, record: MarkedRecord) -> bool:
         """Returns whether the record would follow another in a partition where no broker knows this producer.
@@ -148,7 +167,11 @@ class RunProducer:
 
     def _refuse(self, record: MarkedRecord, error: Exception) -> None:
         cause = error.args[0] if isinstance(error, KafkaException) else error
-        self._stop(failure(record, cause, self._settings))
+        if is_fatal(cause):
+            self._error = self._error or f"the client has failed: {reason(cause, self._settings)}"
+            self._stop(Failure(record, self._error, retryable=True, suspect=True))
+        else:
+            self._stop(failure(record, cause, self._settings))
 
     def _refuse_all(self, records: Sequence[MarkedRecord], why: str) -> None:
         failed = self._reports().failed
@@ -172,7 +195,8 @@ class RunProducer:
             why = reason(error, self._settings) if error is not None else _BEHIND
             self._failed.add(record.key)
             self._error = self._error or why
-            failed = Failure(record, why, retryable=True, suspect=True)
+            self._was_refused |= rejects_whole_batch(error)
+            failed = Failure(record, self._error, retryable=True, suspect=True)
             del self._out[id(sent)]
             reports.failed.append(failed)
             return

@@ -104,6 +104,23 @@ def check_next(sender, broker: KafkaBroker, topic: str) -> None:
     sender.close(5)
 
 
+def test_a_topic_that_takes_small_batches_only(broker: KafkaBroker, topic: str) -> None:
+    sender = known(publisher(broker.bootstrap), topic)
+    alter_topic(broker.bootstrap, topic, "max.message.bytes", "3000")
+    for number in range(7):
+        wanted = [
+            [each._replace(key=f"{number}-{each.key}", value=os.urandom(50)) for each in run_]
+            for run_ in runs(topic, OTHERS, 500)
+        ]
+        sent = send_runs(sender, wanted)
+        print("SMALL", number, len(sent.failed), sender._runs._batch_bytes)
+        if not sent.failed:
+            break
+    assert not sent.failed
+    assert not sender._runs._error
+    sender.close(5)
+
+
 @pytest.mark.parametrize(
     "odd",
     [

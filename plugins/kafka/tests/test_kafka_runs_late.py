@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from outbox_kafka.sender import KafkaSender
 from outbox_servers.services.kafka import KafkaBroker
 
 from .frame_proxy import PRODUCE, FrameProxy, first_refused
-from .kafka_access import committed, deliver, gather, publisher
+from .kafka_access import alter_topic, committed, deliver, gather, publisher
 from .run_senders import Sent, check_prefixes, gather_all, hand, run, runs, send_runs
 
 pytestmark = pytest.mark.slow("kafka")
@@ -180,48 +181,59 @@ def test_an_acknowledgement_without_an_offset(place: Place, topic: str) -> None:
     check_prefixes(place.broker.bootstrap, wanted, sent)
 
 
-def test_requests_that_arrive_after_their_producer_was_given_up(place: Place, topic: str) -> None:
-    """What is not promised: a late request of a producer that is gone is written behind later records."""
-    sender, wanted = place.open(topic, delivery_timeout_ms=2000), [run(topic, "k", 20)]
+@pytest.mark.parametrize("how", ["given up", "closed"])
+def test_what_is_not_promised_when_a_producer_goes_with_requests_out(
+    place: Place, topic: str, how: str
+) -> None:
+    """Its late request is written behind later records: at most the one run of a key."""
+    sender, records = place.open(topic, delivery_timeout_ms=2000), run(topic, "k", 22)
     sent = Sent()
-
-    def amid() -> None:
-        assert place.proxy.held.wait(30)
-        place.proxy.cut()
-
-    sent = send_runs(sender, wanted, between=lambda: place.proxy.hold(PRODUCE), amid=amid)
-    print("GIVEN UP", len(sent.delivered), len(sent.failed), {each.reason for each in sent.failed})
-    for each in wanted[0][1:]:
-        deliver(sender, each)
-    place.proxy.release()
-    time.sleep(1)
-    values = [int(message.value() or b"") for message in committed(place.broker.bootstrap, topic, 1)]
-    print("LOG", values)
-    sender.close(5)
-
-
-def test_closing_with_runs_in_flight(place: Place, topic: str) -> None:
-    sender, wanted = place.open(topic), [run(topic, "k", 20)]
-    sent = Sent()
-    hand(sender, sent, wanted[0][:1])
+    hand(sender, sent, records[:1])
     gather_all(sender, sent, 30)
     place.proxy.hold(PRODUCE)
-    sender.send_runs([each._replace(partition=0) for each in wanted[0][1:]])
-    until = time.monotonic() + 1
-    while time.monotonic() < until:
-        assert not sender.poll(0.1).delivered
-    assert place.proxy.held.is_set()
     began = time.monotonic()
-    reports = sender.close(0.5)
-    assert not reports.delivered
-    assert time.monotonic() - began < 3
-    assert sender.close(0).delivered == []
-    sender = place.open(topic)
-    for each in wanted[0][1:]:
-        deliver(sender, each)
+    hand(sender, sent, [each._replace(partition=0) for each in records[1:20]])
+    if how == "given up":
+        gather_all(sender, sent, 30)
+        assert 2 <= time.monotonic() - began < 5
+        assert [each.suspect for each in sent.failed] == [True] * 19
+    else:
+        assert not sender.close(0.5).delivered
+        assert time.monotonic() - began < 3
+        sender = place.open(topic, delivery_timeout_ms=2000)
+    deliver(sender, *records[1:])
     place.proxy.release()
     time.sleep(1)
-    values = [int(message.value() or b"") for message in committed(place.broker.bootstrap, topic, 1)]
-    print("CLOSED LOG", values)
-    gather
     sender.close(5)
+    values = [int(message.value() or b"") for message in committed(place.broker.bootstrap, topic, 1)]
+    assert values == [*range(22), *range(1, 20)]
+
+
+@pytest.mark.parametrize("kind", ["NOT_LEADER", "TOO_LARGE"])
+@pytest.mark.parametrize("gate", [True, False])
+def test_control(place: Place, topic: str, kind: str, gate: bool) -> None:
+    for number in range(10):
+        name = f"{topic}-{number}"
+        sender, wanted = place.open(name, **_ONE_BY_ONE), run(name, "k", 50)
+        if kind == "NOT_LEADER":
+            place.proxy.alter_request = refused_once(name, 1)
+        else:
+            alter_topic(place.broker.bootstrap, name, "max.message.bytes", "30000")
+            wanted[0] = wanted[0]._replace(value=b"0" * 10 + os.urandom(40000))
+        sender._runs._open()
+        if not gate:
+            sender._runs._known.add((name, 0))
+        sent = Sent()
+        hand(sender, sent, [each._replace(partition=0) for each in wanted])
+        gather_all(sender, sent, 30)
+        values = [int((message.value() or b"")[:6]) for message in committed(place.broker.bootstrap, name, 1)]
+        print(
+            "CONTROL",
+            kind,
+            gate,
+            len(sent.delivered),
+            len(sent.failed),
+            {each.reason for each in sent.failed},
+            values,
+        )
+        sender.close(5)
