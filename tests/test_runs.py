@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from outbox_api import Record
@@ -113,7 +115,7 @@ def test_records_that_are_refused_amid_runs(
     before = {key: of_records[:at].count(key) for key, at in refused.items()}
     if by == "client":
         shop.allow(1_000_000)
-    own = {"producerKafkaConfig": {"message.max.bytes": 4000}} if by == "client" else {}
+    own: dict[str, Any] = {"producerKafkaConfig": {"message.max.bytes": 4000}} if by == "client" else {}
     harvester = fleet.start("only", limits={"sendConcurrency": 1}, **own)
     healthy = sum(key not in poisoned for key in of_records)
     began = time.monotonic()
@@ -137,8 +139,6 @@ def test_records_that_are_refused_amid_runs(
         for message in shop.messages()
         if (message.key() or b"").decode() not in poisoned
     )
-    gaps = sorted((later - earlier for earlier, later in zip(times, times[1:], strict=False)), reverse=True)
+    gaps = sorted((later - earlier for earlier, later in pairwise(times)), reverse=True)
     measure("the longest pause of the others", gaps[0])
     measure("the second longest", gaps[1])
-    print("GAPS", gaps[:10], len(shop.messages()), [len(v) for v in numbers.values()][:5])
-    print(harvester.tail(30))

@@ -99,14 +99,11 @@ class RunProducer:
         stopped = self._stopped
         stopped.clear()
         for record in records:
-            if record.key in stopped or self._is_second(record):
-                stopped.add(record.key)
-                why, ended = self._error or _BEHIND, bool(self._error)
-                self._reports().failed.append(Failure(record, why, retryable=True, suspect=ended))
-                continue
             self._out[id(record)] = record, now
-            if not produce(producer, (record,), self._on_delivery, self._refuse):
-                self._stop(Failure(record, QUEUE_FULL, retryable=True))
+            if record.key in stopped or self._is_second(record):
+                self._stop(record, _BEHIND)
+            elif not produce(producer, (record,), self._on_delivery, self._refuse):
+                self._stop(record, QUEUE_FULL)
 
     def poll(self, timeout: float, *, flushes: bool) -> None:
         """Waits for reports; ends the client's lingering if it ``flushes``."""
@@ -116,7 +113,9 @@ class RunProducer:
         try:
             wait(producer, timeout, flushes=flushes)
         except _CLIENT_ERRORS as error:
-            self._error = self._error or f"the client has failed: {error}"
+            cause = error.args[0]
+            what = reason(cause, self._settings) if isinstance(cause, KafkaError) else str(cause)
+            self._error = self._error or f"the client has failed: {what}"
         if self._out and now > next(iter(self._out.values()))[1] + self._patience:
             self._error = self._error or _LATE
         if self._error and not self._until:
@@ -163,24 +162,25 @@ class RunProducer:
         """
         if record.partition is None or (record.topic, record.partition) in self._known:
             return False
-        return any(each.key == record.key for each, _ in self._out.values())
+        return any(each.key == record.key and each is not record for each, _ in self._out.values())
 
     def _refuse(self, record: MarkedRecord, error: Exception) -> None:
         cause = error.args[0] if isinstance(error, KafkaException) else error
+        failed = failure(record, cause, self._settings)
         if is_fatal(cause):
-            self._error = self._error or f"the client has failed: {reason(cause, self._settings)}"
-            self._stop(Failure(record, self._error, retryable=True, suspect=True))
-        else:
-            self._stop(failure(record, cause, self._settings))
+            self._error = f"the client has failed: {failed.reason}"
+        self._stop(record, failed.reason, retryable=failed.retryable)
+
+    def _stop(self, record: MarkedRecord, why: str, *, retryable: bool = True) -> None:
+        """Fails a record, and those of its key that come behind it now."""
+        del self._out[id(record)]
+        self._stopped.add(record.key)
+        failed = Failure(record, self._error or why, retryable, suspect=bool(self._error))
+        self._reports().failed.append(failed)
 
     def _refuse_all(self, records: Sequence[MarkedRecord], why: str) -> None:
         failed = self._reports().failed
         failed.extend(Failure(record, why, retryable=True, suspect=True) for record in records)
-
-    def _stop(self, failed: Failure) -> None:
-        del self._out[id(failed.record)]
-        self._stopped.add(failed.record.key)
-        self._reports().failed.append(failed)
 
     def _on_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
         """Reports a record.
