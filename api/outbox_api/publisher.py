@@ -121,10 +121,15 @@ class RunSender(Sender, Protocol):
 
         What is in the log of a run is always a prefix of it, and so is what is reported as delivered: behind
         a record that is not written, none is, whatever the client repeats. All records of a run that are
-        behind one that failed are reported as failures, retryable and ``suspect``.
+        behind one that failed are reported as failures, retryable; and ``suspect``, like that one, unless it
+        is known to be at fault. Others that were handed over with it may fail with it, in the same way.
 
         The first record of a run comes by itself. It is delivered with the ``partition`` that it was written
         to; the others come after that, with this partition. A sender that names none receives no others.
+        Nothing more of a run comes after a failure of one of its records was reported.
+
+        Records without a report, and ``suspect`` ones, may still arrive: also behind later records of their
+        key, if the network delays them for longer than the sender waits.
 
         Raises:
             DriverError: The client as a whole is beyond repair; open a new sender.

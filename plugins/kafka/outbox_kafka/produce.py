@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ QUEUE_FULL = "Local: Queue full"
 
 def produce(
     producer: Producer,
-    records: Sequence[MarkedRecord],
+    records: Iterable[MarkedRecord],
     on_delivery: OnDelivery,
     on_refused: Callable[[MarkedRecord, Exception], None],
     lookup: TopicLookup | None = None,
@@ -53,7 +53,8 @@ def produce(
     """
     send = producer.produce
     existing = frozenset[str]() if lookup is None else lookup.existing
-    for index, record in enumerate(records):
+    handled = 0
+    for handled, record in enumerate(records, 1):
         _, topic, key, value, headers, partition, timestamp, _, _ = record
         if lookup is not None and topic not in existing:
             if is_topic(topic):
@@ -73,10 +74,10 @@ def produce(
                 _whole(headers) if headers else None,
             )
         except BufferError:
-            return index
+            return handled - 1
         except Exception as error:  # noqa: BLE001 - whatever one record causes concerns no other
             on_refused(record, error)
-    return len(records)
+    return handled
 
 
 def wait(producer: Producer, timeout: float, *, flushes: bool) -> None:

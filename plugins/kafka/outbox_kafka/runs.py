@@ -10,7 +10,7 @@ goes by itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -78,6 +78,7 @@ class RunProducer:
         self._known: set[tuple[str, int | None]] = set()  # the partitions in which brokers know this producer
         self._failed: set[str] = set()  # the keys of records that have failed since it was opened
         self._stopped: set[str] = set()  # the keys of which nothing more is sent now
+        self._offered: MarkedRecord | None = None  # what the client is being given
         self._error = ""  # why it has failed
         self._until = 0.0  # and when it is given up
 
@@ -95,14 +96,10 @@ class RunProducer:
         if self._error:
             self._refuse_all(records, self._error)
             return
-        now = time.monotonic()
-        stopped = self._stopped
-        stopped.clear()
-        for record in records:
-            self._out[id(record)] = record, now
-            if record.key in stopped or self._is_second(record):
-                self._stop(record, _BEHIND)
-            elif not produce(producer, (record,), self._on_delivery, self._refuse):
+        offers = self._offers(records)
+        produce(producer, offers, self._on_delivery, self._refuse)
+        if self._offered is not None:  # the client's queue is full
+            for record in (self._offered, *offers):
                 self._stop(record, QUEUE_FULL)
 
     def poll(self, timeout: float, *, flushes: bool) -> None:
@@ -155,14 +152,28 @@ class RunProducer:
         self._batch_bytes = smaller if again else self._most_batch_bytes
         self._refused_at, self._was_refused = now, False
 
-    def _is_second(self, record: MarkedRecord) -> bool:
-        """Returns whether the record would follow another in a partition where no broker knows this producer.
+    def _offers(self, records: Sequence[MarkedRecord]) -> Iterator[MarkedRecord]:
+        """Yields the records for the client, but for those behind one of their key that it has refused."""
+        self._stopped.clear()
+        now, out, stopped, known = time.monotonic(), self._out, self._stopped, self._known
+        for record in records:
+            out[id(record)] = record, now
+            partition = record.partition
+            is_known = partition is None or (record.topic, partition) in known
+            if (stopped and record.key in stopped) or not (is_known or self._is_first(record)):
+                self._stop(record, _BEHIND)
+                continue
+            self._offered = record
+            yield record
+            self._offered = None
 
-        That happens if the producer that has sent the first record of the run has failed since.
+    def _is_first(self, record: MarkedRecord) -> bool:
+        """Returns whether no other record of its key is out.
+
+        Only such a one is sent to a partition where no broker knows this producer. Others come there if the
+        producer that has sent the first record of the run has failed since.
         """
-        if record.partition is None or (record.topic, record.partition) in self._known:
-            return False
-        return any(each.key == record.key and each is not record for each, _ in self._out.values())
+        return all(each.key != record.key or each is record for each, _ in self._out.values())
 
     def _refuse(self, record: MarkedRecord, error: Exception) -> None:
         cause = error.args[0] if isinstance(error, KafkaException) else error
