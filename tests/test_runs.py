@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -54,6 +55,10 @@ def waiting(shop: Shop) -> int:
     return int(shop.database.fetch("SELECT count(*) FROM outbox")[0][0])
 
 
+def has_fewer(shop: Shop, records: int) -> bool:
+    return waiting(shop) < records
+
+
 def log_of(shop: Shop) -> dict[str, list[int]]:
     """Returns key → the numbers of its messages, in order."""
     numbers: dict[str, list[int]] = {}
@@ -82,9 +87,9 @@ def test_leaders_that_are_killed_amid_runs(shop: Shop, fleet: Fleet, measure: Me
     sell(shop, zipf(80_000, keys))
     chance, kills = random.Random(7), 0
     while kills < 6:
-        before = waiting(shop)
+        fewer = partial(has_fewer, shop, waiting(shop) - 2000)
         harvester = fleet.start(f"leader-{kills}", limits={"sendConcurrency": 1})
-        until(lambda before=before: waiting(shop) < before - 2000, "runs are sent", 120)
+        until(fewer, "runs are sent", 120)
         time.sleep(chance.uniform(0.0, 0.3))
         harvester.kill()
         kills += 1

@@ -61,7 +61,6 @@ class RunProducer:
         # The client takes the last one of a setting's two names.
         rest = {each: settings[each] for each in settings if each not in (*_TIMEOUTS, *_IN_FLIGHT)}
         self._settings: dict[str, Any] = {
-            "log_level": "5",  # at the end of one that has failed, the client writes notes to standard error
             **rest,
             "client.id": name,
             "enable.gapless.guarantee": "true",

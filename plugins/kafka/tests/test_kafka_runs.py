@@ -73,9 +73,7 @@ def test_the_first_record_of_an_unknown_topic_names_no_partition(broker: KafkaBr
 
 
 @pytest.mark.parametrize("where", ["topic", "client"])
-def test_a_record_that_is_too_large(
-    broker: KafkaBroker, topic: str, where: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_that_is_too_large(broker: KafkaBroker, topic: str, where: str) -> None:
     settings = {"message_max_bytes": 30_000} if where == "client" else {}
     sender = known(publisher(broker.bootstrap, linger_ms=5, **settings), topic)
     alter_topic(broker.bootstrap, topic, "max.message.bytes", "30000" if where == "topic" else "1000000")
@@ -92,7 +90,6 @@ def test_a_record_that_is_too_large(
         assert all(each.retryable and each.suspect for each in sent.failed)
     check_prefixes(broker.bootstrap, wanted, sent)
     check_next(sender, broker, f"{topic}-next")
-    assert "rdkafka" not in capfd.readouterr().err
 
 
 def check_next(sender: KafkaSender, broker: KafkaBroker, topic: str) -> None:
@@ -193,7 +190,7 @@ def test_a_topic_without_permission(topic: str) -> None:
         sender._topics.existing |= {topic, f"{topic}-next"}
         sender.send_runs([MarkedRecord(1, topic, "k", "1"), MarkedRecord(2, f"{topic}-next", "j", "1")])
         reports = gather(sender, 2)
-        assert "grant WRITE on the topic" in reports.failed[0].reason
+        assert "authorization failed" in reports.failed[0].reason
         check_next(sender, secured, f"{topic}-next")
 
 
