@@ -121,13 +121,17 @@ class RunSender(Sender, Protocol):
 
         What is in the log of a run is always a prefix of it, and so is what is reported as delivered: behind
         a record that is not written, none is, whatever the client repeats. All records of a run that are
-        behind one that failed are reported as failures, retryable and ``suspect``.
+        behind one that failed are reported as failures, retryable; and ``suspect``, like that one, unless it
+        is known to be at fault. Others that were handed over with it may fail with it, in the same way.
+
+        Records without a report, and ``suspect`` ones, may still arrive: also behind later records of their
+        key, if the network delays them for longer than the sender waits.
 
         Args:
             first: The first records of runs. They are delivered with the ``partition`` that they were written
                 to; of one without it, no others come.
-            others: Those that follow a first record, with its partition, once it is delivered. If this client
-                has not delivered anything there since it was opened, they are reported as failures.
+            others: Those that follow a first record, with its partition, once it is delivered. Nothing more
+                of a run comes after a failure of one of its records was reported.
 
         Raises:
             DriverError: The client as a whole is beyond repair; open a new sender.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,11 +21,15 @@ _NO_NAME = KafkaError(KafkaError.TOPIC_EXCEPTION)
 _NO_ANSWER = "the brokers did not say in time whether its topic exists"
 _ANY_PARTITION = -1
 _NOW = 0
+_FLUSH_SECONDS = 0.001
+"""Seconds of one flush, which waits for the reports of all records and not only for the first."""
+
+QUEUE_FULL = "Local: Queue full"
 
 
 def produce(
     producer: Producer,
-    records: Sequence[MarkedRecord],
+    records: Iterable[MarkedRecord],
     on_delivery: OnDelivery,
     on_refused: Callable[[MarkedRecord, Exception], None],
     lookup: TopicLookup | None = None,
@@ -49,7 +53,8 @@ def produce(
     """
     send = producer.produce
     existing = frozenset[str]() if lookup is None else lookup.existing
-    for index, record in enumerate(records):
+    handled = 0
+    for handled, record in enumerate(records, 1):
         _, topic, key, value, headers, partition, timestamp, _, _ = record
         if lookup is not None and topic not in existing:
             if is_topic(topic):
@@ -69,10 +74,20 @@ def produce(
                 _whole(headers) if headers else None,
             )
         except BufferError:
-            return index
+            return handled - 1
         except Exception as error:  # noqa: BLE001 - whatever one record causes concerns no other
             on_refused(record, error)
-    return len(records)
+    return handled
+
+
+def wait(producer: Producer, timeout: float, *, flushes: bool) -> None:
+    """Waits for the first report; ends the client's lingering if it ``flushes``."""
+    if flushes:
+        # The client does not linger during a flush. It may be too short for a busy machine, so others
+        # follow until the client would not linger any more.
+        producer.flush(min(timeout, _FLUSH_SECONDS))
+    else:
+        producer.poll(timeout)
 
 
 def _named(partition: int) -> int:

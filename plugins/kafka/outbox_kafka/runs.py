@@ -3,28 +3,41 @@
 The client's gapless guarantee keeps the prefix: if a batch fails for good, the producer ends, and writes
 nothing behind it. The guarantee has two holes. A message that times out leaves a gap, so none does: the
 client repeats it until this producer is given up. And a broker takes any first batch of a producer that it
-does not know, also the second one if it has refused the first; so the first record of a run comes by itself.
+does not know, also the second one if it has refused the first; so a producer's first record in a partition
+goes by itself.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
-from outbox_api import Deliveries, Failure, MarkedRecord
+from outbox_api import Deliveries, Failure, MarkedRecord, OutboxError
 
 from outbox_kafka.client.clients import ClientLog, Producer
 from outbox_kafka.client.quotas import quota_of
-from outbox_kafka.errors import delivery_error, reason
-from outbox_kafka.produce import failure, produce
+from outbox_kafka.errors import delivery_error, is_fatal, reason, rejects_whole_batch
+from outbox_kafka.produce import QUEUE_FULL, failure, produce, wait
 
 _LAST_REPORTS_SECONDS = 1.0
 """How long a producer that has failed is asked what became of the rest."""
-_POLL_SECONDS = 0.05
+
+_BATCH_BYTES = 1_000_000
+_SMALLER = 8
+"""Brokers compare the size of whole batches with a topic's limit: the next producer's are so much smaller."""
+_SMALLER_SECONDS = 600.0
+"""If no batch was refused for so long, one record alone is too large, more probably."""
 
 _BEHIND = "it is behind a record of its key that was not sent"
+_LATE = "no broker has acknowledged it in time"
+
+_TIMEOUTS = ("delivery.timeout.ms", "message.timeout.ms")
+_IN_FLIGHT = ("max.in.flight.requests.per.connection", "max.in.flight")
+_CLIENT_ERRORS = (KafkaException, SystemError)
+"""What the client's calls raise when it has failed for good; SystemError if that is within a callback."""
 
 
 class RunProducer:
@@ -43,23 +56,31 @@ class RunProducer:
         on_error: Callable[[KafkaError], None],
     ) -> None:
         name = f"{settings['client.id']}.runs"
-        self._own: dict[str, Any] = {
+        timeout = next(each for each in _TIMEOUTS if each in settings)
+        self._patience = int(settings[timeout]) / 1000 or float("inf")
+        # The client takes the last one of a setting's two names.
+        rest = {each: settings[each] for each in settings if each not in (*_TIMEOUTS, *_IN_FLIGHT)}
+        self._settings: dict[str, Any] = {
+            **rest,
             "client.id": name,
             "enable.gapless.guarantee": "true",
-            "max.in.flight.requests.per.connection": "1",
+            _TIMEOUTS[0]: "0",
+            _IN_FLIGHT[0]: "1",
             "logger": ClientLog(),
             "error_cb": on_error,
             "throttle_cb": quota_of(name),
         }
-        timeout = next(each for each in _TIMEOUTS if each in settings)
-        self._settings = {**settings, timeout: "0"}
-        self._patience = int(settings[timeout]) / 1000 or float("inf")
+        self._batch_bytes = self._most_batch_bytes = int(settings.get("batch.size", _BATCH_BYTES))
+        self._was_refused, self._refused_at = False, float("-inf")  # a batch, by a broker
         self._reports = reports
         self._producer: Producer | None = None
         self._out: dict[int, tuple[MarkedRecord, float]] = {}  # in the order in which they were sent
-        self._known: set[tuple[str, int | None]] = set()  # topics and partitions that it has delivered to
-        self._failed: set[str] = set()  # the keys of runs that have failed since it was opened
+        self._known: set[tuple[str, int | None]] = set()  # the partitions in which brokers know this producer
+        self._failed: set[str] = set()  # the keys of records that have failed since it was opened
+        self._stopped: set[str] = set()  # the keys of which nothing more is sent now
+        self._offered: MarkedRecord | None = None  # what the client is being given
         self._error = ""  # why it has failed
+        self._until = 0.0  # and when it is given up
 
     def __len__(self) -> int:
         """Returns how many records have no report."""
@@ -67,109 +88,131 @@ class RunProducer:
 
     def send(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         """Hands records to the client; see :meth:`outbox_api.RunSender.send_runs`."""
-        if self._producer is None:
-            self._producer = Producer({**self._settings, **self._own})
-            self._failed.clear()
-            self._known.clear()
-            self._error = ""
-        records = self._accepted(first, others)
-        while records:
-            try:
-                handled = produce(self._producer, records, self._on_delivery, self._refuse)
-            except _Refused as refused:
-                record = refused.record
-                self._report(failure(record, refused.error, self._settings))
-                rest = records[1 + next(place for place, each in enumerate(records) if each is record) :]
-            else:
-                rest = records[handled:]
-                if rest:
-                    record = rest[0]
-                    self._report(Failure(record, "the client's queue is full", retryable=True))
-            records = [each for each in rest if each.key != record.key] if rest else ()
-            for each in rest:
-                if each.key == record.key and each.id in self._out:
-                    self._report(Failure(each, _BEHIND, retryable=True))
-
-    def _accepted(
-        self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]
-    ) -> Sequence[MarkedRecord]:
-        """Takes note of records, and fails those that would be the first that this producer sends there."""
-        now = time.monotonic()
         records = [*others, *first]
-        self._out.update((record.id, (record, now)) for record in records)
-        for record in others:
-            if (record.topic, record.partition) not in self._known:
-                self._report(Failure(record, _BEHIND, retryable=True, suspect=True))
-        return [record for record in records if record.id in self._out]
+        try:
+            producer = self._open()
+        except OutboxError as error:  # say, a file that is being written
+            self._refuse_all(records, str(error))
+            return
+        if self._error:
+            self._refuse_all(records, self._error)
+            return
+        offers = self._offers(first, others)
+        produce(producer, offers, self._on_delivery, self._refuse)
+        if self._offered is not None:  # the client's queue is full
+            for record in (self._offered, *offers):
+                self._stop(record, QUEUE_FULL)
 
     def poll(self, timeout: float, *, flushes: bool) -> None:
         """Waits for reports; ends the client's lingering if it ``flushes``."""
-        producer = self._producer
+        producer, now = self._producer, time.monotonic()
         if producer is None:
             return
         try:
-            producer.flush(timeout) if flushes else producer.poll(timeout)
-        except (KafkaException, SystemError) as error:
-            self._error = self._error or f"the client has failed: {error}"
-        if not self._error and self._out:
-            _, since = next(iter(self._out.values()))
-            if time.monotonic() > since + self._patience:
-                self._error = "no broker has acknowledged it in time"
-        if self._error:
-            self._give_up()
+            wait(producer, timeout, flushes=flushes)
+        except _CLIENT_ERRORS as error:
+            cause = error.args[0]
+            what = reason(cause, self._settings) if isinstance(cause, KafkaError) else str(cause)
+            self._error = self._error or f"the client has failed: {what}"
+        if self._out and now > next(iter(self._out.values()))[1] + self._patience:
+            self._error = self._error or _LATE
+        if self._error and not self._until:
+            self._until = now + _LAST_REPORTS_SECONDS
+            with suppress(*_CLIENT_ERRORS):
+                producer.purge(in_flight=False)  # soon there are reports of all that was not sent yet
+        if self._error and (not self._out or now > self._until):
+            left, why = [record for record, _ in self._out.values()], self._error
+            self.close()
+            self._refuse_all(left, why)
 
     def close(self) -> None:
         """Drops what has no report, and disconnects. Idempotent."""
         producer, self._producer = self._producer, None
         self._out.clear()
+        self._error, self._until = "", 0.0
         if producer is not None:
-            producer.purge()
-            producer.close()
+            with suppress(*_CLIENT_ERRORS):
+                producer.purge()
+            with suppress(*_CLIENT_ERRORS):
+                producer.close()
 
-    def _give_up(self) -> None:
-        """Collects reports for a moment, and fails what has none: whether it is in the log is unknown."""
-        producer, deadline = self._producer, time.monotonic() + _LAST_REPORTS_SECONDS
-        while producer is not None and self._out and time.monotonic() < deadline:
-            try:
-                producer.poll(_POLL_SECONDS)
-            except (KafkaException, SystemError):
-                continue
-        for record, _ in list(self._out.values()):
-            self._report(Failure(record, self._error, retryable=True, suspect=True))
-        self.close()
+    def _open(self) -> Producer:
+        if self._producer is None:
+            self._resize()
+            self._producer = Producer({**self._settings, "batch.size": str(self._batch_bytes)})
+            self._known.clear()
+            self._failed.clear()
+        return self._producer
+
+    def _resize(self) -> None:
+        """Makes batches smaller if a broker has refused some."""
+        if not self._was_refused:
+            return
+        now, smaller = time.monotonic(), max(1, self._batch_bytes // _SMALLER)
+        again = now < self._refused_at + _SMALLER_SECONDS
+        self._batch_bytes = smaller if again else self._most_batch_bytes
+        self._refused_at, self._was_refused = now, False
+
+    def _offers(
+        self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]
+    ) -> Iterator[MarkedRecord]:
+        """Yields the records for the client, but for those behind one of their key that it has refused.
+
+        Only first ones are sent to a partition where no broker knows this producer: others come there if the
+        producer that has sent the first one has failed since.
+        """
+        self._stopped.clear()
+        now, out, stopped = time.monotonic(), self._out, self._stopped
+        for records, known in ((others, self._known), (first, None)):
+            for record in records:
+                out[id(record)] = record, now
+                is_new = known is not None and (record.topic, record.partition) not in known
+                if is_new or (stopped and record.key in stopped):
+                    self._stop(record, _BEHIND)
+                    continue
+                self._offered = record
+                yield record
+                self._offered = None
 
     def _refuse(self, record: MarkedRecord, error: Exception) -> None:
-        raise _Refused(record, error)
+        cause = error.args[0] if isinstance(error, KafkaException) else error
+        failed = failure(record, cause, self._settings)
+        if is_fatal(cause):
+            self._error = f"the client has failed: {failed.reason}"
+        self._stop(record, failed.reason, retryable=failed.retryable)
 
-    def _on_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
-        if record.id not in self._out:
-            return
-        error = delivery_error(error, message)
-        if error is not None:
-            self._error = self._error or reason(error, self._settings)
-            self._report(Failure(record, reason(error, self._settings), retryable=True, suspect=True))
-        elif record.key in self._failed:
-            self._report(Failure(record, _BEHIND, retryable=True, suspect=True))
-        else:
-            del self._out[record.id]
-            self._known.add((record.topic, message.partition()))
-            if record.partition is None:
-                record = record._replace(partition=message.partition())
-            self._reports().delivered.append(record)
-
-    def _report(self, failed: Failure) -> None:
-        del self._out[failed.record.id]
-        self._failed.add(failed.record.key)
+    def _stop(self, record: MarkedRecord, why: str, *, retryable: bool = True) -> None:
+        """Fails a record, and those of its key that come behind it now."""
+        del self._out[id(record)]
+        self._stopped.add(record.key)
+        failed = Failure(record, self._error or why, retryable, suspect=bool(self._error))
         self._reports().failed.append(failed)
 
+    def _refuse_all(self, records: Sequence[MarkedRecord], why: str) -> None:
+        failed = self._reports().failed
+        failed.extend(Failure(record, why, retryable=True, suspect=True) for record in records)
 
-_TIMEOUTS = ("delivery.timeout.ms", "message.timeout.ms")
+    def _on_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
+        """Reports a record.
 
-
-class _Refused(Exception):  # noqa: N818 - it ends a loop
-    """The client has refused a record."""
-
-    def __init__(self, record: MarkedRecord, error: Exception) -> None:
-        super().__init__(record.id)
-        self.record = record
-        self.error = error
+        After a fatal error the client calls this with an exception set: any call may then raise an error. So
+        the record is taken out last but one, and reported last.
+        """
+        if id(record) not in self._out:
+            return
+        reports, sent, error = self._reports(), record, delivery_error(error, message)
+        if error is not None or record.key in self._failed:
+            why = reason(error, self._settings) if error is not None else _BEHIND
+            self._failed.add(record.key)
+            self._error = self._error or why
+            self._was_refused |= rejects_whole_batch(error)
+            failed = Failure(record, self._error, retryable=True, suspect=True)
+            del self._out[id(sent)]
+            reports.failed.append(failed)
+            return
+        partition = message.partition()
+        self._known.add((record.topic, partition))
+        if record.partition is None:
+            record = record._replace(partition=partition)
+        del self._out[id(sent)]
+        reports.delivered.append(record)

@@ -24,7 +24,7 @@ from outbox_kafka.errors import (
     reason,
     rejects_whole_batch,
 )
-from outbox_kafka.produce import failure, produce, unbatched_producer
+from outbox_kafka.produce import QUEUE_FULL, failure, produce, unbatched_producer, wait
 from outbox_kafka.producer_pool import LaneProducer, acquire, release
 from outbox_kafka.runs import RunProducer
 from outbox_kafka.timestamps import TimestampRefusal, diagnose
@@ -37,16 +37,11 @@ _POLL_SECONDS = 0.1
 _SHORT_POLL_SECONDS = 0.005
 """Seconds of one wait while there are other sources of events beside the producer."""
 
-_BOTH_SECONDS = 0.001
-"""Seconds of one wait while both producers, that of runs and the other, have records without a report."""
-
-_FLUSH_SECONDS = 0.001
-"""Seconds of one flush, which waits for the reports of all records and not only for the first."""
+_SHARED_SECONDS = 0.001
+"""Seconds of one wait while several producers have records without a report."""
 
 _SETTLE_SECONDS = 1.0
 """Seconds to wait, before the lane restarts with new certificates, until nothing is in flight."""
-
-_QUEUE_FULL = "Local: Queue full"
 
 
 class KafkaSender:
@@ -100,8 +95,8 @@ class KafkaSender:
             raise self._error
         existing = self._topics.existing
         if unknown := [record for record in first if record.topic not in existing]:
-            self.send(unknown)
             first = [record for record in first if record.topic in existing]
+            self.send(unknown)
         self._flush_until = time.monotonic() + self._flush_seconds
         self._runs.send(first, others)
 
@@ -198,7 +193,7 @@ class KafkaSender:
         producer = self._open_producer().producer
         self._flush_until = time.monotonic() + self._flush_seconds
         handled = produce(producer, records, self._on_delivery, on_refused, lookup)
-        self._reports.failed.extend(Failure(rest, _QUEUE_FULL, retryable=True) for rest in records[handled:])
+        self._reports.failed.extend(Failure(rest, QUEUE_FULL, retryable=True) for rest in records[handled:])
 
     def _produce_looked_up(self, records: Sequence[MarkedRecord]) -> None:
         self._produce(records, self._fail)
@@ -212,7 +207,7 @@ class KafkaSender:
             self._reports.failed.append(Failure(record, str(error), retryable=True))
             return
         if not produce(self._unbatched, [record], self._on_unbatched_delivery, self._fail):
-            self._reports.failed.append(Failure(record, _QUEUE_FULL, retryable=True))
+            self._reports.failed.append(Failure(record, QUEUE_FULL, retryable=True))
 
     def _count_unbatched(self) -> int:
         return 0 if self._unbatched is None else len(self._unbatched)
@@ -236,26 +231,20 @@ class KafkaSender:
             if self._background:
                 timeout = min(timeout, _SHORT_POLL_SECONDS)
                 self._background.poll()
-            if self._unbatched is not None and self._count_unbatched():
-                producer.poll(0)
-                self._unbatched.poll(min(timeout, _SHORT_POLL_SECONDS))
-            elif self._runs:
-                longest = _BOTH_SECONDS if len(producer) else timeout
-                self._poll_client(producer, 0)
-                if not self._reports.delivered:
-                    self._runs.poll(min(timeout, longest), flushes=self._flushes(timeout))
+            busy = [each for each in (producer, self._unbatched, self._runs) if each]
+            if len(busy) > 1:
+                timeout = min(timeout, _SHARED_SECONDS)
+            if self._unbatched is not None:
+                self._unbatched.poll(timeout if self._unbatched in busy else 0)
+            # Without records there are errors, and lines of the log.
+            waits = self._runs in busy
+            self._runs.poll(timeout if waits else 0, flushes=waits and self._flushes(timeout))
+            if producer in busy or not busy:
+                wait(producer, timeout, flushes=self._flushes(timeout))
             else:
-                self._poll_client(producer, timeout)
+                producer.poll(0)
         except KafkaException as error:
             self._end(error.args[0])
-
-    def _poll_client(self, producer: Producer, timeout: float) -> None:
-        if self._flushes(timeout):
-            # The client does not linger during a flush. It may be too short for a busy machine, so others
-            # follow until the client would not linger any more.
-            producer.flush(min(timeout, _FLUSH_SECONDS))
-        else:
-            producer.poll(timeout)
 
     def _flushes(self, timeout: float) -> bool:
         return timeout > 0 and time.monotonic() < self._flush_until

@@ -6,7 +6,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from outbox_testkit.conformance import PublisherConformance, PublisherUnderTest, TransactionalConformance
+from outbox_testkit.conformance import (
+    PublisherConformance,
+    PublisherUnderTest,
+    RunConformance,
+    TransactionalConformance,
+)
 from outbox_testkit.conformance.publisher import Message
 
 from .kafka_access import committed
@@ -23,7 +28,7 @@ def read(bootstrap: str, topic: str, partitions: int) -> list[Message]:
     return found
 
 
-class TestKafka(PublisherConformance, TransactionalConformance):
+class TestKafka(PublisherConformance, RunConformance, TransactionalConformance):
     @pytest.fixture
     def publisher(self, kafka_bootstrap: str) -> PublisherUnderTest:
         options = {"kafka": {"bootstrap.servers": kafka_bootstrap}}

@@ -26,6 +26,7 @@ from outbox_testkit.conformance.publisher import (
     Message,
     PublisherConformance,
     PublisherUnderTest,
+    RunConformance,
     TransactionalConformance,
 )
 from outbox_testkit.conformance.recording import RecordingCandidate
@@ -44,6 +45,7 @@ __all__ = [
     "PublisherConformance",
     "PublisherUnderTest",
     "RecordingCandidate",
+    "RunConformance",
     "ServiceUnderTest",
     "TransactionalConformance",
 ]

@@ -8,7 +8,7 @@ The complete test file of a publisher::
             return PublisherUnderTest("kafka", {"kafka": {"bootstrap.servers": kafka_bootstrap}}, read)
 
 where ``read`` reads a topic with the broker's own client, because the contract cannot. A publisher without
-transactions leaves out the second suite.
+transactions leaves out the second suite. Add :class:`RunConformance` if its senders send runs.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from outbox_api import (
     MAX_CHECKPOINT,
     Deliveries,
     DriverError,
+    Failure,
     Finding,
     Header,
     Level,
     MarkedRecord,
     Publisher,
+    RunSender,
     Seam,
     Sender,
     TransactionalPublisher,
@@ -157,6 +159,46 @@ def assert_in_order(messages: Sequence[Message]) -> None:
         latest[message.key] = number
 
 
+def open_runs(under_test: TopicUnderTest) -> RunSender:
+    """Opens a sender, and has it deliver a record, so that it knows the topic."""
+    sender = under_test.open()
+    assert isinstance(sender, RunSender)
+    sender.send(under_test.records(1, first=0))
+    assert len(gather(sender, 1).delivered) == 1
+    return sender
+
+
+def runs_of(
+    under_test: TopicUnderTest, count: int, keys: int = 4, first: int = 1
+) -> list[list[MarkedRecord]]:
+    """Returns a run for each key."""
+    records = under_test.records(count * keys, first, keys)
+    return [[each for each in records if each.key == f"k{key}"] for key in range(keys)]
+
+
+def send_runs(
+    sender: RunSender, runs: Sequence[Sequence[MarkedRecord]]
+) -> tuple[list[MarkedRecord], list[Failure]]:
+    """Sends the first record of each run, and then what follows those that were delivered."""
+    sender.send_runs([run[0] for run in runs])
+    first = gather(sender, len(runs))
+    places = {each.key: each.partition for each in first.delivered}
+    others = [
+        each._replace(partition=places[each.key]) for run in runs for each in run[1:] if each.key in places
+    ]
+    sender.send_runs(others)
+    rest = gather(sender, len(others))
+    return first.delivered + rest.delivered, first.failed + rest.failed
+
+
+def ids_by_key(records: Sequence[MarkedRecord]) -> dict[str, list[int]]:
+    """Returns key → its ids, in the order given."""
+    ids: dict[str, list[int]] = {}
+    for each in records:
+        ids.setdefault(each.key, []).append(each.id)
+    return ids
+
+
 class Publishing:
     """A theme. The plugin's subclass provides the fixture ``publisher``, a :class:`PublisherUnderTest`."""
 
@@ -243,6 +285,46 @@ class PublisherConformance(Publishing):
         assert all(isinstance(finding, Finding) for finding in findings)
         assert all(finding.cure for finding in findings if finding.level is not Level.OK)
         assert transactional or Level.ERROR not in {finding.level for finding in findings}
+
+
+class RunConformance(Publishing):
+    """What a publisher must do whose senders are run senders: the log has a prefix of each run."""
+
+    def test_what_follows_the_first_record_of_a_run_comes_to_its_partition(
+        self, under_test: TopicUnderTest
+    ) -> None:
+        sender, runs = open_runs(under_test), runs_of(under_test, 200)
+        delivered, failed = send_runs(sender, runs)
+        assert failed == []
+        assert len({(each.key, each.partition) for each in delivered}) == len(runs)
+        assert all(each.partition is not None for each in delivered)
+        assert ids_by_key(delivered) == {run[0].key: [each.id for each in run] for run in runs}
+        messages = under_test.read()
+        assert len(messages) == 1 + sum(map(len, runs))
+        assert_in_order(messages)
+
+    @pytest.mark.parametrize("place", [0, 1, 100, 199])
+    @pytest.mark.parametrize("fault", ["no text", "too large"])
+    def test_a_refused_record_stops_what_follows_it_in_its_run(
+        self, under_test: TopicUnderTest, fault: str, place: int
+    ) -> None:
+        sender, runs = open_runs(under_test), runs_of(under_test, 200)
+        faulty = {"no text": "\ud800", "too large": "v" * 20_000_000}[fault]
+        runs[1][place] = runs[1][place]._replace(value=faulty)
+        delivered, failed = send_runs(sender, runs)
+        stopped = len(runs[1]) if place else 1  # records that were handed over
+        assert sorted([each.id for each in delivered] + [each.record.id for each in failed]) == sorted(
+            each.id for run in runs for each in (run[:stopped] if run is runs[1] else run)
+        )
+        arrived, known = set(under_test.values()), ids_by_key(delivered)
+        for run in runs:
+            ids = [each.id for each in run]
+            there = [number for number in ids if number in arrived]
+            assert there == ids[: len(there)]
+            assert known.get(run[0].key, []) == there[: len(known.get(run[0].key, []))]
+        assert not arrived & {each.id for each in runs[1][place:]}
+        again = runs_of(under_test, 20, first=10_000)
+        assert send_runs(sender, again)[1] == []
 
 
 class TransactionalConformance(Publishing):
