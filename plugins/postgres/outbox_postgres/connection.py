@@ -106,9 +106,7 @@ def open_lease(options: PostgresOptions) -> PostgresLease:
     """Connects to the lease; the work behind ``PostgresDialect.lease``."""
     session, _, layout = open_outbox(options, more="lease")
     with closing_at_errors(session):
-        lease = PostgresLease(session.connection, session.source, layout)
-        lease.open()
-        return lease
+        return PostgresLease(session, layout)
 
 
 def open_session(options: PostgresOptions, *, watches: bool = False) -> Session:

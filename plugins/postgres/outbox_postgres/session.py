@@ -59,7 +59,12 @@ class Session(portable.Session):
 
     What harvests is sent as it stands, with numbered parameters, by :meth:`rows` and :meth:`send`; everything
     else as of any portable dialect.
+
+    Attributes:
+        begins: Whether changes need a transaction, as they may be several statements.
     """
+
+    begins = True
 
     def __init__(self, connection: Connection, source: DataSource, *, prepare: bool) -> None:
         super().__init__(connection, PostgresIdiom(), str(source), watches=connection.watches)
@@ -100,7 +105,7 @@ class Session(portable.Session):
     def transaction(self, doing: str, *, reads: bool = False) -> Iterator[None]:
         """Commits what is executed within; see the base class. What only reads needs no transaction."""
         self._must_not_watch(doing, reads=reads)
-        alone = reads and not self._watches
+        alone = (reads or not self.begins) and not self._watches
         with self.translated(doing), nullcontext() if alone else self.connection.transaction():
             self._cursor = psycopg.Cursor(self.connection)
             yield
