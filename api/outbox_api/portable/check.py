@@ -16,7 +16,7 @@ from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.intake import PortableIntake
 from outbox_api.portable.intake_check import findings as intake_findings
 from outbox_api.portable.notes import read_schema
-from outbox_api.portable.origin_columns import Described, origin_findings
+from outbox_api.portable.origin_columns import Described, find_index, origin_findings
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import quoted
 from outbox_api.portable.table_idiom import TableName
@@ -102,10 +102,11 @@ def _refused(session: Session, statement: str, values: Mapping[str, object]) -> 
     return None
 
 
-def no_index_on_id() -> Finding:
-    """Returns the finding for an outbox without an index that begins with ``id``."""
-    cure = "make id the primary key, or index it; without, every mark reads the whole table"
-    return Finding(Level.WARNING, "index", "no index starts with id", cure)
+def id_index(session: Session, outbox: TableName) -> Iterator[Finding]:
+    """Says that no index of an outbox begins with ``id``, if so."""
+    if not find_index(session, outbox, ("id",)):
+        cure = "make id the primary key, or index it; without, every mark reads the whole table"
+        yield Finding(Level.WARNING, "index", "no index starts with id", cure)
 
 
 _OPTIONAL = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -124,13 +124,17 @@ class PortableDialect(ABC):
             table: Its name, quoted.
         """
 
-    def names(self, session: Session) -> Tables:  # noqa: ARG002 - for subclasses
+    def names(self, session: Session) -> Tables:
         """Returns the tables' names; that of the outbox as the database knows it, however users spell it.
 
         Two processes that name one outbox differently must share one fence.
         """
         tables: Tables = self.options.tables
-        return tables
+        idiom = self.idiom
+        rows: Sequence[Sequence[Any]] = ()
+        if idiom.spelling:
+            rows = session.query("ask for the outbox's name", idiom.spelling, **idiom.place(tables.outbox))
+        return tables._replace(outbox=TableName(*rows[0])) if rows and rows[0][1] else tables
 
     def tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create the tables, by table, in the order of ``Tables``."""
@@ -364,9 +368,14 @@ class PortableDialect(ABC):
         Raises:
             DriverError: Unreachable (retryable), or not permitted.
         """
+        return self._session(self.open_to_watch if watches else self.open, watches=watches)
+
+    def _session(self, open_connection: Callable[[], Any], *, watches: bool = False) -> Session:
         with _reading_files(), pace_of(self.address).connecting(), self._connecting():
-            connection = self.open_to_watch() if watches else self.open()
-            return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
+            return self._over(open_connection(), watches=watches)
+
+    def _over(self, connection: Any, *, watches: bool) -> Session:
+        return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
 
     def _required(self, session: Session, more: str = "") -> Tables:
         """Returns the tables' names, if they are as they must be; closes the session if they are not."""

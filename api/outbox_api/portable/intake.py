@@ -15,7 +15,7 @@ from outbox_api.intake import Intake
 from outbox_api.json_path import columns as columns_of
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.intake_table import PRESENT, KnownTable, refusal
-from outbox_api.portable.rows import bound, json_array
+from outbox_api.portable.rows import bound
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import BEGINNING, COLUMNS, EXTRAS, quoted
 from outbox_api.portable.statements import stash
@@ -142,7 +142,7 @@ class PortableIntake(KnownTable):
 
     def _array(self, texts: Sequence[str | None]) -> object:
         """Makes the parameter for names or values of headers."""
-        return json_array(texts)
+        return self.session.idiom.header_parameter(texts)
 
     def holders(self, places: Sequence[Any]) -> str:  # noqa: ARG002 - for databases that tell
         """Returns who has locked rows, in words; empty where that is not known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -9,8 +10,9 @@ from typing import Any, NamedTuple
 from outbox_api import Origin
 from outbox_api.portable import Session, TableName
 from outbox_api.portable.given_ids import ids_behind
+from outbox_api.portable.outboxes import TELLING_COLUMNS
 
-from outbox_postgres.ddl import literal
+from outbox_postgres.ddl import PostgresIdiom
 from outbox_postgres.options import QuotedName
 from outbox_postgres.origin_columns import Column
 from outbox_postgres.search_path import Connection
@@ -112,6 +114,20 @@ JOIN pg_am AS m ON m.oid = c.relam AND m.amname = 'btree'
 WHERE i.indrelid = $1::oid AND i.indisvalid AND i.indpred IS NULL AND d.attname = 'id'
   AND i.indnkeyatts >= 2 AND i.indoption[0] = 0 AND i.indoption[1] = 0
 """
+_FOUND = """
+SELECT n.nspname, c.relname
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
+  AND ($1 OR n.nspname::text = $2)
+  AND EXISTS (
+      SELECT FROM pg_roles AS r
+      WHERE r.oid = c.relowner AND (
+          r.rolname = current_user OR r.rolsuper OR r.rolname::text ~ ANY ($3::text[])
+          OR r.oid = (SELECT datdba FROM pg_database WHERE datname = current_database())))
+  AND (SELECT count(*) FROM pg_attribute AS a
+       WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attname::text = ANY ($4::text[]))
+      = cardinality($4::text[])
+"""
 _SERVER = """
 SELECT current_database(), current_user, pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'
 """
@@ -151,6 +167,14 @@ class Catalogue:
             return None
         oid, schema, table, kind = found[0]
         return Relation(oid, QuotedName(schema, table), kind)
+
+    def outboxes(self, owners: Sequence[str], *, everywhere: bool) -> list[tuple[str, str]]:
+        """Returns schema and name of outboxes: of this user, of who could harm it, or of such owners."""
+        listed = [f"^({'.*'.join(map(re.escape, each.split('*')))})$" for each in owners]
+        here = next(iter(self.connection.schemas), None)
+        return [
+            (row[0], row[1]) for row in self._rows(_FOUND, everywhere, here, listed, list(TELLING_COLUMNS))
+        ]
 
     def spelled_otherwise(self, name: TableName) -> list[str]:
         """Returns the tables that differ from a name by capitals only, as SQL writes them."""
@@ -207,7 +231,7 @@ class Catalogue:
         """Writes the statement that moves the sequence of a table's ids behind all of them."""
         name, _ = self.counter(oid) or ("…", False)
         of_rows = f"SELECT max(id) FROM {self.name(oid)}"  # noqa: S608 - regclass quotes it
-        return f"SELECT setval({literal(name)}, ({of_rows}))"
+        return f"SELECT setval({PostgresIdiom().literal(name)}, ({of_rows}))"
 
     def name(self, oid: int) -> str:
         """Returns the name of a table or sequence, as SQL writes it."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import psycopg
 from outbox_api.portable import TableName
 from outbox_api.portable.tables import Tables
 
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.ddl import parked_index, parked_index_ddl, sequence_ddl, sequence_of
-from outbox_postgres.errors import translated
 from outbox_postgres.options import PostgresOptions, QuotedName
 from outbox_postgres.origin_columns import due_columns, index_ddl
 from outbox_postgres.session import Session
@@ -35,7 +33,7 @@ def additions(session: Session, options: PostgresOptions, names: Tables) -> list
     """
     catalogue, outbox = Catalogue(session.connection), QuotedName(*names.outbox)
     due: list[Sequence[str]] = []
-    with translated(session.source, "look at the tables"):
+    with session.translated("look at the tables"):
         letters = QuotedName(*names.dead_letters)
         if not catalogue.find(parked_index(letters)):
             due.append([parked_index_ddl(letters)])
@@ -48,12 +46,3 @@ def additions(session: Session, options: PostgresOptions, names: Tables) -> list
             if origin.column not in catalogue.indexed(found.oid):
                 due.append([index_ddl(outbox, origin)])
     return due
-
-
-def without_time_outs(session: Session) -> Session:
-    """Lets an index of a large table take its time, but waits for no lock for more than a second."""
-    connection: psycopg.Connection[object] = session.connection
-    session.connection.patience = None
-    with session.translated("set up the session"):
-        connection.execute("SET statement_timeout = 0; SET lock_timeout = '1s'")
-    return session

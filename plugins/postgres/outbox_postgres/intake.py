@@ -15,7 +15,6 @@ from outbox_api.portable.sources import COLUMNS
 
 from outbox_postgres.catalogue import Catalogue, Relation
 from outbox_postgres.ddl import EXTRA_TYPES
-from outbox_postgres.insert import bind
 from outbox_postgres.intake_columns import facts, meaning, read
 from outbox_postgres.layout import OTHER_KINDS, TABLE_KINDS, Layout
 from outbox_postgres.options import QuotedName, quoted
@@ -45,14 +44,14 @@ _LISTS = {"kafka_partition": "int4[]", "kafka_timestamp": "int8[]"}
 _AT = f"src.ctid = ANY ({{pages}}::text[]::tid[]) AND {_VERSION} = ANY ({{places}}::text[])"
 
 
-def waiting_rows(session: Session, catalogue: Catalogue, intake: Intake) -> WaitingRows:
+def waiting_rows(session: Session, intake: Intake) -> WaitingRows:
     """Finds the table of an intake.
 
     Raises:
         DriverError: There is none (not retryable).
     """
     with session.translated(f"look at table {intake.table}"):
-        return WaitingRows(session, intake, _find(catalogue, intake).name)
+        return WaitingRows(session, intake, _find(Catalogue(session.connection), intake).name)
 
 
 class PostgresIntake(PortableIntake):
@@ -86,7 +85,6 @@ class PostgresIntake(PortableIntake):
             )
             if self._done:  # what cannot be written is found as this is planned
                 session.query("try intake.done", f"EXPLAIN {self.changes.sql_of('1 = 0')}", **self._done)
-        self._bind = bind
         names = ", ".join(self._columns)
         lists = ", ".join(f"{{{name}}}::{_LISTS.get(name, 'text[]')}" for name in self._columns)
         value = {"kafka_value": "::bytea"} if layout.binary else {}

@@ -64,9 +64,7 @@ class SequenceStatements(LeaseStatements):
             SELECT setval({name}::regclass, {RELEASED}), pg_notify('{channel}', '') FROM own"""
         self.listen = f"LISTEN {channel}"
         privileges = (f"has_sequence_privilege({name}, '{each}')" for each in ("SELECT", "UPDATE"))
-        self.allowed = (
-            f"SELECT CASE WHEN to_regclass({name}) IS NOT NULL THEN {' AND '.join(privileges)} END"
-        )
+        self.allowed = f"SELECT CASE WHEN to_regclass({name}) IS NOT NULL THEN {' AND '.join(privileges)} END"
 
 
 class PostgresLease(PortableLease):
@@ -82,7 +80,7 @@ class PostgresLease(PortableLease):
         session.begins = False
         self._numbered = session
         self._statements: SequenceStatements = SequenceStatements(sql, sequence)
-        needs = f"the elector lease needs the sequence {sequence} in {session.source}"
+        needs = f"the elector lease needs the sequence {sequence} in {session.address}"
         granted = grant(("SELECT", "UPDATE"), f"SEQUENCE {sequence}", layout.user)
         with session.transaction("look at the lease", reads=True):
             [(allowed,)] = session.fetch(self._statements.allowed)

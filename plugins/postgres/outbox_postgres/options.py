@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 from outbox_api import ConfigError, Duration, FileText
 from outbox_api.portable import PortableOptions, TableName
+from outbox_api.portable.outboxes import TablePattern
 from outbox_api.portable.table_idiom import not_a_name
 
 _LONGEST_NAME = 63
@@ -110,3 +111,8 @@ class PostgresOptions(PortableOptions):
     def table_name(cls, text: str) -> TableName:
         """Reads a table's name; unquoted parts fold to lower case."""
         return QuotedName.parse(text)
+
+    @classmethod
+    def table_pattern(cls, text: str) -> TablePattern:
+        """Reads a pattern of tables' names, which have capitals."""
+        return TablePattern(text, cls.table_name, flags=re.NOFLAG)

@@ -8,9 +8,10 @@ change. Names that users write without a schema are looked for in the schemas le
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import psycopg
@@ -91,10 +92,12 @@ class Connection(AttentiveConnection):
         schemas: The schemas of the path that the session began with, in their order: those that exist and
             that the user may use, without the catalogue and without temporary tables unless the path names
             them.
+        parameters: Those that it was made with.
         watches: Whether no statement can write.
     """
 
     schemas: Sequence[str] = ()
+    parameters: Mapping[str, str] = MappingProxyType({})
     watches = False
     _unreplicated = ""
 

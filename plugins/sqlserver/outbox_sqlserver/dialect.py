@@ -7,33 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from outbox_api import Capability, Finding
-from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
+from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.creation import first_note
 from outbox_api.portable.session import TableMissing
-from outbox_api.portable.tables import Tables
 
 from outbox_sqlserver.check import findings
 from outbox_sqlserver.idiom import BINARY, KEY_LENGTH, LISTED_IDS, SqlServerIdiom, octets
 from outbox_sqlserver.options import SqlServerOptions
-
-
-def outbox_statements(table: str, *, binary: bool) -> Sequence[str]:
-    """Returns the statements that create the outbox; ``table`` is quoted."""
-    value = "VARBINARY(MAX)" if binary else "NVARCHAR(MAX)"
-    outbox = f"""CREATE TABLE {table} (
-    id BIGINT IDENTITY(1, 1) NOT NULL,
-    create_time DATETIME2(6) NOT NULL DEFAULT SYSUTCDATETIME(),
-    kafka_topic NVARCHAR(249) NOT NULL,
-    kafka_key NVARCHAR({KEY_LENGTH}) COLLATE {BINARY} NOT NULL,
-    kafka_value {value},
-    kafka_header_keys NVARCHAR(MAX),
-    kafka_header_values NVARCHAR(MAX),
-    leader_id UNIQUEIDENTIFIER,
-    PRIMARY KEY (id)
-);
-{_no_escalation(table)}"""
-    return [outbox]
 
 
 def guarded(table: str, statement: str) -> str:
@@ -51,11 +32,6 @@ def noted_once(notes: str, name: str, statement: str) -> str:
         statement: The INSERT.
     """
     return f"IF NOT EXISTS (SELECT 1 FROM {notes} WHERE name = {name})\n{statement}"  # noqa: S608 - quoted
-
-
-def _no_escalation(table: str) -> str:
-    """Returns the statement that prevents lock escalation: no INSERT waits for a large change."""
-    return f"ALTER TABLE {table} SET (LOCK_ESCALATION = DISABLE)"
 
 
 SHORT = 4_000
@@ -127,9 +103,6 @@ def _typed(value: object) -> object:
     return Param(type=NVarCharType(size=SHORT), value=value)
 
 
-_KNOWN = "SELECT OBJECT_SCHEMA_NAME(OBJECT_ID({table})), OBJECT_NAME(OBJECT_ID({table}))"
-
-
 class SqlServerDialect(PortableDialect):
     """An outbox in a SQL Server database."""
 
@@ -169,13 +142,21 @@ class SqlServerDialect(PortableDialect):
 
     def outbox_statements(self, table: str) -> Sequence[str]:
         """Returns the statements that create the outbox."""
-        return outbox_statements(table, binary=self.options.binary)
-
-    def names(self, session: Session) -> Tables:
-        """Returns the tables' names; the outbox's with its schema, in the case that it was created with."""
-        tables, table = self.options.tables, self.options.outbox
-        rows = session.query("ask for the outbox's name", _KNOWN, table=self.idiom.quote_table(table))
-        return tables._replace(outbox=TableName(*rows[0])) if rows and rows[0][0] else tables
+        value = "VARBINARY(MAX)" if self.options.binary else "NVARCHAR(MAX)"
+        # Without lock escalation, no INSERT waits for a large change.
+        outbox = f"""CREATE TABLE {table} (
+    id BIGINT IDENTITY(1, 1) NOT NULL,
+    create_time DATETIME2(6) NOT NULL DEFAULT SYSUTCDATETIME(),
+    kafka_topic NVARCHAR(249) NOT NULL,
+    kafka_key NVARCHAR({KEY_LENGTH}) COLLATE {BINARY} NOT NULL,
+    kafka_value {value},
+    kafka_header_keys NVARCHAR(MAX),
+    kafka_header_values NVARCHAR(MAX),
+    leader_id UNIQUEIDENTIFIER,
+    PRIMARY KEY (id)
+);
+ALTER TABLE {table} SET (LOCK_ESCALATION = DISABLE)"""
+        return [outbox]
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Checks version, encryption, isolation, durability, privileges and index."""
