@@ -60,10 +60,11 @@ def not_a_name(text: str) -> ConfigError:
 
 
 def bounded(name: str, length: int) -> str:
-    """Returns a name of at most ``length`` characters: a longer one is cut, and ends with its digest."""
-    if len(name) <= length:
+    """Returns a name of at most ``length`` bytes: a longer one is cut, and ends with its digest."""
+    octets = name.encode()
+    if len(octets) <= length:
         return name
-    return f"{name[: length - _DIGITS]}{sha256(name.encode()).hexdigest()[:_DIGITS]}"
+    return octets[: length - _DIGITS].decode(errors="ignore") + sha256(octets).hexdigest()[:_DIGITS]
 
 
 def _plain(part: str) -> str:
@@ -91,7 +92,7 @@ class UpkeepQueries:
 
 
 _NAME_LENGTH = 60
-"""Characters of a name that we make; every database takes as many."""
+"""Bytes of a name that we make; every database takes as many."""
 
 
 class TableIdiom:

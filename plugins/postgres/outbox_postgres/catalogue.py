@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from outbox_api import Origin
 from outbox_api.portable import Session, TableName
+from outbox_api.portable.column_facts import ColumnFacts
 from outbox_api.portable.given_ids import ids_behind
 from outbox_api.portable.outboxes import TELLING_COLUMNS
 
 from outbox_postgres.ddl import PostgresIdiom
 from outbox_postgres.options import QuotedName
-from outbox_postgres.origin_columns import Column
 from outbox_postgres.search_path import Connection
 
 _COLUMNS = """
@@ -74,7 +74,7 @@ WHERE a.attrelid = {} AND a.attname = 'id'
 
 With another increment an application usually gives out the ids of each step itself, to any transaction.
 """
-SEQUENCES = """
+_SEQUENCES = """
 FROM pg_attribute AS a
 LEFT JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
 JOIN pg_depend AS d ON CASE WHEN a.attidentity <> ''
@@ -85,9 +85,12 @@ JOIN pg_sequence AS s ON s.seqrelid = CASE WHEN a.attidentity <> '' THEN d.objid
 WHERE a.attrelid = $1::oid
 """
 """The columns of a table whose numbers sequences give out: the sequence of an identity, or in a default."""
+_STEPS = f"""
+SELECT a.attname, CASE WHEN s.seqcycle THEN -1 ELSE 1 END * s.seqincrement * s.seqcache
+{_SEQUENCES} AND a.attnum > 0"""
 _COUNTERS = f"""
 SELECT s.seqrelid::regclass::text, has_sequence_privilege(s.seqrelid, 'SELECT')
-{SEQUENCES} AND a.attname = 'id' AND s.seqincrement > 0 AND NOT s.seqcycle
+{_SEQUENCES} AND a.attname = 'id' AND s.seqincrement > 0 AND NOT s.seqcycle
   AND (a.attidentity <> ''
        OR pg_get_expr(f.adbin, f.adrelid) = format('nextval(%L::regclass)', s.seqrelid::regclass))
 """
@@ -180,9 +183,19 @@ class Catalogue:
         """Returns the tables that differ from a name by capitals only, as SQL writes them."""
         return [row[0] for row in self._rows(_SPELLED_OTHERWISE, name.table)]
 
-    def columns(self, oid: int) -> dict[str, Column]:
+    def columns(self, oid: int) -> dict[str, ColumnFacts]:
         """Returns a table's columns by name."""
-        return {row[0]: Column(*row) for row in self._rows(_COLUMNS, oid)}
+        return {
+            name: ColumnFacts(type_, default=default or "", required=required, base=base)
+            for name, type_, base, required, default in self._rows(_COLUMNS, oid)
+        }
+
+    def steps(self, oid: int) -> dict[str, int]:
+        """Returns by how much the numbers of a column differ that sequences give out to one session.
+
+        Meanwhile others get those in between. It is below 0 if they do not always rise.
+        """
+        return {row[0]: int(row[1]) for row in self._rows(_STEPS, oid)}
 
     def missing_privileges(self, oid: int, wanted: Sequence[str]) -> list[str]:
         """Returns those of the wanted privileges that the user lacks on a table."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from outbox_api import DriverError, Finding, Intake, Level, Origin
@@ -12,6 +12,7 @@ from outbox_api.portable import TableName
 from outbox_api.portable.check import version_finding
 from outbox_api.portable.given_ids import ids_behind_finding
 from outbox_api.portable.intake_check import findings
+from outbox_api.portable.origin_columns import Described
 from outbox_api.portable.tables import NEEDS
 from outbox_api.tls import Protection, transport_finding
 
@@ -25,27 +26,29 @@ from outbox_postgres.options import PostgresOptions, quoted
 from outbox_postgres.search_path import Connection
 from outbox_postgres.session import Session
 
-if TYPE_CHECKING:
-    from outbox_postgres.dialect import PostgresDialect
-
 OLDEST_SERVER = 120000
 _CLOSED = "SELECT 1 FROM pg_namespace WHERE nspname::text = $1 AND NOT has_schema_privilege(oid, 'USAGE')"
 """Whether a schema is one whose tables this user may not see."""
 
 
-def check(dialect: PostgresDialect) -> Sequence[Finding]:
-    """Connects and looks at everything; never raises. The work behind ``PostgresDialect.check``."""
+def check(dialect: Described, connect: Callable[[], Session]) -> Sequence[Finding]:
+    """Connects and looks at everything; never raises. The work behind ``PostgresDialect.check``.
+
+    Args:
+        dialect: Whose outbox.
+        connect: Connects without the settings of sessions, which would hide those of the server.
+    """
     findings: list[Finding] = []
     try:
         address = dialect.address
     except DriverError as error:
         return [Finding(Level.ERROR, "data source", str(error), "correct dataSource")]
     try:
-        with closing(dialect.plain_session()) as session, session.translated("look at the outbox"):
+        with closing(connect()) as session, session.translated("look at the outbox"):
             findings.append(Finding(Level.OK, "connection", f"connected to {address}"))
             findings += _transport(session.connection)
             findings += _server(session.connection)
-            findings += _pooler(session.connection, dialect)
+            findings += _pooler(session.connection, connect)
             findings += _outbox(session, dialect)
     except DriverError as error:
         cure = "see that the server runs and accepts this user" if error.retryable else "correct dataSource"
@@ -64,12 +67,12 @@ def _server(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
         yield from _run(connection, probe, ())
 
 
-def _pooler(connection: psycopg.Connection[Any], dialect: PostgresDialect) -> Iterator[Finding]:
+def _pooler(connection: Connection, connect: Callable[[], Session]) -> Iterator[Finding]:
     # A pooler reports process ids of its own. A pooler in transaction mode cannot give this connection its
     # previous server connection while another client has a transaction open there.
     first = _backend(connection)
     pooled = first != connection.info.backend_pid
-    with closing(dialect.plain_session()) as other:
+    with closing(connect()) as other:
         other.connection.execute("BEGIN")
         switches = _backend(other.connection) == first or _backend(connection) != first
     if switches:
@@ -96,8 +99,9 @@ def _backend(connection: psycopg.Connection[Any]) -> int:
     return int(row[0]) if row else 0
 
 
-def _outbox(session: Session, dialect: PostgresDialect) -> Iterator[Finding]:
-    connection, options = session.connection, dialect.options
+def _outbox(session: Session, dialect: Described) -> Iterator[Finding]:
+    connection: Connection = session.connection
+    options: PostgresOptions = dialect.options
     if connection.execute(_CLOSED, (options.outbox.schema,)).fetchone():
         user, schema = connection.info.user, options.outbox.schema
         seen = f"user '{user}' lacks the privilege USAGE on the schema {quoted(schema)}"

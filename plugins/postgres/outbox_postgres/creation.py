@@ -10,7 +10,7 @@ from outbox_api.portable.tables import Tables
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.ddl import parked_index, parked_index_ddl, sequence_ddl, sequence_of
 from outbox_postgres.options import PostgresOptions, QuotedName
-from outbox_postgres.origin_columns import due_columns, index_ddl
+from outbox_postgres.origin_columns import due_columns
 from outbox_postgres.session import Session
 
 
@@ -44,5 +44,5 @@ def additions(session: Session, options: PostgresOptions, names: Tables) -> list
             if columns := due_columns(outbox, origin, catalogue.columns(found.oid)):
                 due.append(columns)
             if origin.column not in catalogue.indexed(found.oid):
-                due.append([index_ddl(outbox, origin)])
+                due.append([session.idiom.create_index(outbox, (origin.column, "id"))])
     return due

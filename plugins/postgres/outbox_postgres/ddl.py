@@ -15,7 +15,7 @@ from outbox_api.statement import Style
 
 from outbox_postgres.errors import cure, error_kind, without_rows
 from outbox_postgres.options import PostgresOptions, QuotedName, is_cut, with_suffix
-from outbox_postgres.origin_columns import column_types, id_type, index_ddl
+from outbox_postgres.origin_columns import column_types, id_type
 from outbox_postgres.settled import FIRST
 
 
@@ -181,7 +181,8 @@ def outbox_ddl(options: PostgresOptions, outbox: TableName) -> list[str]:
     autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_cost_delay = 0
 )"""
-    indexes = [index_ddl(outbox, options.origin)] if options.origin else []
+    origin = options.origin
+    indexes = [PostgresIdiom().create_index(outbox, (origin.column, "id"))] if origin else []
     return [created, *indexes, sequence_ddl(sequence_of(outbox))]
 
 

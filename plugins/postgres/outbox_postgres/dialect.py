@@ -207,4 +207,4 @@ class PostgresDialect(PortableDialect):
         """Looks at everything that could be wrong with the database side."""
         from outbox_postgres.check import check
 
-        return check(self)
+        return check(self, self.plain_session)

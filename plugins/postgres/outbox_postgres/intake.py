@@ -15,7 +15,7 @@ from outbox_api.portable.sources import COLUMNS
 
 from outbox_postgres.catalogue import Catalogue, Relation
 from outbox_postgres.ddl import EXTRA_TYPES
-from outbox_postgres.intake_columns import facts, meaning, read
+from outbox_postgres.intake_columns import meaning, read
 from outbox_postgres.layout import OTHER_KINDS, TABLE_KINDS, Layout
 from outbox_postgres.options import QuotedName, quoted
 from outbox_postgres.session import Session, lockers, text_array
@@ -116,7 +116,11 @@ class PostgresIntake(PortableIntake):
         intake, columns = self._intake, self._columns_by_name
         if columns[intake.value_column].base == "bytea" and not self._layout.binary:
             raise refusal(intake, f"'{intake.value}' holds bytes, the outbox text", "set valueType: bytea")
-        found = facts(self._catalogue.connection, self._relation.oid, columns)
+        steps = self._catalogue.steps(self._relation.oid)
+        found = {name: each._replace(step=steps.get(name, 0)) for name, each in columns.items()}
+        found |= {
+            name: each._replace(type=each.base) for name, each in found.items() if each.nature is Nature.OTHER
+        }
         self._by_commits = not intake.order and found[intake.id].nature is not Nature.NUMBER
         if self._by_commits:
             self._require_moments()
