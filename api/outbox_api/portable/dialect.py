@@ -425,7 +425,7 @@ class PortableDialect(ABC):
         with closing_at_errors(session):
             tables, columns = require(self, session)
         sql, take = Statements(self.idiom, tables), partial(self.intake, session, extras=columns)
-        return Connected(session, sql, str(tables.outbox), take)
+        return Connected(session, sql, sql.name, take)
 
     def intake(self, session: Session, intake: Intake, *, extras: Collection[str]) -> PortableIntake:
         """Returns what takes in rows of a table; part of no transaction.

@@ -154,10 +154,12 @@ class Session:
         try:
             with self.transaction(f"look at table {table}", reads=True):
                 name = table.replace("{", "{{").replace("}", "}}")
-                described = self._execute(f"SELECT * FROM {name} WHERE 1 = 0", {}).description  # noqa: S608 - quoted
-                return [str(column[0]).lower() for column in described]
+                return self._described(f"SELECT * FROM {name} WHERE 1 = 0")  # noqa: S608 - quoted
         except TableMissing:
             return None
+
+    def _described(self, sql: str) -> list[str]:
+        return [str(column[0]).lower() for column in self._execute(sql, {}).description]
 
     def close(self) -> None:
         """Disconnects. Idempotent, and never raises."""

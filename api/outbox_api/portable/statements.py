@@ -57,7 +57,7 @@ class Statements:
         indexes: Mapping[str, str] = MappingProxyType({}),
         extras: Collection[str] = (),
     ) -> None:
-        self.name = str(tables.outbox)
+        self.name = tables.name
         written = [quoted(idiom, table) for table in tables[:-1]]
         self.outbox, self.fence, self.notes, self.lease, self.members, self.letters = written
         self.idiom = idiom

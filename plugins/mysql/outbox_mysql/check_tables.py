@@ -49,8 +49,7 @@ def table_findings(session: Session, options: MySqlOptions) -> Iterator[Finding]
 
 
 def _ask(session: Session, sql: str, table: TableName) -> Sequence[Sequence[Any]]:
-    with session.transaction(f"look at table {table}"):
-        return session.fetch(sql, schema=table.schema, table=table.table)
+    return session.query(f"look at table {table}", sql, **session.idiom.place(table))
 
 
 def _outbox(session: Session, options: MySqlOptions) -> Iterator[Finding]:

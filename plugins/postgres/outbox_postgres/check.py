@@ -8,11 +8,10 @@ from typing import Any
 
 import psycopg
 from outbox_api import DriverError, Finding, Intake, Level, Origin
-from outbox_api.portable import TableName
+from outbox_api.portable import PortableDialect, TableName
 from outbox_api.portable.check import version_finding
 from outbox_api.portable.given_ids import ids_behind_finding
 from outbox_api.portable.intake_check import findings
-from outbox_api.portable.origin_columns import Described
 from outbox_api.portable.tables import NEEDS
 from outbox_api.tls import Protection, transport_finding
 
@@ -31,7 +30,7 @@ _CLOSED = "SELECT 1 FROM pg_namespace WHERE nspname::text = $1 AND NOT has_schem
 """Whether a schema is one whose tables this user may not see."""
 
 
-def check(dialect: Described, connect: Callable[[], Session]) -> Sequence[Finding]:
+def check(dialect: PortableDialect, connect: Callable[[], Session]) -> Sequence[Finding]:
     """Connects and looks at everything; never raises. The work behind ``PostgresDialect.check``.
 
     Args:
@@ -99,7 +98,7 @@ def _backend(connection: psycopg.Connection[Any]) -> int:
     return int(row[0]) if row else 0
 
 
-def _outbox(session: Session, dialect: Described) -> Iterator[Finding]:
+def _outbox(session: Session, dialect: PortableDialect) -> Iterator[Finding]:
     connection: Connection = session.connection
     options: PostgresOptions = dialect.options
     if connection.execute(_CLOSED, (options.outbox.schema,)).fetchone():
@@ -203,7 +202,7 @@ def _intake(catalogue: Catalogue, session: Session, layout: Layout, intake: Inta
         seen = f"user '{layout.user}' lacks the privilege {right}, so no row can be taken in"
         yield Finding(Level.ERROR, subject, seen, f"GRANT {right} TO {quoted(layout.user)}")
     try:
-        found = PostgresIntake(catalogue, session, layout, intake)
+        found = PostgresIntake(session, layout, intake)
     except DriverError as error:
         yield Finding(Level.ERROR, subject, str(error), "see the message")
         return
@@ -260,17 +259,10 @@ ORDER BY n.nspname, g.rolname
 
 
 def _schemas(connection: Connection, layout: Layout, wanted: TableName) -> Iterator[Finding]:
-    """Looks for roles, other than owners and superusers, that could put a table in the place of ours.
-
-    Args:
-        connection: The connection.
-        layout: The outbox as found.
-        wanted: The outbox's name as configured: without a schema, what is in an earlier one of the search
-            path would be taken for it.
-    """
+    """Looks for roles, other than owners and superusers, that could put a table in the place of ours."""
     subject = "schemas"
     schemas = [table.schema for table in layout.tables]
-    if not wanted.schema:
+    if not wanted.schema:  # what is in an earlier schema of the search path would be taken for it
         schemas += connection.schemas[: connection.schemas.index(layout.outbox.schema)]
     found = connection.execute(_CREATORS, (schemas,)).fetchall()
     for schema, role in found:

@@ -228,7 +228,7 @@ def _arrival(connection: psycopg.Connection[Any], layout: Layout, origin: Origin
 def _orphans(session: Session, layout: Layout, origin: Origin) -> Finding:
     indexes = {column: column for column in layout.indexed}
     if origin.column in indexes:  # otherwise it might take a look at every row
-        counted = Origins(session, Statements(session.idiom, layout.known), origin, indexes)
+        counted = Origins(session, Statements(session.idiom, layout.tables), origin, indexes)
         with session.transaction("look for rows of each cluster", reads=True):
             if found := orphans(origin, counted.backlogs()):
                 return found

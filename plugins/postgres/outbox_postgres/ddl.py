@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import ClassVar
-from zlib import crc32
 
 from outbox_api.portable import ErrorKind, Idiom, TableName
 from outbox_api.portable.sources import DEAD_LETTER_COLUMNS, EXTRAS, FENCE_COLUMNS
+from outbox_api.portable.table_idiom import bounded
 from outbox_api.portable.tables import DEAD_LETTER_CHECK, Tables, auxiliary_statements, created
 from outbox_api.record import Record
 from outbox_api.statement import Style
 
 from outbox_postgres.errors import cure, error_kind, without_rows
-from outbox_postgres.options import PostgresOptions, QuotedName, is_cut, with_suffix
+from outbox_postgres.options import LONGEST_NAME, PostgresOptions, QuotedName
 from outbox_postgres.origin_columns import column_types, id_type
 from outbox_postgres.settled import FIRST
 
@@ -188,7 +188,7 @@ def outbox_ddl(options: PostgresOptions, outbox: TableName) -> list[str]:
 
 def parked_index(letters: TableName) -> QuotedName:
     """Returns the name of the index of the parked keys, in the schema of their table."""
-    return QuotedName(letters.schema, with_suffix(letters.table, "_parked"))
+    return QuotedName(letters.schema, bounded(f"{letters.table}_parked", LONGEST_NAME))
 
 
 def parked_index_ddl(letters: TableName) -> str:
@@ -202,10 +202,7 @@ def parked_index_ddl(letters: TableName) -> str:
 
 def sequence_of(outbox: TableName) -> QuotedName:
     """Returns the name of the sequence of an outbox's lease, in the outbox's schema."""
-    suffix = "_lease"
-    if is_cut(outbox.table, suffix):
-        suffix = f"_{crc32(outbox.table.encode()):08x}{suffix}"
-    return QuotedName(outbox.schema, with_suffix(outbox.table, suffix))
+    return QuotedName(outbox.schema, bounded(f"{outbox.table}_lease", LONGEST_NAME))
 
 
 def sequence_ddl(sequence: QuotedName) -> str:

@@ -17,8 +17,18 @@ from outbox_api.portable.session import closing_at_errors
 from outbox_api.portable.statements import Statements
 from outbox_api.portable.tables import Tables
 
-from outbox_postgres.ddl import PostgresIdiom, once, outbox_ddl, tables_ddl
+from outbox_postgres.ddl import (
+    PostgresIdiom,
+    once,
+    outbox_ddl,
+    parked_index,
+    parked_index_ddl,
+    sequence_ddl,
+    sequence_of,
+    tables_ddl,
+)
 from outbox_postgres.options import PostgresOptions, QuotedName
+from outbox_postgres.origin_columns import due_columns
 
 if TYPE_CHECKING:
     from outbox_postgres.layout import Layout
@@ -111,7 +121,6 @@ class PostgresDialect(PortableDialect):
 
     def connect_intakes(self) -> Connected:
         """Connects to move rows of other tables into the outbox."""
-        from outbox_postgres.catalogue import Catalogue
         from outbox_postgres.intake import SCANNING, PostgresIntake
 
         # A scan may read a whole table.
@@ -120,8 +129,8 @@ class PostgresDialect(PortableDialect):
         layout = self._found(session)
         with closing_at_errors(session), session.translated("set up the session"):
             session.connection.execute(SCANNING)
-        look = partial(PostgresIntake, Catalogue(session.connection), session, layout)
-        return Connected(session, Statements(self.idiom, layout.known), layout.name, look)
+        look = partial(PostgresIntake, session, layout)
+        return Connected(session, Statements(self.idiom, layout.tables), layout.name, look)
 
     def dead_letters(self, *, read_only: bool = False) -> PostgresDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
@@ -147,7 +156,7 @@ class PostgresDialect(PortableDialect):
             return require(session, self.options, eligible, more)
 
     def _required(self, session: Session, more: str = "") -> Tables:
-        return self._found(cast("PostgresSession", session), more=more).known
+        return self._found(cast("PostgresSession", session), more=more).tables
 
     def free_connections(self) -> int:
         """Returns how many more connections the server, the database and the role permit."""
@@ -170,9 +179,14 @@ class PostgresDialect(PortableDialect):
 
     def names(self, session: Session) -> Tables:
         """Returns the tables' names with their schemas."""
-        from outbox_postgres.creation import placed
+        from outbox_postgres.catalogue import Catalogue
 
-        return placed(cast("PostgresSession", session), self.options)
+        wanted, connection = self.options.outbox, session.connection
+        with cast("PostgresSession", session).translated(f"look for table {wanted}"):
+            found = Catalogue(connection).find(wanted)
+            outbox = TableName(*(found.name if found else connection.new(wanted)))
+        tables = (TableName(*table.within(outbox.schema)) for table in self.options.tables)
+        return Tables(*tables)._replace(outbox=outbox)
 
     def outbox_statements(self, table: str) -> Sequence[str]:
         """Returns the statements that create the outbox."""
@@ -183,10 +197,27 @@ class PostgresDialect(PortableDialect):
         return tables_ddl(self.options, names)
 
     def additions(self, session: Session) -> Sequence[Sequence[str]]:
-        """Returns what ``outbox init`` adds to tables that exist."""
-        from outbox_postgres.creation import additions
+        """Returns what ``outbox init`` adds to tables that exist; no row is written.
 
-        return additions(cast("PostgresSession", session), self.options, self.names(session))
+        That is the sequence of the lease, the index of the parked keys, and what the affinity asks for.
+        """
+        from outbox_postgres.catalogue import Catalogue
+
+        names, catalogue = self.names(session), Catalogue(session.connection)
+        outbox, letters = QuotedName(*names.outbox), QuotedName(*names.dead_letters)
+        due: list[Sequence[str]] = []
+        with cast("PostgresSession", session).translated("look at the tables"):
+            if not catalogue.find(parked_index(letters)):
+                due.append([parked_index_ddl(letters)])
+            if not catalogue.find(sequence := sequence_of(outbox)):
+                due.append([sequence_ddl(sequence)])
+            found = catalogue.find(outbox)
+            if found and (origin := self.options.origin):
+                if columns := due_columns(outbox, origin, catalogue.columns(found.oid)):
+                    due.append(columns)
+                if origin.column not in catalogue.indexed(found.oid):
+                    due.append([self.idiom.create_index(outbox, (origin.column, "id"))])
+        return due
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create what does not exist of the outbox."""

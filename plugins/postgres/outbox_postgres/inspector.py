@@ -43,7 +43,7 @@ def require(
     catalogue, watches = Catalogue(session.connection), session.connection.watches
     layout = find_layout(catalogue, options, writable=not watches)
     try:
-        noted = read_schema(session, layout.known)
+        noted = read_schema(session, layout.tables)
     except DriverError as error:  # what is missing, or not permitted, is a fault with a cure of its own
         if error.retryable:
             raise

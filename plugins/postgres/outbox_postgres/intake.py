@@ -45,32 +45,18 @@ _AT = f"src.ctid = ANY ({{pages}}::text[]::tid[]) AND {_VERSION} = ANY ({{places
 
 
 def waiting_rows(session: Session, intake: Intake) -> WaitingRows:
-    """Finds the table of an intake.
-
-    Raises:
-        DriverError: There is none (not retryable).
-    """
+    """Finds the table of an intake."""
     with session.translated(f"look at table {intake.table}"):
         return WaitingRows(session, intake, _find(Catalogue(session.connection), intake).name)
 
 
 class PostgresIntake(PortableIntake):
-    """Finds rows by their place and version, as no column need tell them apart.
-
-    Args:
-        catalogue: Reads over the connection.
-        session: The connection.
-        layout: The outbox.
-        intake: What to take in.
-
-    Raises:
-        DriverError: It cannot be: no such table or column, no permission, no order (not retryable).
-    """
+    """Finds rows by their place and version, as no column need tell them apart."""
 
     _known_as = staticmethod(str)
 
-    def __init__(self, catalogue: Catalogue, session: Session, layout: Layout, intake: Intake) -> None:
-        self._catalogue = catalogue
+    def __init__(self, session: Session, layout: Layout, intake: Intake) -> None:
+        catalogue = self._catalogue = Catalogue(session.connection)
         self._layout = layout
         with session.translated(f"look at table {intake.table}"):
             found = self._relation = _find(catalogue, intake)

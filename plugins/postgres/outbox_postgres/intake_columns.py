@@ -12,12 +12,7 @@ _FLOATS = frozenset({"float4", "float8"})
 
 
 def read(name: str, column: ColumnFacts) -> str:
-    """Writes a column so that its value comes as text, without help of the driver; bytes come as they are.
-
-    Args:
-        name: The column as SQL writes it.
-        column: The column.
-    """
+    """Writes a column so that its value comes as text, without help of the driver; bytes come as they are."""
     match column.base:
         case "bytea":
             return name

@@ -68,14 +68,10 @@ class SequenceStatements(LeaseStatements):
 
 
 class PostgresLease(PortableLease):
-    """The ``WatchedLease`` of PostgreSQL. Made by ``PostgresDialect.lease``.
-
-    Raises:
-        DriverError: There is no sequence, or no right to it.
-    """
+    """The ``WatchedLease`` of PostgreSQL. Made by ``PostgresDialect.lease``."""
 
     def __init__(self, session: Session, layout: Layout) -> None:
-        sql, sequence = Statements(session.idiom, layout.known), sequence_of(layout.outbox)
+        sql, sequence = Statements(session.idiom, layout.tables), sequence_of(layout.outbox)
         super().__init__(session, sql)
         session.begins = False
         self._numbered = session
