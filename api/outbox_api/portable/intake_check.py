@@ -33,12 +33,7 @@ _STATE = re.compile(r".*(status|state)(name|code)?")
 
 
 def findings(intake: Intake, rows: KnownTable) -> Iterator[Finding]:
-    """Looks at a table whose rows can be taken in.
-
-    Args:
-        intake: The intake.
-        rows: Its table.
-    """
+    """Looks at a table whose rows can be taken in."""
     yield from _state(intake, rows.facts)
     yield _order(intake, rows.order)
     keys = rows.sample(columns_of(intake.key), SAMPLE, waiting=True)
