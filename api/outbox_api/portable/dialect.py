@@ -372,7 +372,9 @@ class PortableDialect(ABC):
 
     def _session(self, open_connection: Callable[[], Any], *, watches: bool = False) -> Session:
         with _reading_files(), pace_of(self.address).connecting(), self._connecting():
-            return self._over(open_connection(), watches=watches)
+            connection = open_connection()
+            with closing_at_errors(connection):
+                return self._over(connection, watches=watches)
 
     def _over(self, connection: Any, *, watches: bool) -> Session:
         return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
