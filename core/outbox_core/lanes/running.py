@@ -49,6 +49,7 @@ class LaneRun:
         self._threads = threads or Threads()
         self._new_leader_id, self._chance = new_leader_id, chance
         self._dialect = plan.dialect.create()
+        telemetry.unacknowledged.longest_call = self._dialect.longest_call()
 
     def run(self) -> None:
         """Harvests until ``control`` ends the lane, or it has reached its age limit.
