@@ -17,19 +17,13 @@ _MOST_FIELDS = 2000
 
 
 class RefusedError(Exception):
-    """A request is not answered as asked.
-
-    Attributes:
-        code: The HTTP status.
-        sentence: Why, and what to do; free of secrets.
-        headers: Further headers of the answer.
-    """
+    """A request is not answered as asked."""
 
     def __init__(self, code: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence)
-        self.code = code
-        self.sentence = sentence
-        self.headers = dict(headers or {})
+        self.code = code  # the HTTP status
+        self.sentence = sentence  # why, and what to do; free of secrets
+        self.headers = dict(headers or {})  # further headers of the answer
 
 
 def wants_page(request: Request) -> bool:

@@ -57,9 +57,6 @@ class BoundedProtocol(H11Protocol):
 class HttpServer:
     """Serves on a thread of its own until it is left; a context manager. It touches no lane.
 
-    Attributes:
-        address: Where it listens, with the port that it has.
-
     Raises:
         ConfigError: There is no such address here, or this user may not use the port.
         OutboxError: Another process listens there.
@@ -68,6 +65,7 @@ class HttpServer:
     def __init__(self, address: Address, app: Starlette) -> None:
         self._socket = listen(address)
         self.address = address._replace(port=self._socket.getsockname()[1])
+        """Where it listens, with the port that it has."""
         config = uvicorn.Config(
             app,
             loop="asyncio",

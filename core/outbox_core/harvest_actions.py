@@ -31,15 +31,12 @@ class HarvestActions:
         candidate: Learns what the elector reports, and of errors that end the harvest.
         engine: Where lanes run; ``None`` for an engine of its own, as the settings say.
         totals: Learns for how long nobody led.
-
-    Attributes:
-        emitter: Calls the event handler.
     """
 
     def __init__(
         self, settings: HarvestSettings, candidate: Candidate, engine: SharedEngine | None, totals: Totals
     ) -> None:
-        self.emitter = Emitter()
+        self.emitter = Emitter()  # calls the event handler
         self._settings = settings
         self._candidate = candidate
         self._totals = totals

@@ -44,17 +44,13 @@ class MembersThread:
         group: The processes that are counted together.
         places: The outboxes of the database, in the order in which all processes try them.
         after: Seconds before the first note, and before it connects.
-
-    Attributes:
-        leads: How many outboxes this process leads; written by the caller.
-        places: As given; may be replaced by the caller.
     """
 
     def __init__(
         self, member: str, group: str, places: Sequence[HarvestSettings], *, after: float = 0.0
     ) -> None:
-        self.leads = 0
-        self.places = places
+        self.leads = 0  # how many outboxes this process leads; written by the caller
+        self.places = places  # as given; may be replaced by the caller
         self._member = member
         self._group = group
         self._after = after

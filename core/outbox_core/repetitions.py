@@ -60,21 +60,13 @@ class _Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A trouble that is over, and of which lines were left out.
+    """A trouble that is over, and of which lines were left out."""
 
-    Attributes:
-        kind: What its lines had in common.
-        latest: The last of its lines that was left out.
-        lines: How many there were.
-        left_out: How many of these were not told.
-        seconds: From the first to the last.
-    """
-
-    kind: Hashable
-    latest: str
-    lines: int
-    left_out: int
-    seconds: float
+    kind: Hashable  # what its lines had in common
+    latest: str  # the last of its lines that was left out
+    lines: int  # how many there were
+    left_out: int  # how many of these were not told
+    seconds: float  # from the first to the last
 
 
 class Repetitions:

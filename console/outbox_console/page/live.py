@@ -129,21 +129,13 @@ def _wall(at: float) -> datetime:
 
 
 class Fragment(NamedTuple):
-    """That part of a page that changes.
-
-    Attributes:
-        text: The HTML.
-        title: The title of the page, which begins with the state.
-        body: The same HTML, as it is sent.
-        tag: Its entity tag: the same as long as the text is.
-        seconds: For how long it serves everybody who asks.
-    """
+    """That part of a page that changes."""
 
     text: str
-    title: str
-    body: bytes
-    tag: str
-    seconds: float
+    title: str  # the title of the page, which begins with the state
+    body: bytes  # the same HTML, as it is sent
+    tag: str  # its entity tag: the same as long as the text is
+    seconds: float  # for how long it serves everybody who asks
 
     @classmethod
     def of(cls, text: str, title: str, seconds: float = SHARED_SECONDS) -> Self:

@@ -38,15 +38,11 @@ class PlainGroup(_PlainFlags, TyperGroup):
 
 @dataclass(frozen=True)
 class Command:
-    """One command.
-
-    Attributes:
-        function: Runs the command; its parameters are the options, its docstring is the help.
-        examples: Command lines for ``--help``.
-    """
+    """One command."""
 
     function: Callable[..., None]
-    examples: Sequence[str]
+    """Runs the command; its parameters are the options, its docstring is the help."""
+    examples: Sequence[str]  # command lines for --help
 
     @property
     def name(self) -> str:
@@ -67,17 +63,11 @@ class Command:
 
 @dataclass(frozen=True)
 class Group:
-    """Commands that share their first word.
-
-    Attributes:
-        name: The first word.
-        text: The help of the group, in Markdown.
-        commands: The commands; the group's help shows the first example of each.
-    """
+    """Commands that share their first word."""
 
     name: str
     text: str
-    commands: Sequence[Command]
+    commands: Sequence[Command]  # the commands; the group's help shows the first example of each
 
     def build(self) -> Any:
         """Returns the group for the parser of the command line."""

@@ -39,22 +39,15 @@ _TO_QUOTE = "a value with special characters needs quotes around it"
 
 @dataclass(frozen=True)
 class Scalar:
-    """A single value.
+    """A single value."""
 
-    Attributes:
-        place: Where it stands.
-        text: The text, with environment variables and files replaced; ``None`` for YAML's null or for nothing
-            at all. Empty if it refers to files that are not read here.
-        boolean: Its value if YAML reads the unquoted text as a boolean, else ``None``.
-        substituted: Whether an environment variable or a file was replaced in it.
-        files: The same text with the references to files in it; ``None`` if it has none.
-    """
-
-    place: Place
+    place: Place  # where it stands
     text: str | None
-    boolean: bool | None = None
-    substituted: bool = False
-    files: FileText | None = None
+    """The text, with environment variables and files replaced; ``None`` for YAML's null or for nothing at
+    all. Empty if it refers to files that are not read here."""
+    boolean: bool | None = None  # its value if YAML reads the unquoted text as a boolean, else None
+    substituted: bool = False  # whether an environment variable or a file was replaced in it
+    files: FileText | None = None  # the same text with the references to files in it; None if it has none
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,10 @@ from outbox_api.errors import ConfigError, PluginError
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where something was written.
+    """Where something was written."""
 
-    Attributes:
-        source: The file's name, or a description of another source.
-        line: The line, from 1; 0 where there are no lines.
-    """
-
-    source: str
-    line: int = 0
+    source: str  # the file's name, or a description of another source
+    line: int = 0  # the line, from 1; 0 where there are no lines
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}" if self.line else self.source

@@ -32,7 +32,6 @@ class BatchSize:
         most: The largest limit of a mark, in records.
 
     Attributes:
-        limit: The limit of the next mark, in records.
         due: When the next mark is due, in the caller's time.
         passing_due: When the next mark is due that excludes keys.
     """
@@ -95,13 +94,11 @@ class ByteLimit:
 
     Args:
         most: The largest limit.
-
-    Attributes:
-        limit: The present limit. A single larger record is a transaction of its own.
     """
 
     def __init__(self, most: int) -> None:
         self.limit = min(FIRST_BYTES, most)
+        """The present limit. A single larger record is a transaction of its own."""
         self._most = most
 
     def fitting(self, sizes: Iterable[int]) -> int:

@@ -20,16 +20,13 @@ MAX_BATCH: Final = MAX_CHECKPOINT // 2
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint says.
-
-    Attributes:
-        published: The batches whose transactions were known to be committed when it was written.
-        attempted: The batch that its own transaction publishes; ``None`` if it publishes none. The log alone
-            tells what became of it.
-    """
+    """What a checkpoint says."""
 
     published: Sequence[Batch] = ()
+    """The batches whose transactions were known to be committed when it was written."""
     attempted: Batch | None = None
+    """The batch that its own transaction publishes; ``None`` if it publishes none. The log alone tells what
+    became of it."""
 
 
 def encode(published: Sequence[Batch], attempted: Batch | None = None) -> str:

@@ -16,16 +16,14 @@ class FailedKeys:
 
     Args:
         policy: Decides when a failed record is tried again, and when its key is parked.
-
-    Attributes:
-        held: Keys that wait until they are tried again; selections leave them out.
-        topics: Topics that fail as a whole; selections leave them out, too.
     """
 
     def __init__(self, policy: RetryPolicy) -> None:
         self.policy = policy
         self.held = Held(MAX_EXCLUDED_KEYS, policy.pause_after)
+        """Keys that wait until they are tried again; selections leave them out."""
         self.topics = HeldTopics(policy.pause_after)
+        """Topics that fail as a whole; selections leave them out, too."""
         self.attempts: dict[tuple[int, str], Attempts] = {}  # by source and key: ids rise within a source
         self._size = 0  # of their keys
         self._tried = False  # whether the last look took in some that had been held

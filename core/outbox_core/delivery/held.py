@@ -103,13 +103,10 @@ class HeldTopics:
 
     Args:
         pause: As for :class:`Held`.
-
-    Attributes:
-        held: The held topics.
     """
 
     def __init__(self, pause: Callable[[int], float]) -> None:
-        self.held = Held(COUNTED_TOPICS, pause)
+        self.held = Held(COUNTED_TOPICS, pause)  # the held topics
         self._news: list[str] = []
         self._failing: dict[str, set[int]] = {}
         """Topic → hashes of the keys of it that failed: a key may be long, and there may be many."""

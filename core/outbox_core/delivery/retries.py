@@ -24,23 +24,15 @@ JITTER = 0.2
 
 @dataclass(slots=True)
 class Attempts:
-    """The failed attempts of one record, and thereby of its key.
+    """The failed attempts of one record, and thereby of its key."""
 
-    Attributes:
-        head: The record's id.
-        since: When it failed first, in the caller's time.
-        failures: How often it failed.
-        incurable: How many of these failures were not retryable.
-        reason: Why it failed last.
-        faulty: Whether the harvester itself found that the row cannot be a message, so that no try can help.
-    """
-
-    head: int
-    since: float
+    head: int  # the record's id
+    since: float  # when it failed first, in the caller's time
     failures: int = 0
-    incurable: int = 0
+    incurable: int = 0  # how many of these failures were not retryable
     reason: str = ""
     faulty: bool = False
+    """Whether the harvester itself found that the row cannot be a message, so that no try can help."""
 
     def add(self, failure: Failure) -> None:
         """Counts another failure."""
@@ -56,17 +48,12 @@ class Attempts:
 
 @dataclass(slots=True)
 class Hold(Attempts):
-    """The hold of a key that failed.
+    """The hold of a key that failed."""
 
-    Attributes:
-        until: When the key may be tried again, in the caller's time.
-        parking: Whether the key is to be parked rather than tried again.
-        ids: While the key is held, its marked rows, to be reset when the hold ends.
-    """
-
-    until: float = 0.0
-    parking: bool = False
+    until: float = 0.0  # when the key may be tried again, in the caller's time
+    parking: bool = False  # whether the key is to be parked rather than tried again
     ids: list[int] = field(default_factory=list)
+    """While the key is held, its marked rows, to be reset when the hold ends."""
 
 
 class RetryPolicy:
@@ -137,13 +124,10 @@ class Backoff:
     Args:
         first: Seconds after the first error; they double with each further one, up to ``IO_BACKOFF_SECONDS``.
         chance: Returns a number from 0 up to 1, for the jitter.
-
-    Attributes:
-        due: When the next request may be made, in the caller's time.
     """
 
     def __init__(self, first: float, chance: Callable[[], float]) -> None:
-        self.due = 0.0
+        self.due = 0.0  # when the next request may be made, in the caller's time
         self._first = first
         self._chance = chance
         self._errors = 0

@@ -36,21 +36,14 @@ def ages(conditions: Sequence[ColumnIs]) -> tuple[float, ...]:
 
 @dataclass(slots=True)
 class _Source:
-    """One source.
+    """One source."""
 
-    Attributes:
-        size: The size and the time of its next look.
-        pause: Seconds until the next look after one that found nothing, at least; 0 for the own source.
-        rest: Until when it is left alone in any case, as the last look has taken long and found nothing.
-        full: Whether the last look reached its limit.
-        turn: The number of the last look.
-    """
-
-    size: BatchSize
-    pause: float
+    size: BatchSize  # the size and the time of its next look
+    pause: float  # seconds until the next look after one that found nothing, at least; 0 for the own source
     rest: float = 0.0
-    full: bool = False
-    turn: int = 0
+    """Until when it is left alone in any case, as the last look has taken long and found nothing."""
+    full: bool = False  # whether the last look reached its limit
+    turn: int = 0  # the number of the last look
 
     def due(self, *, excludes: bool) -> float:
         return max(self.size.due, self.size.passing_due) if excludes else self.size.due

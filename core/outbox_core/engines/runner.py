@@ -29,17 +29,11 @@ EARLY_END_SECONDS, MAX_EARLY_ENDS = 5.0, 3
 
 @dataclass(frozen=True, slots=True)
 class GroupEnd:
-    """How a group has ended.
-
-    Attributes:
-        error: The error that ended it.
-        lost: Whether only its process is lost, so that a restart may succeed.
-        reason: The error in one line.
-    """
+    """How a group has ended."""
 
     error: Exception
-    lost: bool
-    reason: str
+    lost: bool  # whether only its process is lost, so that a restart may succeed
+    reason: str  # the error in one line
 
 
 def supervise_group(

@@ -33,19 +33,13 @@ _MISSED = 3
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The figures of an outbox at one moment, or a gap.
-
-    Attributes:
-        at: When it was polled.
-        records: The backlog; ``None`` if it is not known, and then the two others are ``None`` as well.
-        oldest: Age of the oldest record in seconds; ``None`` if there is none.
-        rate: Records that are harvested in each second.
-    """
+    """The figures of an outbox at one moment, or a gap."""
 
     at: datetime
     records: int | None = None
-    oldest: float | None = None
-    rate: float | None = None
+    """The backlog; ``None`` if it is not known, and then the two others are ``None`` as well."""
+    oldest: float | None = None  # age of the oldest record in seconds; None if there is none
+    rate: float | None = None  # records that are harvested in each second
 
     @property
     def known(self) -> bool:

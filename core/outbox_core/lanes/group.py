@@ -52,10 +52,6 @@ class LaneGroup:
         new_restarts: Returns the restart policy of one lane.
         incarnation: The name of this incarnation of the group.
         key_names: What log lines call keys.
-
-    Attributes:
-        control: The orders of the leader, for the lanes.
-        crash: The error of a lane that has a defect, or ``None``.
     """
 
     def __init__(
@@ -73,8 +69,8 @@ class LaneGroup:
         key_names: KeyNames | None = None,
     ) -> None:
         self.numbers = numbers
-        self.control = LaneControl()
-        self.crash: Exception | None = None
+        self.control = LaneControl()  # the orders of the leader, for the lanes
+        self.crash: Exception | None = None  # the error of a lane that has a defect, or None
         self._token = token
         self._group = group
         self._channel = channel

@@ -53,9 +53,6 @@ class Telemetry:
     Args:
         interval: Seconds between two heartbeats.
         wall_clock: Returns seconds since the epoch, as rows tell when they were created.
-
-    Attributes:
-        opened: Whether the lane has begun to work.
     """
 
     def __init__(
@@ -77,7 +74,7 @@ class Telemetry:
         self._delivered: list[MarkedRecord] = []  # whose topics are not counted yet
         self.takeovers = takeovers or TakeoverLog(lane)
         self.unacknowledged = unacknowledged or Unacknowledged()
-        self.opened = False
+        self.opened = False  # whether the lane has begun to work
         self._events: deque[LaneEvent] = deque()
         self._lines: deque[Callable[[], None]] = deque()
         self._lane = lane

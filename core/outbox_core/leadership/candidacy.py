@@ -43,12 +43,6 @@ class Candidacy:
         actions: What it can do.
         new_leader_id: Returns a UUID that was never used before.
         totals: Counts what all leaderships of this outbox do in this process.
-
-    Attributes:
-        elected: Whether the elector says that this process leads.
-        ending: Whether the process is to end.
-        error: The error that ends it, or ``None``.
-        leadership: The present leadership, or ``None``.
     """
 
     def __init__(
@@ -59,8 +53,8 @@ class Candidacy:
         new_leader_id: Callable[[], UUID] = uuid4,
         totals: Totals | None = None,
     ) -> None:
-        self.elected = False
-        self.ending = False
+        self.elected = False  # whether the elector says that this process leads
+        self.ending = False  # whether the process is to end
         self.error: Exception | None = None
         self.leadership: Leadership | None = None
         self._timeouts = timeouts

@@ -37,12 +37,6 @@ class HarvestThread:
         delay: Seconds to wait before the first attempt, from the first :meth:`wake`; ``None`` if it may rest.
 
     Attributes:
-        settings: As given.
-        totals: What is harvested, in all attempts.
-        may_rest: Whether it was made to rest.
-        led: The token under which it led when it was told to rest, until ``resting_lanes`` are known.
-        resting_lanes: While it rests, the lanes of this process's last leadership, unless another has begun.
-            Whoever looks at outboxes that rest finds them.
         rests_since: Since when it has rested under the same leader, as far as this process knows.
         seen_empty: When it was last found to rest and to be empty. Both are on the monotonic clock.
     """
@@ -56,9 +50,12 @@ class HarvestThread:
     ) -> None:
         self.settings = settings
         self.totals = Totals()
-        self.may_rest = delay is None
+        self.may_rest = delay is None  # whether it was made to rest
         self.led: int | None = None
+        """The token under which it led when it was told to rest, until ``resting_lanes`` are known."""
         self.resting_lanes: Sequence[LaneStatus] = ()
+        """While it rests, the lanes of this process's last leadership, unless another has begun. Whoever
+        looks at outboxes that rest finds them."""
         self.rests_since, self.seen_empty = monotonic(), 0.0
         self._engine = engine
         self._handler = handler

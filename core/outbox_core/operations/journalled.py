@@ -28,18 +28,13 @@ UNCERTAIN = "it may be done nevertheless: see the journal"
 class Operator:
     """Who does something to an outbox, and why.
 
-    Attributes:
-        name: Who, such as a user at a machine.
-        via: By which way: ``cli`` or ``http``.
-        reason: Why; may be empty.
-
     Raises:
         ReasonTooLong: The reason has more than ``LONGEST_REASON`` characters.
     """
 
     name: str
-    via: str
-    reason: str = ""
+    via: str  # by which way: cli or http
+    reason: str = ""  # why; may be empty
 
     def __post_init__(self) -> None:
         check_reason(self.reason)
@@ -52,15 +47,10 @@ class Operator:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of an action.
+    """What came of an action."""
 
-    Attributes:
-        text: For the journal; set it once the action is done.
-        unnoted: Why the journal does not have the text, although the action is done; empty if it has.
-    """
-
-    text: str = "done"
-    unnoted: str = ""
+    text: str = "done"  # for the journal; set it once the action is done
+    unnoted: str = ""  # why the journal does not have the text, although the action is done; empty if it has
 
 
 @contextmanager

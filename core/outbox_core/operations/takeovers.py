@@ -20,21 +20,13 @@ class UnknownCluster(OutboxError):  # noqa: N818 - reads as what is wrong with t
 
 @dataclass(frozen=True, slots=True)
 class TakeoverChanged:
-    """A takeover was begun or ended.
+    """A takeover was begun or ended."""
 
-    Attributes:
-        verb: Which of the two.
-        cluster: Of which cluster.
-        changed: Whether that is news; ``False`` if it was on already, or was not on.
-        token: The token that was raised for it; ``None`` if nobody has ever led.
-        unnoted: Why the journal lacks the outcome; empty if it has it.
-    """
-
-    verb: Verb
+    verb: Verb  # which of the two
     cluster: int
-    changed: bool
-    token: int | None
-    unnoted: str = ""
+    changed: bool  # whether that is news; False if it was on already, or was not on
+    token: int | None  # the token that was raised for it; None if nobody has ever led
+    unnoted: str = ""  # why the journal lacks the outcome; empty if it has it
 
 
 def check_cluster(settings: HarvestSettings, verb: Verb, cluster: int) -> None:

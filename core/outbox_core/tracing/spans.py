@@ -25,19 +25,12 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 @dataclass(slots=True)
 class _Open:
-    """A span that has not ended.
+    """A span that has not ended."""
 
-    Attributes:
-        span: The span.
-        left: How many of its records have no outcome.
-        failed: How many were not delivered.
-        error: Why the last of these was not.
-    """
-
-    span: Span
-    left: int
-    failed: int = 0
-    error: str = ""
+    span: Span  # the span
+    left: int  # how many of its records have no outcome
+    failed: int = 0  # how many were not delivered
+    error: str = ""  # why the last of these was not
 
 
 class DeliverySpans:

@@ -28,14 +28,12 @@ class Chain:
     Args:
         transforms: Each with the name that users know it by.
         fingerprint: As the attribute.
-
-    Attributes:
-        fingerprint: Equal for chains that make the same of every row; empty without transforms.
     """
 
     def __init__(self, transforms: Sequence[tuple[str, Transform]], fingerprint: str) -> None:
         self._transforms = transforms
         self.fingerprint = fingerprint
+        """Equal for chains that make the same of every row; empty without transforms."""
 
     @classmethod
     def of(cls, choices: Sequence[Choice[Transform]], identity: Callable[[], str]) -> Self:

@@ -142,9 +142,6 @@ class TransformingTransactionalSender:
         chain: The transforms.
         refusal: To which topics may be published.
         torn: The rows of which a part is in the log; shared with senders that are opened after another.
-
-    Attributes:
-        torn: These rows. While there are any, checkpoints carry them, and must be found by the next holder.
     """
 
     def __init__(
@@ -154,6 +151,7 @@ class TransformingTransactionalSender:
         self._chain = chain
         self._refusal = refusal
         self.torn = TornRows() if torn is None else torn
+        """These rows. While there are any, checkpoints carry them, and must be found by the next holder."""
         self._former = chain.fingerprint  # of the transforms of the attempt
 
     @property
