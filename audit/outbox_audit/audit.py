@@ -62,11 +62,7 @@ class RangeSet:
         return self._members_before()[index] + number - self._firsts[index]
 
     def member(self, rank: int) -> int:
-        """Returns the member that has ``rank`` members before it.
-
-        Raises:
-            IndexError: The set has ``rank`` members or fewer.
-        """
+        """Returns the member that has ``rank`` members before it."""
         if not 0 <= rank < self._length:
             raise IndexError(rank)
         before = self._members_before()

@@ -170,11 +170,7 @@ def _route(access: Access) -> type[APIRoute]:
 
 
 def _done(done: operations.Done, ids: Sequence[int]) -> object:
-    """Returns what came of a verb.
-
-    Raises:
-        RefusedError: All dead letters that were asked for are gone.
-    """
+    """Returns what came of a verb."""
     if isinstance(done, list):
         gone = sorted({*ids} - {each.record.id for each in done})
         _refuse_if_gone(done, gone)

@@ -62,11 +62,7 @@ class OneLength:
 
 
 async def form(request: Request) -> dict[str, list[str]]:
-    """Returns the fields of a form, each with its values in their order.
-
-    Raises:
-        RefusedError: The body is too long, of another type, or no form.
-    """
+    """Returns the fields of a form, each with its values in their order."""
     body = await _body(request, "application/x-www-form-urlencoded")
     try:
         return parse_qs(
@@ -77,11 +73,7 @@ async def form(request: Request) -> dict[str, list[str]]:
 
 
 async def with_json(request: Request) -> Request:
-    """Returns the request, with its body read.
-
-    Raises:
-        RefusedError: The body is too long, or of another type than JSON.
-    """
+    """Returns the request, with its body read."""
     body = await _body(request, "application/json")
 
     async def receive() -> Message:

@@ -55,12 +55,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class HttpServer:
-    """Serves on a thread of its own until it is left; a context manager. It touches no lane.
-
-    Raises:
-        ConfigError: There is no such address here, or this user may not use the port.
-        OutboxError: Another process listens there.
-    """
+    """Serves on a thread of its own until it is left; a context manager. It touches no lane."""
 
     def __init__(self, address: Address, app: Starlette) -> None:
         self._socket = listen(address)

@@ -24,14 +24,7 @@ from outbox_core.rivals import leading_lane, rival
 
 
 class HarvestActions:
-    """Carries out what :mod:`outbox_core.leadership.candidacy` decides; its :class:`.Actions`.
-
-    Args:
-        settings: What to harvest, from where to where.
-        candidate: Learns what the elector reports, and of errors that end the harvest.
-        engine: Where lanes run; ``None`` for an engine of its own, as the settings say.
-        totals: Learns for how long nobody led.
-    """
+    """Carries out what :mod:`outbox_core.leadership.candidacy` decides; its :class:`.Actions`."""
 
     def __init__(
         self, settings: HarvestSettings, candidate: Candidate, engine: SharedEngine | None, totals: Totals
@@ -53,11 +46,7 @@ class HarvestActions:
         self._name_of_outbox = ""
 
     def require(self) -> None:
-        """Makes sure of all that a harvest needs.
-
-        Raises:
-            OutboxError: Something cannot be reached or used; the message says what and the cure.
-        """
+        """Makes sure of all that a harvest needs."""
         self.reach_servers()
         if intakes := intakes_of(self._settings):
             with closing(intakes):

@@ -102,9 +102,6 @@ def examine(settings: HarvestSettings, thresholds: Thresholds | None = None) -> 
     Returns within ``thresholds.patience`` seconds, about. What hangs is left behind on a thread that ends
     with its driver's own patience, or with the process. Whatever is wrong with the services is a trouble
     and not an error.
-
-    Raises:
-        ConfigError: A driver cannot be made from its options.
     """
     thresholds = thresholds or Thresholds()
     dialect, publisher = settings.dialect.create(), settings.publisher.create()

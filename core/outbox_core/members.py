@@ -34,16 +34,10 @@ _CLOSE_SECONDS = 1.0
 
 
 class MembersThread:
-    """Keeps this process's note up to date in one database, on a thread of its own.
+    """Keeps this process's note up to date in one database, on a thread of its own, after ``after`` seconds.
 
     The note is beside the fence of the first outbox that can hold it. Which one that is depends on the
     database alone, so all processes find each other there.
-
-    Args:
-        member: The process's name among the members.
-        group: The processes that are counted together.
-        places: The outboxes of the database, in the order in which all processes try them.
-        after: Seconds before the first note, and before it connects.
     """
 
     def __init__(

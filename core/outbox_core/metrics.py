@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass, fields, replace
 
 @dataclass(slots=True)
 class LaneMetrics:
-    """One lane's counters since it started, and its gauges at this moment, in records unless said otherwise.
-    """
+    """A lane's counters since it started, and its gauges at this moment; records unless said otherwise."""
 
     marked: int = 0  # returned by marks and selections
     taken_over: int = 0  # those of these that another cluster wrote
@@ -60,12 +59,7 @@ class Stats:
 
 
 class Meter:
-    """Turns metrics into rates, at most once per interval and only when something was delivered.
-
-    Args:
-        interval: Seconds between two statistics, at least (``min_metrics_interval``).
-        now: The present time in seconds.
-    """
+    """Turns metrics into rates, at most once per interval and only when something was delivered."""
 
     def __init__(self, interval: float, now: float) -> None:
         self._interval = interval

@@ -78,15 +78,8 @@ class Repetitions:
     def seen(self, kind: Hashable, text: str, now: float, longest: float = LONGEST_SECONDS) -> int | None:
         """Handles a line; call :meth:`ended` before.
 
-        Args:
-            kind: What lines of the same trouble have in common.
-            text: The line.
-            now: The time.
-            longest: The longest interval between two lines of the kind that are told, in seconds.
-
-        Returns:
-            How many lines of the kind were left out since the last one that was told; ``None`` if this line
-            is to be left out, too.
+        Returns how many lines of the kind were left out since the last one that was told; ``None`` if this
+        one is to be left out, too.
         """
         trouble = self._troubles.get(kind)
         if trouble is None:
@@ -156,10 +149,6 @@ class RepetitionFilter(logging.Filter):
     Lines are of one kind if they come from the same statement and are about the same harvester. Lines below
     info always pass, and so do those with ``extra={"always": True}``. Sets ``left_out`` of each record that
     passes, for formatters.
-
-    Args:
-        handler: The handler, which is told when a trouble is over.
-        clock: Returns seconds that never go back.
     """
 
     def __init__(self, handler: logging.Handler, clock: Callable[[], float] = monotonic) -> None:

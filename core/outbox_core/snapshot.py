@@ -58,13 +58,7 @@ class Snapshot:
     def take(
         cls, view: PortableView, settings: HarvestSettings, beats: float = SILENT_HEARTBEATS
     ) -> Snapshot:
-        """Queries the outbox now.
-
-        Args:
-            view: The outbox.
-            settings: Its settings.
-            beats: The heartbeats that a lane may miss before it counts as silent.
-        """
+        """Queries the outbox now; ``beats`` are those that a lane may miss before it counts as silent."""
         lanes = present_lanes(view.lane_statuses())
         origin = settings.affinity.create().origin()
         clusters = None

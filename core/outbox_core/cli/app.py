@@ -76,11 +76,7 @@ DEFECT = "OUTBOX-DEFECT"
 
 
 def load_command(name: str) -> Command | Group:
-    """Imports a command or group of ``COMMANDS``, and returns it.
-
-    Raises:
-        PluginError: Its distribution is not installed, or something that it needs is not.
-    """
+    """Imports a command or group of ``COMMANDS``, and returns it."""
     command: Command | Group
     if name not in PROVIDED:
         if name.startswith("new-"):

@@ -125,11 +125,7 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def seconds(text: str, option: str, *, least: float = 0.0) -> float:
-    """Returns the seconds of a duration.
-
-    Raises:
-        typer.BadParameter: The text is not a duration, or one that is too short.
-    """
+    """Returns the seconds of a duration."""
     try:
         parsed = parse_duration(text)
     except ValueError as error:

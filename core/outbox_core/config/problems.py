@@ -68,12 +68,7 @@ class Problems:
         self.add(place, join(path, key), f"unknown key; {hint}")
 
     def raise_any(self) -> None:
-        """Raises one error with all problems; does nothing if there are none.
-
-        Raises:
-            PluginError: All problems are missing or broken plugins.
-            ConfigError: There are other problems.
-        """
+        """Raises one error with all problems; does nothing if there are none."""
         if not self.found:
             return
         kind = PluginError if all(problem.plugin for problem in self.found) else ConfigError

@@ -44,14 +44,7 @@ class BatchSize:
         self._most = most
 
     def marked(self, now: float, *, full: bool, empty: bool, grow: bool = True) -> None:
-        """Adapts to the result of a mark or a selection.
-
-        Args:
-            now: The caller's time.
-            full: Whether it reached its limit.
-            empty: Whether it found nothing.
-            grow: Whether the next one may be larger.
-        """
+        """Adapts to the result of a mark or a selection."""
         if empty:
             self.due = now + self._pause
             growth = (
@@ -91,9 +84,6 @@ class ByteLimit:
     """How many bytes the next transaction of a lane may have.
 
     A broker with a quota lets so many bytes a second pass, whatever number of records that is.
-
-    Args:
-        most: The largest limit.
     """
 
     def __init__(self, most: int) -> None:

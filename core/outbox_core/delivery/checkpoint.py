@@ -38,11 +38,7 @@ def encode(published: Sequence[Batch], attempted: Batch | None = None) -> str:
 
 
 def decode(text: str) -> Checkpoint:
-    """Returns what a checkpoint says.
-
-    Raises:
-        ValueError: It is no checkpoint.
-    """
+    """Returns what a checkpoint says."""
     version, _, rest = text.partition(" ")
     if version != "1":
         raise ValueError(f"it has the version {version!r}")
@@ -54,14 +50,9 @@ def decode(text: str) -> Checkpoint:
 
 
 def fitting(ids: Sequence[int], newest: str) -> tuple[Batch, bool]:
-    """Makes a batch of as many of the first ids as have a place in a checkpoint.
+    """Makes a batch of as many of the first ids, which ascend, as have a place in a checkpoint.
 
-    Args:
-        ids: Rows' ids, in ascending order.
-        newest: As in :class:`outbox_api.Batch`.
-
-    Returns:
-        The batch, and whether one of twice as many rows is likely to have a place, too.
+    Returns also whether one of twice as many rows is likely to have a place, too.
     """
     batch = Batch.of(ids, newest)
     while len(batch.runs) > 1:

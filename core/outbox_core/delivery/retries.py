@@ -59,10 +59,6 @@ class Hold(Attempts):
 class RetryPolicy:
     """Decides whether a failed record is tried again, when, and when its key is parked.
 
-    Args:
-        settings: The section ``failures`` of the configuration.
-        chance: Returns a number from 0 up to 1, for the jitter.
-
     Attributes:
         parked: Keys of this outbox known to be parked.
         parking: Keys that this lane is about to park.
@@ -119,12 +115,7 @@ class RetryPolicy:
 
 
 class Backoff:
-    """When a database that fails is tried again.
-
-    Args:
-        first: Seconds after the first error; they double with each further one, up to ``IO_BACKOFF_SECONDS``.
-        chance: Returns a number from 0 up to 1, for the jitter.
-    """
+    """When a database that fails is tried again: pauses double, up to ``IO_BACKOFF_SECONDS``."""
 
     def __init__(self, first: float, chance: Callable[[], float]) -> None:
         self.due = 0.0  # when the next request may be made, in the caller's time

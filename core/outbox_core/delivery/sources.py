@@ -81,21 +81,13 @@ class Sources:
         return any(each.full for each in self._sources)
 
     def due(self, *, excludes: bool = False) -> float:
-        """Returns when the next look is due.
-
-        Args:
-            excludes: Whether it excludes keys; such a look may be due later.
-        """
+        """Returns when the next look is due; one that excludes keys may be due later."""
         return min(each.due(excludes=excludes) for each in self._sources)
 
     def begin(self, now: float, *, excludes: bool = False) -> None:
         """Begins a :attr:`look`, answered by :meth:`found`, or forgotten when the next one begins.
 
         The own source and the others take turns while they are due; the others among themselves, too.
-
-        Args:
-            now: The time; a look must be due.
-            excludes: As for :meth:`due`.
         """
         due = [number for number, each in enumerate(self._sources) if each.due(excludes=excludes) <= now]
         if self._wanted is not None and self._wanted in due:
@@ -112,12 +104,7 @@ class Sources:
     def found(self, now: float, *, full: bool, empty: bool, grow: bool = True, passed: bool = False) -> None:
         """Adapts to what the look has found; see :meth:`BatchSize.marked`.
 
-        Args:
-            now: The time.
-            full: Whether it reached its limit.
-            empty: Whether it found nothing.
-            grow: Whether the next one at this source may be larger.
-            passed: Whether it may have passed excluded rows up to the end of the table.
+        ``passed``: it may have passed excluded rows up to the end of the table.
         """
         source, seconds = self._sources[self._looking], now - self._since
         source.size.marked(now, full=full, empty=empty, grow=grow)
@@ -147,10 +134,7 @@ class Sources:
     def repeat(self, now: float, source: int, *, anew: bool) -> None:
         """Makes the next look one at ``source`` again: some of what it found last was given up.
 
-        Args:
-            now: The time.
-            source: The source.
-            anew: Whether that look has the limit of a first look.
+        ``anew``: that look has the limit of a first look.
         """
         self._wanted = source
         size = self._sources[source].size

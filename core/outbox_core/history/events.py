@@ -70,13 +70,7 @@ class StatusAt:
 
 
 def changes(before: StatusAt, after: StatusAt, leader: str | None) -> Iterator[Change]:
-    """Compares two polls of an outbox.
-
-    Args:
-        before: The earlier one.
-        after: The later one.
-        leader: The harvester that led last, up to the earlier poll; ``None`` if none was seen.
-    """
+    """Compares two polls; ``leader`` led last, up to the earlier one, or is ``None`` if none was seen."""
     yield from _leader(before.snapshot, after.snapshot, leader)
     yield from _silence(before, after)
     yield from _takeovers(before.snapshot, after.snapshot)

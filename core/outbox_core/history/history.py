@@ -104,9 +104,6 @@ class History:
 
     One thread adds polls, in their order; any thread may read. Instants may go back, as clocks are set: the
     points before are moved back as well. Memory is bounded.
-
-    Args:
-        interval: Seconds between two polls, as they are meant to be.
     """
 
     def __init__(self, interval: float = 10.0) -> None:
@@ -126,15 +123,7 @@ class History:
         return self._happenings
 
     def add(self, at: datetime, snapshot: Snapshot) -> Sequence[HistoryEvent]:
-        """Adds a poll.
-
-        Args:
-            at: When it was made, with a time zone.
-            snapshot: What was seen.
-
-        Returns:
-            What happened since the poll before; nothing at the first poll, as nothing is known before it.
-        """
+        """Adds a poll, and returns what happened since the one before; nothing is known before the first."""
         backlog, rate = snapshot.backlog, snapshot.total("purged_per_second")
         oldest = None if backlog.oldest is None else max(0.0, backlog.oldest)
         self._points.add(Point(at, backlog.records, oldest, max(0.0, rate)))
@@ -145,15 +134,7 @@ class History:
         return self._tell(at, told)
 
     def failed(self, at: datetime, error: str) -> Sequence[HistoryEvent]:
-        """Adds a poll that has failed.
-
-        Args:
-            at: When it failed.
-            error: Why, free of secrets.
-
-        Returns:
-            That the database cannot be queried, if the poll before did not fail.
-        """
+        """Adds a poll that has failed; returns that the database cannot be queried, if that is news."""
         self._points.add(Point(at))
         if self._away is not None:
             return ()

@@ -72,11 +72,7 @@ class ExactlyOnceLane(Lane):
             self.machine.published(now)
 
     def unpublished(self, error: Exception, seconds: float, now: float) -> None:
-        """Handles that the outcome of a publication is unknown.
-
-        Raises:
-            Exception: In any case: it ends the lane.
-        """
+        """Handles that the outcome of a publication is unknown."""
         self.telemetry.failed_to_answer(now, error, seconds)
         raise error
 

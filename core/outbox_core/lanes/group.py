@@ -39,20 +39,7 @@ Raises ``LeadershipLost``, a ``DriverError``, or another error if the lane has a
 
 
 class LaneGroup:
-    """The lanes that one engine task runs. Safe to use from any thread.
-
-    Args:
-        token: The fence token of the leadership.
-        group: The group's number.
-        numbers: The numbers of its lanes.
-        channel: The connection to the leader.
-        run_lane: Runs a lane.
-        threads: What it runs on.
-        interval: Seconds between two heartbeats of a lane.
-        new_restarts: Returns the restart policy of one lane.
-        incarnation: The name of this incarnation of the group.
-        key_names: What log lines call keys.
-    """
+    """The lanes that one engine task runs. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -96,13 +83,7 @@ class LaneGroup:
     # --- the group ----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Starts the lanes, and reports for them until they have ended: by order, or long after the lease.
-
-        Raises:
-            OSError: The leader cannot be reached for the first report.
-            EOFError: The leader closed the connection at the first report.
-            Exception: A lane has a defect.
-        """
+        """Starts the lanes, and reports for them until they have ended: by order, or long after the lease."""
         sent_at = self._clock()
         self.control.follow(self._channel.exchange(self._report()), sent_at)
         try:

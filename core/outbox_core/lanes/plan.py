@@ -45,12 +45,8 @@ class Plan:
     ) -> Self:
         """Returns the plan of a new leadership.
 
-        Args:
-            settings: The settings of the outbox, whose limits all lanes share.
-            election: The election with its group, whose topic takes no records.
-            token: As in the plan.
-            silence: Seconds since the former leader's lanes were last heard of; ``None`` if there was none.
-            taken_over: As in the plan.
+        ``election`` names its group, whose topic takes no records. ``silence``: seconds since the former
+        leader's lanes were last heard of; ``None`` if there was none.
         """
         lanes = settings.limits.send_concurrency
         share = ceil(settings.limits.max_in_flight_records / lanes)

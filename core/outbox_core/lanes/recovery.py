@@ -137,11 +137,7 @@ def _log(lane: str, rows: int, doubt: Doubt | None) -> None:
 
 
 class ConnectedServers:
-    """Connects to the database at once, and to the broker for each sender; belongs to one thread.
-
-    Raises:
-        DriverError: The database cannot be used.
-    """
+    """Connects to the database at once, and to the broker for each sender; belongs to one thread."""
 
     def __init__(
         self,

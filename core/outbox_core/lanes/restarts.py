@@ -13,13 +13,7 @@ PROVEN_SECONDS = 60.0
 
 
 class Restarts:
-    """The restarts of one lane.
-
-    Args:
-        stop_after: For how many seconds the database or the broker may refuse for good.
-        chance: Returns a random number from 0 up to 1; spreads the restarts of many lanes.
-        pauses: The first and the longest pause, in seconds, instead of ``RESTART_SECONDS``.
-    """
+    """The restarts of one lane; ``stop_after``: seconds for which database or broker may refuse for good."""
 
     def __init__(
         self,
@@ -34,16 +28,9 @@ class Restarts:
         self._refused_since: float | None = None
 
     def failed(self, now: float, *, lasted: float, purged: int, retryable: bool) -> float | None:
-        """Handles a failure of the lane.
+        """Handles a failure of the lane after ``lasted`` seconds, in which it had ``purged`` records.
 
-        Args:
-            now: The time.
-            lasted: For how many seconds it had run.
-            purged: How many records it had purged.
-            retryable: Whether a restart may succeed without anybody's help.
-
-        Returns:
-            Seconds until the restart; ``None`` if the lane has been refused for too long.
+        Returns the seconds until the restart; ``None`` if the lane has been refused for too long.
         """
         if purged or lasted > PROVEN_SECONDS:
             self._pause, self._refused_since = self._first, None

@@ -55,10 +55,6 @@ class LaneRun:
         """Harvests until ``control`` ends the lane, or it has reached its age limit.
 
         A drained lane leaves nothing in flight.
-
-        Raises:
-            LeadershipLost: The fence carries another leader's token.
-            DriverError: The database or the broker cannot be used; a restart may succeed.
         """
         exactly_once = self._plan.delivery is Delivery.EXACTLY_ONCE
         try:

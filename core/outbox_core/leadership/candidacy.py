@@ -37,12 +37,6 @@ class Candidacy:
 
     The elector's thread calls :meth:`acquired`, :meth:`fenced`, :meth:`failed` and :meth:`revoked`; another
     thread calls :meth:`run`. They block in actions only.
-
-    Args:
-        timeouts: The time-outs.
-        actions: What it can do.
-        new_leader_id: Returns a UUID that was never used before.
-        totals: Counts what all leaderships of this outbox do in this process.
     """
 
     def __init__(
@@ -125,11 +119,7 @@ class Candidacy:
     # --- standing by and leading --------------------------------------------------------------------
 
     def run(self) -> None:
-        """Leads whenever this process is elected, until it is to end.
-
-        Raises:
-            Exception: This process cannot lead; another one may.
-        """
+        """Leads whenever this process is elected, until it is to end."""
         while not self.ending:
             try:
                 self._actions.check_engine()  # a standby whose engine has died could not lead

@@ -119,13 +119,7 @@ class LaneControl:
         return self.draining or self.stopped
 
     def follow(self, orders: Orders, sent_at: float) -> None:
-        """Puts orders into force.
-
-        Args:
-            orders: The leader's answer.
-            sent_at: When the report was sent that they answer; the lease counts from there, so that a slow
-                network can only shorten it.
-        """
+        """Puts orders into force. The lease counts from when the report was sent that they answer."""
         self.lease_until = sent_at + orders.lease
         self.draining |= orders.draining
         self.stopped |= orders.stopped
@@ -148,11 +142,7 @@ def encode(message: Report | Orders) -> bytes:
 
 
 def decode(kind: type[Message], text: bytes) -> Message:
-    """Reads a message.
-
-    Raises:
-        ConnectionError: It is none of this kind: the other end is of another version.
-    """
+    """Reads a message."""
     try:
         message: Message = _ADAPTERS[kind].validate_json(text)
     except ValidationError:

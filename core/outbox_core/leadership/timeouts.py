@@ -36,12 +36,8 @@ class Timeouts:
 class Patience:
     """A time that doubles whenever it has run out, so that leadership is passed on more and more rarely.
 
-    If a broker is away for all processes, passing leadership on does not help.
-
-    Args:
-        first: Seconds for the first time.
-        longest: Seconds at most.
-        forgiven: After so many seconds without an end, the next one counts as the first.
+    If a broker is away for all processes, passing leadership on does not help. After ``forgiven`` seconds
+    without an end, the next one counts as the first.
     """
 
     def __init__(self, first: float, longest: float, forgiven: float) -> None:

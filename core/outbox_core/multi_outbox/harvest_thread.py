@@ -97,11 +97,7 @@ class HarvestThread:
         return self.joined and (harvest is None or harvest.takes_part)
 
     def wake(self) -> None:
-        """Begins to harvest, unless it does or is stopped. Returns at once.
-
-        Raises:
-            RuntimeError: There can be no thread at present.
-        """
+        """Begins to harvest, unless it does or is stopped. Returns at once."""
         named = log_as(f"{self.settings.name}/{self.settings.label}", outbox=self.settings.title)
         with self._lock, named:
             if self._thread is None and not self._stopping.is_set():
@@ -170,11 +166,7 @@ class HarvestThread:
             log.info("rests until there is a record")
 
     def _attempt(self, *, known: bool) -> None:
-        """Harvests until it is stopped; ``known`` as in :meth:`Harvest.start`.
-
-        Raises:
-            Exception: What has ended the harvest.
-        """
+        """Harvests until it is stopped; ``known`` as in :meth:`Harvest.start`."""
         harvest = Harvest(self.settings, self._engine, self.totals)
         harvest.set_event_handler(self._handler)
         try:

@@ -112,11 +112,7 @@ class _Outbox:
 
 
 class RestThread:
-    """Looks at all outboxes of one database, has them begin, rest and wake, on a thread of its own.
-
-    Args:
-        threads: Their harvests, which rest.
-    """
+    """Looks at all outboxes of one database, has them begin, rest and wake, on a thread of its own."""
 
     def __init__(self, threads: Collection[HarvestThread]) -> None:
         self.threads = threads
@@ -234,11 +230,7 @@ class RestThread:
     def _of_each(
         self, ask: Callable[[PortableGlance, Sequence[Item]], Sequence[Answer]], items: Sequence[Item]
     ) -> Iterable[tuple[Item, Answer | None]]:
-        """Asks about many at a time; where that fails, about each, and ``None`` is the answer that fails.
-
-        Raises:
-            DriverError: The database cannot be reached.
-        """
+        """Asks about many at a time; where that fails, about each, and ``None`` is the answer that fails."""
         for start in range(0, len(items), AT_ONCE):
             some = items[start : start + AT_ONCE]
             try:

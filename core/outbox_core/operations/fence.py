@@ -38,12 +38,7 @@ class Forgotten:
 
 
 def raise_fence(settings: HarvestSettings, operator: Operator, seen: int | None = None) -> Raised:
-    """Raises the token, so that the present leader can change nothing from now on.
-
-    Args:
-        settings: The outbox.
-        operator: Who does it.
-        seen: The token of the leader whom the operator wants to fence; ``None`` for whoever leads.
+    """Raises the token, so that the leader of the token ``seen``, or any, can change nothing from now on.
 
     Raises:
         OutboxError: Somebody has raised the token since; nothing was done.
@@ -81,11 +76,7 @@ def forget(settings: HarvestSettings, operator: Operator) -> Forgotten:
 
 
 def refuse_if_raised(held: Sequence[LaneStatus], seen: int | None) -> None:
-    """Makes sure that the fence has the token that an operator has seen, if one is given.
-
-    Raises:
-        OutboxError: Somebody has raised it since.
-    """
+    """Makes sure that the fence has the token that an operator has seen, if one is given."""
     if seen not in {None, held_token(held)}:
         raise _raised_meanwhile(held_by(held))
 

@@ -26,11 +26,7 @@ UNCERTAIN = "it may be done nevertheless: see the journal"
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Who does something to an outbox, and why.
-
-    Raises:
-        ReasonTooLong: The reason has more than ``LONGEST_REASON`` characters.
-    """
+    """Who does something to an outbox, and why."""
 
     name: str
     via: str  # by which way: cli or http
@@ -60,15 +56,8 @@ def journalled(
     """Notes an action in the journal before the block, and afterwards its outcome or its error.
 
     An error of the block is raised as it is; a retryable one also says that the action may be done, or that
-    nothing was done, if the database says so. If only the outcome cannot be noted, nothing is raised, as the
-    action is done: ``unnoted`` says why.
-
-    Args:
-        settings: The outbox.
-        verb: The verb.
-        subject: To what, for people.
-        operator: Who does it, and why.
-        at_once: Whether the block changes the outbox in one transaction, or not at all.
+    nothing was done, if the database says so or the block is ``at_once`` one transaction. If only the outcome
+    cannot be noted, nothing is raised, as the action is done: ``unnoted`` says why.
 
     Raises:
         DriverError: The action cannot be noted; the block is not executed.

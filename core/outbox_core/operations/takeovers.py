@@ -50,17 +50,7 @@ def origin_of(settings: HarvestSettings) -> Origin:
 
 
 def _refuse(cluster: int, origin: Origin, found: Collection[int]) -> None:
-    """Makes sure that a cluster is another one, and known or among those found.
-
-    Args:
-        cluster: The number that was given.
-        origin: Says which clusters are known.
-        found: The others that may be given: to begin, orphans, which have records here; to end, the
-            clusters that are taken over.
-
-    Raises:
-        UnknownCluster: It is none of them.
-    """
+    """Makes sure that a cluster is another one, and known or among those found: orphans, or taken over."""
     if cluster == origin.own:
         raise UnknownCluster(f"this is cluster {cluster}: it takes its own records in any case")
     if cluster not in origin.known and (cluster not in found or not 1 <= cluster <= MAX_CLUSTER):

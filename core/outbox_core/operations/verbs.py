@@ -42,11 +42,7 @@ class About:
 
 
 class Verb(StrEnum):
-    """What an operator does; journals and programs rely on these names.
-
-    Attributes:
-        about: What is said of it.
-    """
+    """What an operator does; journals and programs rely on these names."""
 
     about: About
 
@@ -180,9 +176,5 @@ class Verb(StrEnum):
         return [each for each in cls if each.about.status == status]
 
     def effect(self, cluster: int | None = None) -> str:
-        """Returns what it does to the order of records, in a few sentences, to be told before it is done.
-
-        Args:
-            cluster: Of which cluster a takeover is; other verbs ignore it.
-        """
+        """Returns what it does to the order of records, in a few sentences, to be told before it is done."""
         return self.about.effect.format("another" if cluster is None else cluster)

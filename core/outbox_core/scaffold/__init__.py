@@ -53,14 +53,7 @@ def distribution(name: str) -> str:
 
 
 def write(seam: Seam, name: str, folder: Path) -> list[Path]:
-    """Writes the distribution of the driver ``name`` into ``folder``, which must not exist.
-
-    Returns:
-        The files.
-
-    Raises:
-        OSError: The folder exists, or cannot be written.
-    """
+    """Writes the distribution of the driver ``name`` into ``folder``, which must not exist."""
     scaffold = _SCAFFOLDS[seam]
     words = {
         "what": scaffold.what,

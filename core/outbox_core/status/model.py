@@ -107,14 +107,7 @@ Word = Callable[[float], str]
 
 
 def status_of(title: str, known: LastStatus, now: datetime, *, steady: bool = False) -> Status:
-    """Returns what is shown of an outbox.
-
-    Args:
-        title: What users call it.
-        known: What is known of it.
-        now: The time.
-        steady: Whether ages advance in steps, so that what is shown stays the same while nothing happens.
-    """
+    """Returns what is shown; ``steady``: ages advance in steps, so that it stays while nothing happens."""
     word = coarse_duration if steady else duration
     snapshot = known.snapshot
     away = known.away_since is not None

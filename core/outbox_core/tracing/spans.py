@@ -47,12 +47,7 @@ class DeliverySpans:
         self._open: dict[int, _Open] = {}  # by the record's id
 
     def sent(self, records: Iterable[MarkedRecord], since: int) -> None:
-        """Begins the spans of records that were handed to the broker's client.
-
-        Args:
-            records: The records; none of them has an open span.
-            since: When they were handed over, in nanoseconds since the epoch.
-        """
+        """Begins the spans of records that were handed to the broker's client."""
         for send in traced_sends(records):
             links = [link for context in send.contexts.values() if (link := _link(context)) is not None]
             if links:

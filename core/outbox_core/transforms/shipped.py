@@ -79,11 +79,7 @@ class Match:
             raise ConfigError("names no condition; there are 'topic', 'headers' and 'fields'")
 
     def meets(self, record: Outgoing) -> bool:
-        """Returns whether a record meets the condition.
-
-        Raises:
-            TransformError: Its value is looked into, and is not JSON.
-        """
+        """Returns whether a record meets the condition."""
         if not matches(record.topic, self.topic):
             return False
         if not all(_fits(header_text(record, name), each) for name, each in self.headers.items()):

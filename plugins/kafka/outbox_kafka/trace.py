@@ -52,11 +52,7 @@ class Trace(NamedTuple):
 
     @classmethod
     def parse(cls, text: str | bytes) -> Self:
-        """Reads a trace.
-
-        Raises:
-            ValueError: It is none.
-        """
+        """Reads a trace."""
         time_ms, ends, at = json.loads(text)
         offsets = {
             topic: {int(number): end for number, end in found.items()} for topic, found in ends.items()
