@@ -110,28 +110,35 @@ class RetryPolicy:
     def pause_after(self, tries: int) -> float:
         """Returns the pause after so many tries that failed, in seconds."""
         settings = self._settings
-        grown = settings.first_backoff * 2.0 ** min(tries - 1, 30)
-        return jittered(min(grown, settings.longest_backoff), self._chance)
+        return jittered(doubled(settings.first_backoff, tries - 1, settings.longest_backoff), self._chance)
 
 
 class Backoff:
-    """When a database that fails is tried again: pauses double, up to ``IO_BACKOFF_SECONDS``."""
+    """When something that fails is tried again, after pauses that double."""
 
-    def __init__(self, first: float, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, first: float, chance: Callable[[], float], longest: float = IO_BACKOFF_SECONDS
+    ) -> None:
         self.due = 0.0  # when the next request may be made, in the caller's time
-        self._first = first
+        self._first, self._longest = first, longest
         self._chance = chance
         self._errors = 0
 
-    def failed(self, now: float) -> None:
-        """Handles an error."""
-        pause = self._first * 2.0 ** min(self._errors, 10)
-        self.due = now + jittered(min(pause, IO_BACKOFF_SECONDS), self._chance)
+    def failed(self, now: float) -> float:
+        """Handles an error; returns the pause."""
+        pause = jittered(doubled(self._first, self._errors, self._longest), self._chance)
+        self.due = now + pause
         self._errors += 1
+        return pause
 
     def answered(self) -> None:
         """Handles an answer without an error."""
         self._errors = 0
+
+
+def doubled(first: float, times: int, longest: float) -> float:
+    """Returns a pause that has doubled so many times, up to the longest."""
+    return min(first * 2.0 ** min(times, 30), longest)
 
 
 def jittered(seconds: float, chance: Callable[[], float]) -> float:

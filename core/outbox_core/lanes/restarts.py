@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outbox_core.delivery.retries import jittered
+from outbox_api.election import RefusalTimeout
+
+from outbox_core.delivery.retries import Backoff
 
 RESTART_SECONDS = (0.5, 5.0)
-"""The first and the longest pause before a lane restarts; it doubles between them."""
+"""The first and the longest pause before a lane restarts."""
 PROVEN_SECONDS = 60.0
 """A lane that ran this long, or purged anything, was not refused before its error."""
 
@@ -19,26 +21,20 @@ class Restarts:
         self,
         stop_after: float,
         chance: Callable[[], float],
-        pauses: tuple[float, float] | None = None,
+        pauses: tuple[float, float] = RESTART_SECONDS,
     ) -> None:
-        self._stop_after = stop_after
-        self._chance = chance
-        self._first, self._last = pauses or RESTART_SECONDS
-        self._pause = self._first
-        self._refused_since: float | None = None
+        self._refusals = RefusalTimeout(stop_after)
+        self._backoff = Backoff(pauses[0], chance, pauses[1])
 
     def failed(self, now: float, *, lasted: float, purged: int, retryable: bool) -> float | None:
         """Handles a failure of the lane after ``lasted`` seconds, in which it had ``purged`` records.
 
         Returns the seconds until the restart; ``None`` if the lane has been refused for too long.
         """
-        if purged or lasted > PROVEN_SECONDS:
-            self._pause, self._refused_since = self._first, None
-        if retryable:
-            self._refused_since = None
-        elif self._refused_since is None:
-            self._refused_since = now
-        if self._refused_since is not None and now - self._refused_since >= self._stop_after:
-            return None
-        pause, self._pause = self._pause, min(self._pause * 2, self._last)
-        return jittered(pause, self._chance)
+        if proven := purged or lasted > PROVEN_SECONDS:
+            self._backoff.answered()
+        if proven or retryable:
+            self._refusals.permitted()
+        if not retryable:
+            self._refusals.refused(now)
+        return None if self._refusals.has_expired(now) else self._backoff.failed(now)
