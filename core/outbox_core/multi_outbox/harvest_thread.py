@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from random import random
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
@@ -12,6 +13,7 @@ from outbox_api import LaneStatus, OutboxError
 from outbox_api.context_thread import ContextThread
 
 from outbox_core.config.settings import HarvestSettings
+from outbox_core.delivery.retries import Backoff
 from outbox_core.engines.runner import SharedEngine
 from outbox_core.events import EventHandler
 from outbox_core.harvest import Harvest
@@ -21,7 +23,7 @@ from outbox_core.log_context import log_as
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 1.0
-"""The pause before an outbox that failed is tried again; twice as long after each further failure."""
+"""The first pause before an outbox that failed is tried again."""
 LONGEST_PAUSE_SECONDS = 60.0
 SEEN_SECONDS = 3.0
 """For how long a look at an outbox that rests tells that its database answers."""
@@ -146,7 +148,7 @@ class HarvestThread:
                 self._thread, self.rests_since = None, monotonic()
 
     def _harvest_on(self) -> None:
-        pause, told, known = FIRST_PAUSE_SECONDS, "", self._has_joined
+        backoff, known = Backoff(FIRST_PAUSE_SECONDS, random, LONGEST_PAUSE_SECONDS), self._has_joined
         self._stopping.wait(self._delay)
         while not (self._stopping.is_set() or self._retiring):
             started = monotonic()
@@ -155,28 +157,25 @@ class HarvestThread:
             except BaseException as error:
                 known = False
                 if monotonic() - started > LONGEST_PAUSE_SECONDS:
-                    pause, told = FIRST_PAUSE_SECONDS, ""
-                # The same error is a warning once, as it may last for days.
-                level = logging.DEBUG if str(error) == told else logging.WARNING
-                told, defect = str(error), None if isinstance(error, OutboxError) else error
-                log.log(level, "not harvested, trying again in %g s: %s", pause, error, exc_info=defect)
+                    backoff.answered()
+                pause, defect = backoff.failed(started), None if isinstance(error, OutboxError) else error
+                log.warning("not harvested, trying again in %.1f s: %s", pause, error, exc_info=defect)
                 self._stopping.wait(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         if self._retiring:
             log.info("rests until there is a record")
 
     def _attempt(self, *, known: bool) -> None:
-        """Harvests until it is stopped; ``known`` as in :meth:`Harvest.start`."""
+        """Harvests until it is stopped; ``known`` as in :meth:`Harvest.join`."""
         harvest = Harvest(self.settings, self._engine, self.totals)
         harvest.set_event_handler(self._handler)
         try:
-            harvest.start(known=known)
+            harvest.join(known=known)
             log.info("joined the election")
             with self._lock:
                 if self._stopping.is_set():
                     return
                 self._harvest, self._has_joined = harvest, True
-            harvest.wait()
+            harvest.run()
         finally:
             self._harvest = None
             harvest.stop()
