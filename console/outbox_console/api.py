@@ -124,7 +124,6 @@ class Api:
         return schemas.LastHour.model_validate({"points": history.points(), "events": history.events()})
 
     def _read(self, path: str, answer: Callable[..., Any], summary: str) -> None:
-        """Serves what can only be read."""
         # The first serves, the second is described, as a description of HEAD would repeat that of GET.
         self._router.add_api_route(path, answer, methods=["GET", "HEAD"], include_in_schema=False)
         self._router.add_api_route(path, answer, summary=summary, response_description="Done.")

@@ -80,7 +80,6 @@ class HttpServer:
         self._thread = ContextThread(target=self._run, name="http", daemon=True)
 
     def __enter__(self) -> Self:
-        """Starts serving."""
         self._thread.start()
         log.info("serving on http://%s", self.address)
         return self

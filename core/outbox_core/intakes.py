@@ -80,7 +80,6 @@ class IntakeThread:
             self._intakes.close()
 
     def _step(self) -> None:
-        """Moves what waits."""
         # As of a mark, whose records have half of a lane's bytes at most.
         most, goes_on = self._limits.max_lane_bytes // 2, True
         try:

@@ -39,7 +39,6 @@ class Distribution:
         self.total += value * times
 
     def __add__(self, other: Self) -> Self:
-        """Combines the values of both."""
         counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         return type(self)(counts, self.total + other.total)
 
@@ -104,7 +103,6 @@ class Measurements:
         self.sizes[name].add(records)
 
     def __add__(self, other: Measurements) -> Measurements:
-        """Combines two lanes, or two epochs of one."""
         return Measurements(
             self.deliveries + other.deliveries,
             self.operations + other.operations,
@@ -123,7 +121,6 @@ class LaneWork:
     measurements: Measurements = field(default_factory=Measurements)
 
     def __add__(self, other: LaneWork) -> LaneWork:
-        """Combines two lanes, or two epochs of one."""
         return LaneWork(self.metrics + other.metrics, self.measurements + other.measurements)
 
     def ended(self) -> LaneWork:

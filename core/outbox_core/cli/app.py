@@ -100,7 +100,6 @@ class _Program(PlainGroup):
     """Lists commands without importing them, and imports the one that is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Returns the name, the command and its arguments."""
         name, listed, rest = super().resolve_command(ctx, args)
         return name, listed and load_command(listed.name or "").build(), rest
 

@@ -20,7 +20,6 @@ class _PlainFlags:
     """Has the help of a command show flags without a type, as they take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Returns the arguments and options."""
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the class beside this one
         for each in found:
             if getattr(each, "is_flag", False) and each.metavar is None:

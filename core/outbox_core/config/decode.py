@@ -245,7 +245,6 @@ def _without_none(hint: Any) -> Any:
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    """Returns the types of a dataclass's fields."""
     try:
         hints = get_type_hints(kind, include_extras=True)
         for field in fields(kind):

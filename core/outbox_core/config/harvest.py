@@ -181,5 +181,4 @@ class _Drivers:
 
 
 def _lease(dialect: Choice[Dialect]) -> Lease:
-    """Connects to the lease in the outbox's own database."""
     return dialect.create().lease()

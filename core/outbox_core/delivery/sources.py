@@ -36,8 +36,6 @@ def ages(conditions: Sequence[ColumnIs]) -> tuple[float, ...]:
 
 @dataclass(slots=True)
 class _Source:
-    """One source."""
-
     size: BatchSize  # the size and the time of its next look
     pause: float  # seconds until the next look after one that found nothing, at least; 0 for the own source
     rest: float = 0.0

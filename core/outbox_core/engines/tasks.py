@@ -86,14 +86,12 @@ class Messages(logging.Handler):
         self._kept.extendleft(reversed(lines[dropped:]))
 
     def __enter__(self) -> Self:
-        """Starts collecting."""
         root = logging.getLogger()
         root.addHandler(self)
         root.setLevel(self.level)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stops collecting."""
         logging.getLogger().removeHandler(self)
 
 

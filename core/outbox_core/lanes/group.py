@@ -165,7 +165,6 @@ class LaneGroup:
             return {number: past.metrics + self._work(number).metrics for number, past in self._past.items()}
 
     def _measurements(self) -> dict[int, Measurements]:
-        """Returns the measurements of all lanes when they are due; nothing otherwise."""
         now = self._clock()
         if now < self._measurements_due:
             return {}

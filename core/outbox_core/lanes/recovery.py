@@ -117,7 +117,6 @@ def _recovery(plan: Plan) -> Recovery:
 
 
 def _log(lane: str, rows: int, doubt: Doubt | None) -> None:
-    """Says what a recovery found."""
     if rows:
         log.info("%s: %d rows were in the log already", lane, rows)
     if doubt is None:

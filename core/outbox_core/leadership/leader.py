@@ -40,7 +40,6 @@ class _Incarnation:
     unacknowledged_seconds: float = 0.0
 
     def work(self) -> dict[int, LaneWork]:
-        """Returns what each lane has done."""
         return {
             lane: LaneWork(metrics, self.measurements_by_lane.get(lane, Measurements()))
             for lane, metrics in self.metrics_by_lane.items()

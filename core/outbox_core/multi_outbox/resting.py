@@ -76,8 +76,6 @@ def is_led(outbox: HarvestSettings, lanes: Iterable[LaneStatus]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Outbox:
-    """What is known of one outbox."""
-
     thread: HarvestThread
     dialect: Dialect
     begun: bool = False  # whether it has begun, and need not again without a row
@@ -200,7 +198,6 @@ class RestThread:
         return outbox.thread.takes_part and now - outbox.busy_at >= patience
 
     def _begin(self, now: float) -> None:
-        """Has outboxes begin that never did."""
         outboxes = self._outboxes.values()
         beginning = sum(each.beginner and now - each.busy_at < BEGIN_SECONDS for each in outboxes)
         waiting = [outbox for outbox in outboxes if not outbox.begun]

@@ -25,8 +25,6 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 @dataclass(slots=True)
 class _Open:
-    """A span that has not ended."""
-
     span: Span  # the span
     left: int  # how many of its records have no outcome
     failed: int = 0  # how many were not delivered

@@ -38,7 +38,6 @@ class Chain:
         return cls(made, _fingerprint(known) if known else "")
 
     def __bool__(self) -> bool:
-        """Returns whether there are transforms."""
         return bool(self._transforms)
 
     def outputs(self, row: MarkedRecord) -> Sequence[Outgoing]:

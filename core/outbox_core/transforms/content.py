@@ -34,7 +34,6 @@ class Template:
 
 
 def _placeholder(text: str, name: str, *, plain: bool) -> Callable[[Outgoing], str]:
-    """Returns what fills in a placeholder."""
     kind, _, rest = name.partition(".")
     match (kind, bool(rest), plain):
         case ("topic", False, True):

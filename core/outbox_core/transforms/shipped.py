@@ -247,7 +247,6 @@ class _Plugin:
 
     @hookimpl
     def outbox_transform(self) -> Driver[Transform]:
-        """Offers the transform."""
         return self._driver
 
 

@@ -52,7 +52,11 @@ class Trace(NamedTuple):
 
     @classmethod
     def parse(cls, text: str | bytes) -> Self:
-        """Reads a trace."""
+        """Reads a trace.
+
+        Raises:
+            ValueError: It is none.
+        """
         time_ms, ends, at = json.loads(text)
         offsets = {
             topic: {int(number): end for number, end in found.items()} for topic, found in ends.items()
