@@ -21,10 +21,11 @@ class Restarts:
         self,
         stop_after: float,
         chance: Callable[[], float],
-        pauses: tuple[float, float] = RESTART_SECONDS,
+        pauses: tuple[float, float] | None = None,
     ) -> None:
+        first, longest = pauses or RESTART_SECONDS
         self._refusals = RefusalTimeout(stop_after)
-        self._backoff = Backoff(pauses[0], chance, pauses[1])
+        self._backoff = Backoff(first, chance, longest)
 
     def failed(self, now: float, *, lasted: float, purged: int, retryable: bool) -> float | None:
         """Handles a failure of the lane after ``lasted`` seconds, in which it had ``purged`` records.
