@@ -56,6 +56,12 @@ GLANCE_SECONDS = {"lock_timeout": 0.1, "statement_timeout": 5.0}
 SCAN_PATIENCE = 10
 """How many times as long as others a statement may run that lists the rows of another table."""
 
+STATEMENT_SECONDS = 30.0
+"""How long a statement is thought to run, where no option ``statement_timeout`` says how long it may."""
+
+MOST_STATEMENTS = 10
+"""How many statements of the longest duration a call of a table may take."""
+
 CAPABILITIES = frozenset({Capability.BYTES_VALUES, Capability.INTAKE})
 """What every portable dialect can do beyond the contract."""
 
@@ -123,6 +129,14 @@ class PortableDialect(ABC):
         Args:
             table: Its name, quoted.
         """
+
+    def longest_call(self) -> float:
+        """Returns how many seconds a call of a table may take, with its connect.
+
+        Of one that takes longer nothing more is expected: another process may lead. A client whose calls all
+        end by a time-out of its own needs no other figure than this one.
+        """
+        return MOST_STATEMENTS * (getattr(self.options, "statement_timeout", 0.0) or STATEMENT_SECONDS)
 
     def names(self, session: Session) -> Tables:
         """Returns the tables' names; that of the outbox as the database knows it, however users spell it.

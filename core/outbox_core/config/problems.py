@@ -10,15 +10,10 @@ from outbox_api.errors import ConfigError, PluginError
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where something was written.
+    """Where something was written."""
 
-    Attributes:
-        source: The file's name, or a description of another source.
-        line: The line, from 1; 0 where there are no lines.
-    """
-
-    source: str
-    line: int = 0
+    source: str  # the file's name, or a description of another source
+    line: int = 0  # the line, from 1; 0 where there are no lines
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}" if self.line else self.source
@@ -73,12 +68,7 @@ class Problems:
         self.add(place, join(path, key), f"unknown key; {hint}")
 
     def raise_any(self) -> None:
-        """Raises one error with all problems; does nothing if there are none.
-
-        Raises:
-            PluginError: All problems are missing or broken plugins.
-            ConfigError: There are other problems.
-        """
+        """Raises one error with all problems; does nothing if there are none."""
         if not self.found:
             return
         kind = PluginError if all(problem.plugin for problem in self.found) else ConfigError

@@ -32,7 +32,6 @@ class BatchSize:
         most: The largest limit of a mark, in records.
 
     Attributes:
-        limit: The limit of the next mark, in records.
         due: When the next mark is due, in the caller's time.
         passing_due: When the next mark is due that excludes keys.
     """
@@ -45,14 +44,7 @@ class BatchSize:
         self._most = most
 
     def marked(self, now: float, *, full: bool, empty: bool, grow: bool = True) -> None:
-        """Adapts to the result of a mark or a selection.
-
-        Args:
-            now: The caller's time.
-            full: Whether it reached its limit.
-            empty: Whether it found nothing.
-            grow: Whether the next one may be larger.
-        """
+        """Adapts to the result of a mark or a selection."""
         if empty:
             self.due = now + self._pause
             growth = (
@@ -92,16 +84,11 @@ class ByteLimit:
     """How many bytes the next transaction of a lane may have.
 
     A broker with a quota lets so many bytes a second pass, whatever number of records that is.
-
-    Args:
-        most: The largest limit.
-
-    Attributes:
-        limit: The present limit. A single larger record is a transaction of its own.
     """
 
     def __init__(self, most: int) -> None:
         self.limit = min(FIRST_BYTES, most)
+        """The present limit. A single larger record is a transaction of its own."""
         self._most = most
 
     def fitting(self, sizes: Iterable[int]) -> int:

@@ -18,18 +18,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric.
-
-    Attributes:
-        name: Its name in OpenTelemetry.
-        kind: What it is.
-        unit: Its unit as UCUM writes it, in braces where it only says what is counted.
-        about: What it says, in one sentence.
-    """
+    """One metric."""
 
     name: str
     kind: Kind
-    unit: str
+    unit: str  # its unit as UCUM writes it, in braces where it only says what is counted
     about: str
 
 
