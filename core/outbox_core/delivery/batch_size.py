@@ -17,8 +17,11 @@ IDLE_SECONDS = 0.05
 _GROWTH = 1.01
 """The growth of the pause after that."""
 
-PASSING_SHARE = 10
-"""After a mark that skipped rows of excluded keys, the next waits this many times its duration."""
+PASSING_SHARE = 2
+"""After a mark that skipped rows of excluded keys, the next waits this many times its duration.
+
+The rows of other keys wait as long, and such a mark reads all that it skips.
+"""
 PASSING_SECONDS = 1.0
 """The longest such wait."""
 
