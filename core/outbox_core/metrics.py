@@ -23,6 +23,8 @@ class LaneMetrics:
         remarks: Times the lane took a new leader id.
         recovered: Found to be in the log when the lane started, and purged (exactly-once).
         aborted: Batches whose transaction was aborted (exactly-once).
+        transactions: Transactions that were committed (exactly-once).
+        paused_seconds: The sum of the pauses between them.
         in_flight: Published and not yet purged, now.
         waiting: Marked or selected, and not yet published, now.
         held: Keys that failed and were not delivered since, now.
@@ -40,6 +42,8 @@ class LaneMetrics:
     remarks: int = 0
     recovered: int = 0
     aborted: int = 0
+    transactions: int = 0
+    paused_seconds: float = 0.0
     in_flight: int = 0
     waiting: int = 0
     held: int = 0
@@ -110,5 +114,6 @@ def as_numbers(metrics: LaneMetrics, purged_per_second: float) -> dict[str, floa
     """Returns metrics as the plain numbers that a lane writes beside its fence for ``outbox status``."""
     numbers: dict[str, float] = asdict(metrics)
     numbers["purged_total"] = numbers.pop("purged")
+    numbers["paused_seconds"] = round(metrics.paused_seconds, 3)
     numbers["purged_per_second"] = round(purged_per_second, 1)
     return numbers
