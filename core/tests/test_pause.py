@@ -120,7 +120,7 @@ def test_out_of_a_backlog_there_is_no_pause():
 
 
 class Servers:
-    """A broker that refuses a transaction which begins too early after the last, and a database; in virtual time.
+    """A database, and a broker that refuses a transaction which begins too early, in virtual time.
 
     Four records are committed every four milliseconds.
     """
