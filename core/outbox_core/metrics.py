@@ -22,6 +22,8 @@ class LaneMetrics:
     remarks: int = 0  # times the lane took a new leader id
     recovered: int = 0  # found to be in the log when the lane started, and purged (exactly-once)
     aborted: int = 0  # batches whose transaction was aborted (exactly-once)
+    transactions: int = 0  # those that were committed (exactly-once)
+    paused_seconds: float = 0.0  # the sum of the pauses between them
     in_flight: int = 0  # published and not yet purged, now
     waiting: int = 0  # marked or selected, and not yet published, now
     held: int = 0  # keys that failed and were not delivered since, now
@@ -81,5 +83,6 @@ def as_numbers(metrics: LaneMetrics, purged_per_second: float) -> dict[str, floa
     """Returns metrics as the plain numbers that a lane writes beside its fence for ``outbox status``."""
     numbers: dict[str, float] = asdict(metrics)
     numbers["purged_total"] = numbers.pop("purged")
+    numbers["paused_seconds"] = round(metrics.paused_seconds, 3)
     numbers["purged_per_second"] = round(purged_per_second, 1)
     return numbers

@@ -351,7 +351,7 @@ def test_a_batch_passes_through_a_lane_which_says_at_the_fence_when_it_has_ended
     assert batches.next_for_database(ended) is None
     assert batches.drained
     metrics = telemetry.metrics
-    assert (metrics.marked, metrics.sent, metrics.purged) == (1, 1, 1)
+    assert (metrics.marked, metrics.sent, metrics.purged, metrics.transactions) == (1, 1, 1, 1)
     assert [event.stage for event in telemetry.take_events()] == [
         "selected",
         "publishing",
@@ -375,6 +375,7 @@ def test_an_aborted_batch_is_counted_and_its_key_held(batches, telemetry, thread
     _, aborted = publish(batches, threads, [Failure(RECORD, "too large", retryable=False)])
     idle(batches.next_to_publish, aborted)
     assert (telemetry.metrics.aborted, telemetry.metrics.failed) == (1, 1)
+    assert telemetry.metrics.transactions == 0
 
 
 def test_every_doubt_ends_a_lane_of_batches_and_so_does_its_age(batches, threads):

@@ -123,11 +123,11 @@ class Sources:
             source.size.due = max(now, source.rest)
         self._own_waits = True
 
-    def hurry_own(self, now: float) -> None:
-        """Makes the own source due, unless there is a backlog of it."""
+    def gather_own(self, until: float) -> None:
+        """Makes the own source due at this time, unless there is a backlog of it."""
         own = self._sources[0]
         if not own.full:
-            own.size.due = min(own.size.due, now)
+            own.size.due = until
 
     def repeat(self, now: float, source: int, *, anew: bool) -> None:
         """Makes the next look one at ``source`` again: some of what it found last was given up.

@@ -69,7 +69,8 @@ class ExactlyOnceLane(Lane):
         if failures:
             self.machine.aborted(now, failures)
         else:
-            self.machine.published(now)
+            self.telemetry.metrics.transactions += 1
+            self.telemetry.metrics.paused_seconds += self.machine.published(now)
 
     def unpublished(self, error: Exception, seconds: float, now: float) -> None:
         """Handles that the outcome of a publication is unknown."""
