@@ -114,7 +114,16 @@ def pytest_configure(config: pytest.Config) -> None:
         # Under nohup, and in a shell's background, they are ignored. A child inherits that, but no handler.
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+    _begin_elsewhere(config)
     _put_files_into_memory(config)
+
+
+def _begin_elsewhere(config: pytest.Config) -> None:
+    """Has each process of a run collect another folder first, so that it compiles that one for the others, too."""
+    worker = getattr(config, "workerinput", None)
+    if worker and not any("::" in each for each in config.args):  # the tests of a file keep their order
+        first = int(worker["workerid"].removeprefix("gw")) * len(config.args) // worker["workercount"]
+        config.args[:] = config.args[first:] + config.args[:first]
 
 
 def _put_files_into_memory(config: pytest.Config) -> None:
@@ -143,7 +152,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not (config.rootpath / file).exists():
             raise pytest.UsageError(f"there is no {file}, which {__file__} names")
     _leave_out(config, items)
-    items.sort(key=_turn)
+    items.sort(key=lambda item: (_turn(item), item.path))  # the same in each process
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
