@@ -119,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _begin_elsewhere(config: pytest.Config) -> None:
-    """Has each process of a run collect another folder first, so that it compiles that one for the others, too."""
+    """Has each process of a run collect another folder first, which it then compiles for the others, too."""
     worker = getattr(config, "workerinput", None)
     if worker and not any("::" in each for each in config.args):  # the tests of a file keep their order
         first = int(worker["workerid"].removeprefix("gw")) * len(config.args) // worker["workercount"]
@@ -169,12 +169,11 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = []
     for item in items:
         if marker := item.get_closest_marker("slow"):
-            [group] = marker.args
-            if group not in guards:
-                raise pytest.UsageError(f"{item.nodeid}: pyproject.toml has no group {group!r} of slow tests")
+            if not marker.args or not set(marker.args) <= guards.keys():
+                raise pytest.UsageError(f"{item.nodeid}: pyproject.toml lacks a group of {marker.args}")
+            globs = [glob for group in marker.args for glob in guards[group]]
             if commit and not any(
-                _uses(item.path, config.rootpath / path)
-                or any(fnmatch(str(path), glob) for glob in guards[group])
+                _uses(item.path, config.rootpath / path) or any(fnmatch(str(path), glob) for glob in globs)
                 for path in changed
             ):
                 left_out.append(item)
