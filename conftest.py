@@ -204,11 +204,13 @@ def _changed(root: Path, commit: str) -> list[PurePath]:
 
 
 def _turn(item: pytest.Item) -> int:
-    """Returns when a test has its turn: the lowest number is the first."""
+    """Returns when a test has its turn: the lowest number is the first; units come after whole systems."""
     if item.get_closest_marker("spark"):
         return 0
     file = item.nodeid.partition("::")[0]
-    return 1 + (LONG_FILES.index(file) if file in LONG_FILES else len(LONG_FILES))
+    if file in LONG_FILES:
+        return 1 + LONG_FILES.index(file)
+    return 1 + len(LONG_FILES) + (not file.startswith("tests/"))
 
 
 @pytest.fixture(autouse=True)

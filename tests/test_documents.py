@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from deploy.site.__main__ import main as build_site
 
 from .test_distributions import projects
@@ -80,6 +82,7 @@ def test_the_readme_and_the_site_have_every_page() -> None:
         assert f'"docs/{page.name}"' in site
 
 
+@pytest.mark.slow("site")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert build_site(tmp_path) == 0
     assert (tmp_path / "site" / "llms.txt").exists()
