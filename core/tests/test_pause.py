@@ -119,6 +119,11 @@ def test_out_of_a_backlog_there_is_no_pause():
     assert advance.finished
 
 
+class Unlearning(Pause):
+    def committed(self, seconds: float) -> None:
+        """Stays as it is."""
+
+
 class Servers:
     """A database, and a broker that refuses a transaction which begins too early, in virtual time.
 
@@ -129,7 +134,7 @@ class Servers:
         self.chance = random.Random(1)
         self.line = SelectPublishPurge(Limits(), Failures(), self.chance.random)
         if not learning:
-            self.line._pause.committed = lambda seconds: None
+            self.line._pause = Unlearning()
         self.rows: list[tuple[float, int]] = []
         self.ages: list[float] = []
         self.transactions = self.refused = 0

@@ -8,7 +8,8 @@ short costs the records that wait much more than one that is a little too long.
 from __future__ import annotations
 
 LATE_SECONDS = 0.015
-"""A transaction that takes this much longer than usual was probably refused at first."""
+LATE_SHARE = 1.5
+"""A transaction that exceeds the usual duration by both was probably refused at first."""
 STEP_SECONDS = 0.0005
 """How much longer the pause is after a late transaction."""
 SELDOM = 2000
@@ -46,6 +47,7 @@ class Pause:
     def committed(self, seconds: float) -> None:
         """Adapts to the duration of a transaction."""
         usual = self._usual or max(seconds, LEAST_USUAL)
-        change = STEP_SECONDS if seconds > usual + LATE_SECONDS else -STEP_SECONDS / SELDOM
+        is_late = seconds > max(usual + LATE_SECONDS, usual * LATE_SHARE)
+        change = STEP_SECONDS if is_late else -STEP_SECONDS / SELDOM
         self.seconds = min(max(0.0, self.seconds + change), MOST_SECONDS)
         self._usual = usual * GROWTH if seconds > usual else max(usual / GROWTH, LEAST_USUAL)
