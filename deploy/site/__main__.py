@@ -22,7 +22,8 @@ PYTHON = "docs/python.md"
 MODULES = {
     "api": "outbox_api.stasher outbox_api.record outbox_api.inbox "
     "outbox_api.sqlalchemy outbox_api.payloads outbox_api.schemas "
-    "outbox_api.testing outbox_api.transform outbox_api.finding outbox_api.errors",
+    "outbox_api.testing outbox_api.transform outbox_api.finding "
+    "outbox_api.errors",
     "core": "outbox_core.config outbox_core.harvest outbox_core.events",
 }
 """What the Python reference has, by the folder in the repository."""
