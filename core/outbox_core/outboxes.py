@@ -21,24 +21,13 @@ def by_database(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object],
 def outboxes_of(template: Template, known: Collection[HarvestSettings]) -> list[HarvestSettings]:
     """Looks in the database for the tables that match, and returns the settings of each, ordered by name.
 
-    Args:
-        template: The template.
-        known: Outboxes whose tables are left out, as an entry of their own or another template names them.
-
-    Raises:
-        DriverError: As for :func:`matching`.
-        ConfigError: As for :func:`matching`.
+    Those of ``known`` are left out, as an entry of their own or another template names them.
     """
     return unknown(matching(template), known)
 
 
 def matching(template: Template) -> list[HarvestSettings]:
-    """Returns the settings of all tables that match, ordered by name, whatever else names them.
-
-    Raises:
-        DriverError: The database refuses or cannot be reached.
-        ConfigError: The pattern is none of this database.
-    """
+    """Returns the settings of all tables that match, ordered by name, whatever else names them."""
     found = template.probe.dialect.create().find_outboxes(template.pattern)
     return list(map(template.settings_for, found))
 
