@@ -15,8 +15,8 @@ from outbox_api.context_thread import ContextThread, repeat
 from outbox_api.portable.outboxes import PortableMembers
 from outbox_api.portable.view import PortableView
 
-from outbox_core.config.outboxes import by_database
 from outbox_core.config.settings import HarvestSettings, Settings
+from outbox_core.outboxes import by_database
 
 log = logging.getLogger(__name__)
 

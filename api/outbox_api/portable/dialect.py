@@ -1,4 +1,5 @@
 """The dialect around a portable outbox: connections and tables."""
+# ruff: noqa: PLC0415 - who looks at an outbox loads nothing of what changes one
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from outbox_api.affinity import ColumnIs
 from outbox_api.dialect import Capability
@@ -18,7 +19,6 @@ from outbox_api.full_server import pace_of
 from outbox_api.intake import Intake
 from outbox_api.lease import Lease
 from outbox_api.outbox_table import OutboxTable
-from outbox_api.portable.check import check
 from outbox_api.portable.creation import (
     create,
     first_note,
@@ -28,25 +28,25 @@ from outbox_api.portable.creation import (
     require_tables,
     require_version,
 )
-from outbox_api.portable.dead_letters import PortableDeadLetters
-from outbox_api.portable.glance import PortableGlance
 from outbox_api.portable.idiom import Idiom
-from outbox_api.portable.intake import PortableIntake
-from outbox_api.portable.intake_table import WaitingRows, extra_columns
-from outbox_api.portable.intakes import Connected, PortableIntakes
-from outbox_api.portable.journal import PortableJournal
-from outbox_api.portable.lease import PortableLease
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import OriginColumns, find_index
 from outbox_api.portable.outboxes import PortableMembers, TablePattern, find_outboxes
 from outbox_api.portable.session import Session, closing_at_errors, translated
 from outbox_api.portable.sources import EXTRAS
 from outbox_api.portable.statements import Statements
-from outbox_api.portable.table import PortableTable
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables, auxiliary_statements
 from outbox_api.portable.view import PortableView
 from outbox_api.schema import Schema
+
+if TYPE_CHECKING:
+    from outbox_api.portable.dead_letters import PortableDeadLetters
+    from outbox_api.portable.glance import PortableGlance
+    from outbox_api.portable.intake import PortableIntake
+    from outbox_api.portable.intake_table import WaitingRows
+    from outbox_api.portable.intakes import Connected, PortableIntakes
+    from outbox_api.portable.journal import PortableJournal
 
 View = TypeVar("View", bound=PortableView)
 
@@ -82,13 +82,13 @@ class PortableDialect(ABC):
         idiom: How the database writes SQL.
         capabilities: What it can do beyond the contract.
         session_type: How statements are sent.
-        intake_type: Takes in the rows of a table of another layout.
+        intake_type: Takes in the rows of a table of another layout; ``None`` for ``PortableIntake``.
     """
 
     idiom: ClassVar[Idiom]
     capabilities: ClassVar[frozenset[Capability]] = CAPABILITIES
     session_type: ClassVar[type[Session]] = Session
-    intake_type: ClassVar[type[PortableIntake]] = PortableIntake
+    intake_type: ClassVar[type[PortableIntake] | None] = None
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -152,6 +152,8 @@ class PortableDialect(ABC):
 
     def tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create the tables, by table, in the order of ``Tables``."""
+        from outbox_api.portable.intake_table import extra_columns
+
         options, outbox = self.options, self.idiom.quote_table(names.outbox)
         statements = [*self.outbox_statements(outbox)]
         if any(intake.partition or intake.timestamp for intake in options.intakes):
@@ -191,6 +193,8 @@ class PortableDialect(ABC):
             DriverError: Unreachable (retryable), or a missing table, column or permission (not retryable);
                 the message says which, and what to do.
         """
+        from outbox_api.portable.table import PortableTable
+
         return self._connected(PortableTable, self.session(), eligible)
 
     def watch(self) -> PortableView:
@@ -212,6 +216,8 @@ class PortableDialect(ABC):
         Raises:
             DriverError: As for :meth:`connect`.
         """
+        from outbox_api.portable.dead_letters import PortableDeadLetters
+
         session, options = self.session(watches=read_only), self.options
         return PortableDeadLetters(session, self._required(session), binary=options.binary)
 
@@ -227,6 +233,8 @@ class PortableDialect(ABC):
             DriverError: As for :meth:`connect`; tables of an earlier version have no journal yet, and
                 ``outbox migrate`` adds it. Nothing but this method asks for the journal's table.
         """
+        from outbox_api.portable.journal import PortableJournal
+
         session = self.session(watches=read_only)
         return PortableJournal(session, self._required(session, "journal"))
 
@@ -236,6 +244,8 @@ class PortableDialect(ABC):
         Raises:
             DriverError: As for :meth:`connect`.
         """
+        from outbox_api.portable.lease import PortableLease
+
         session = self.session()
         return PortableLease(session, Statements(self.idiom, self._required(session, "lease")))
 
@@ -254,6 +264,8 @@ class PortableDialect(ABC):
         Raises:
             DriverError: Unreachable, or not permitted.
         """
+        from outbox_api.portable.glance import PortableGlance
+
         short = {name: limit for name, limit in GLANCE_SECONDS.items() if hasattr(self.options, name)}
         return PortableGlance(type(self)(replace(self.options, **short)).session())
 
@@ -371,6 +383,8 @@ class PortableDialect(ABC):
 
         Never raises, creates nothing, and does with the right to SELECT.
         """
+        from outbox_api.portable.check import check
+
         return check(self)
 
     def session(self, *, watches: bool = False) -> Session:
@@ -409,7 +423,7 @@ class PortableDialect(ABC):
             eligible,
             origin=options.origin,
             indexes=indexes,
-            intakes=[WaitingRows(session, intake) for intake in options.intakes],
+            intakes=self._waiting_rows(session) if options.intakes else (),
             extras=[name for name in EXTRAS if name in columns],
         )
 
@@ -430,10 +444,14 @@ class PortableDialect(ABC):
 
         Connects when it is used. Asked for only if there is such an option, and it names a table.
         """
+        from outbox_api.portable.intakes import PortableIntakes
+
         return PortableIntakes(self.connect_intakes, self.options.intakes)
 
     def connect_intakes(self) -> Connected:
         """Connects to move rows of other tables into the outbox, and looks at the outbox."""
+        from outbox_api.portable.intakes import Connected
+
         options = self.options
         if hasattr(options, "statement_timeout"):  # a scan may read a whole table
             options = replace(options, statement_timeout=SCAN_PATIENCE * options.statement_timeout)
@@ -449,8 +467,16 @@ class PortableDialect(ABC):
         Raises:
             DriverError: They cannot be taken in.
         """
+        from outbox_api.portable.intake import PortableIntake
+
         options = self.options
-        return self.intake_type(session, intake, options.outbox, binary=options.binary, extras=extras)
+        kind = self.intake_type or PortableIntake
+        return kind(session, intake, options.outbox, binary=options.binary, extras=extras)
+
+    def _waiting_rows(self, session: Session) -> Sequence[WaitingRows]:
+        from outbox_api.portable.intake_table import WaitingRows
+
+        return [WaitingRows(session, intake) for intake in self.options.intakes]
 
     def _indexes(self, session: Session, eligible: Sequence[ColumnIs]) -> Mapping[str, str]:
         """Returns column → the name of an index of the column and ``id``, for columns that are compared."""

@@ -21,7 +21,7 @@ from outbox_api.portable.sources import BEGINNING, COLUMNS, EXTRAS, quoted
 from outbox_api.portable.statements import stash
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.record import Record
-from outbox_api.taken import held_key
+from outbox_api.taken import held_key, take
 
 _LISTED = 500
 """So many ids that are no numbers one statement lists."""
@@ -275,7 +275,7 @@ class PortableIntake(KnownTable):
         return ChangeByIds(self._source, ", ".join(assigned), id_column=self._place), values
 
     def _values(self, row: Mapping[str, Any]) -> Mapping[str, object]:
-        taken = self._intake.take(row, binary=self._binary, bind=self._bind)
+        taken = take(self._intake, row, binary=self._binary, bind=self._bind)
         value = self.session.idiom.value_parameter(taken.value)
         headers = (self._array(taken.names), self._array(taken.values))
         values = (taken.topic, taken.key, value, *headers, taken.partition, taken.timestamp_ms)

@@ -13,7 +13,7 @@ from outbox_core.cli.command import exit_code
 from outbox_core.cli.invocation import Invocation, log_warnings_only
 from outbox_core.cli.terminal import output, print_error, print_json, print_message
 from outbox_core.config import HarvestSettings, Settings
-from outbox_core.config.outboxes import outboxes_of
+from outbox_core.outboxes import outboxes_of
 from outbox_core.printable import printable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 from outbox_api.errors import ConfigError, PluginError
 from outbox_api.file_text import FileText, present_text
-from outbox_api.hooks import Unit
+from outbox_api.hooks import Unit, is_given
 from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -90,11 +90,6 @@ def decode(
 def takes_files(hint: Any) -> bool:
     """Returns whether a value of the type may refer to files: the type names ``FileText``, or is any."""
     return hint in (FileText, Any) or any(takes_files(part) for part in get_args(hint))
-
-
-def is_given(field: Field[Any]) -> bool:
-    """Returns whether core gives the value of the field, and users cannot write it."""
-    return bool(field.metadata.get("given"))
 
 
 def _given(kind: type[Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

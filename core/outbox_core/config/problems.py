@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from outbox_api.errors import ConfigError, PluginError
+
+from outbox_core.spelling import nearest_key, normalized
 
 
 @dataclass(frozen=True, order=True)
@@ -57,7 +58,7 @@ class Problems:
             f"{name}.{child}"
             for name, keys in nested.items()
             for child in keys
-            if _normalized(child) == _normalized(key)
+            if normalized(child) == normalized(key)
         ]
         if matches:
             hint = f"did you mean '{matches[0]}'?"
@@ -81,14 +82,3 @@ class Problems:
 def join(path: str, key: str) -> str:
     """Returns the dotted path of ``key`` below ``path``."""
     return f"{path}.{key}" if path else key
-
-
-def nearest_key(key: str, valid: list[str]) -> str | None:
-    """Returns the valid key most similar to ``key``, without regard to case, ``_`` and ``-``; or none."""
-    normalized = {_normalized(name): name for name in valid}
-    close = get_close_matches(_normalized(key), normalized, n=1)
-    return normalized[close[0]] if close else None
-
-
-def _normalized(key: str) -> str:
-    return key.replace("_", "").replace("-", "").lower()

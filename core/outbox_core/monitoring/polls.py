@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 from outbox_api import OutboxError
 from outbox_api.context_thread import ContextThread
 
-from outbox_core.config.outboxes import database_of
 from outbox_core.config.settings import HarvestSettings
+from outbox_core.outboxes import database_of
 from outbox_core.snapshot import Snapshot, as_data
 
 log = logging.getLogger(__name__)

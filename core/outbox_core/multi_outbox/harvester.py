@@ -17,7 +17,6 @@ from time import monotonic
 from outbox_api import OutboxError
 from outbox_api.context_thread import ContextThread, repeat
 
-from outbox_core.config.outboxes import database_of, matching, unknown
 from outbox_core.config.settings import HarvestSettings, Settings, Template
 from outbox_core.engines.runner import SharedEngine
 from outbox_core.events import Event
@@ -25,6 +24,7 @@ from outbox_core.members import NOTE_SECONDS, MembersThread, group_of, member_na
 from outbox_core.multi_outbox.harvest_thread import HarvestThread
 from outbox_core.multi_outbox.rebalance import Rebalance
 from outbox_core.multi_outbox.resting import RestThread, may_rest
+from outbox_core.outboxes import database_of, matching, unknown
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,10 @@ from traceback import extract_tb
 from typing import Self
 
 from outbox_api import MarkedRecord, Outgoing, Transform, TransformError
-from outbox_api.hooks import GROUP
+from outbox_api.hooks import GROUP, is_given
 from outbox_api.placement import placed
 from outbox_api.stasher import problem_of_headers
 
-from outbox_core.config.decode import is_given
 from outbox_core.config.settings import Choice
 
 _DIGITS = 16

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 from outbox_api import AccessDenied, Capability, ConfigError, Duration, Finding, Level
 from outbox_api.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions, Session
-from outbox_api.portable.check import check
 from outbox_api.portable.outboxes import TablePattern
 
 from outbox_sqlite.idiom import FileConnection, SqliteIdiom, digest, lane, text
@@ -140,6 +139,8 @@ class SqliteDialect(PortableDialect):
 
     def check(self) -> Sequence[Finding]:
         """Looks at everything that could be wrong with the database side; never raises."""
+        from outbox_api.portable.check import check  # noqa: PLC0415 - of which nothing else has need
+
         return check(self, watches=True)
 
     def findings(self, session: Session) -> Iterator[Finding]:
