@@ -114,7 +114,16 @@ def pytest_configure(config: pytest.Config) -> None:
         # Under nohup, and in a shell's background, they are ignored. A child inherits that, but no handler.
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+    _begin_elsewhere(config)
     _put_files_into_memory(config)
+
+
+def _begin_elsewhere(config: pytest.Config) -> None:
+    """Has each process of a run collect another folder first, which it then compiles for the others, too."""
+    worker = getattr(config, "workerinput", None)
+    if worker and not any("::" in each for each in config.args):  # the tests of a file keep their order
+        first = int(worker["workerid"].removeprefix("gw")) * len(config.args) // worker["workercount"]
+        config.args[:] = config.args[first:] + config.args[:first]
 
 
 def _put_files_into_memory(config: pytest.Config) -> None:
@@ -143,7 +152,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not (config.rootpath / file).exists():
             raise pytest.UsageError(f"there is no {file}, which {__file__} names")
     _leave_out(config, items)
-    items.sort(key=_turn)
+    items.sort(key=lambda item: (_turn(item), item.path))  # the same in each process
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -160,12 +169,11 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = []
     for item in items:
         if marker := item.get_closest_marker("slow"):
-            [group] = marker.args
-            if group not in guards:
-                raise pytest.UsageError(f"{item.nodeid}: pyproject.toml has no group {group!r} of slow tests")
+            if not marker.args or not set(marker.args) <= guards.keys():
+                raise pytest.UsageError(f"{item.nodeid}: pyproject.toml lacks a group of {marker.args}")
+            globs = [glob for group in marker.args for glob in guards[group]]
             if commit and not any(
-                _uses(item.path, config.rootpath / path)
-                or any(fnmatch(str(path), glob) for glob in guards[group])
+                _uses(item.path, config.rootpath / path) or any(fnmatch(str(path), glob) for glob in globs)
                 for path in changed
             ):
                 left_out.append(item)
@@ -196,11 +204,13 @@ def _changed(root: Path, commit: str) -> list[PurePath]:
 
 
 def _turn(item: pytest.Item) -> int:
-    """Returns when a test has its turn: the lowest number is the first."""
+    """Returns when a test has its turn: the lowest number is the first; units come after whole systems."""
     if item.get_closest_marker("spark"):
         return 0
     file = item.nodeid.partition("::")[0]
-    return 1 + (LONG_FILES.index(file) if file in LONG_FILES else len(LONG_FILES))
+    if file in LONG_FILES:
+        return 1 + LONG_FILES.index(file)
+    return 1 + len(LONG_FILES) + (not file.startswith("tests/"))
 
 
 @pytest.fixture(autouse=True)

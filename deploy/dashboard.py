@@ -124,6 +124,7 @@ def _lanes() -> list[Shown]:
 def _steps() -> list[Shown]:
     by, legend = f"{OUTBOX}, {STEP}", f"{EACH} {{{{{STEP}}}}}"
     records, steps = (rate(names.BATCH_SIZE, by, legend, part=part).expression for part in ("_sum", "_count"))
+    transactions, pauses = (rate(each).expression for each in (names.TRANSACTIONS, names.PAUSES))
     return [
         curves(
             Panel(
@@ -139,6 +140,19 @@ def _steps() -> list[Shown]:
         ),
         curves(
             Panel("Records of a step", "On average.", "short", [Query(f"{records} / {steps}", legend)]), 8
+        ),
+        curves(
+            Panel("Transactions", "Per second; exactly-once.", "cps", [rate(names.TRANSACTIONS)]),
+            12,
+        ),
+        curves(
+            Panel(
+                "Pause between transactions",
+                "On average; exactly-once. Healthy: below 5 ms.",
+                "s",
+                [Query(f"{pauses} / {transactions}", EACH)],
+            ),
+            12,
         ),
     ]
 

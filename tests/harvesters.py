@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import logging
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+import pytest
 from confluent_kafka import ConsumerGroupState
+from outbox_core.cli import main
 from outbox_demo.harvester import start_harvester
 
 from .shop import Shop
@@ -45,11 +47,22 @@ class Line(NamedTuple):
 
 
 def outbox(settings: Path, *arguments: str) -> Any:
-    """Runs a command, which must succeed, with a configuration file; returns its JSON."""
-    command = [sys.executable, "-m", "outbox_core", *arguments, "--json", "-f", str(settings)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    """Runs a command in this process, which must succeed, with a configuration file; returns its JSON."""
+    said, wrong, root = io.StringIO(), io.StringIO(), logging.getLogger()
+    handlers, level = root.handlers, root.level
+    root.handlers = []  # a command sets up logging anew, and pytest's handlers stay
+    try:
+        with (
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(wrong),
+            pytest.raises(SystemExit) as end,
+        ):
+            main([*arguments, "--json", "-f", str(settings)])
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
+    assert end.value.code == 0, said.getvalue() + wrong.getvalue()
+    return json.loads(said.getvalue())
 
 
 def until(condition: Callable[[], Any], what: str, timeout: float, *, pause: float = GLANCE) -> Any:

@@ -19,7 +19,7 @@ from .clusters import KEYS, Brokers, Cluster, Clusters
 from .harvesters import Measure, until
 from .replication import SECONDS, PostgresReplicas, PostgresServers
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow("clusters")]
 
 DELAY = 3600
 """The maximum delay in seconds, which no test waits for: rows are made older."""
@@ -35,8 +35,6 @@ DAWDLE = 0.01
 """Seconds that a database takes longer for each row, so that a fault meets it at work on any machine."""
 
 Open = Callable[..., Clusters]
-
-slow = pytest.mark.slow("clusters")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +93,6 @@ def alone(*numbers: int) -> dict[int, dict[int, int]]:
     return {number: {number: RECORDS} for number in numbers}
 
 
-@slow
 def test_each_record_is_delivered_once_in_its_own_cluster(open_clusters: Open) -> None:
     clusters = open_clusters()
     clusters.harvest()
@@ -104,7 +101,6 @@ def test_each_record_is_delivered_once_in_its_own_cluster(open_clusters: Open) -
     assert clusters.counts() == alone(1, 2, 3)
 
 
-@slow
 def test_exactly_once_each_record_is_delivered_once_in_its_own_cluster(open_clusters: Open) -> None:
     clusters = open_clusters()
     clusters.harvest(delivery="exactly-once")
@@ -113,7 +109,6 @@ def test_exactly_once_each_record_is_delivered_once_in_its_own_cluster(open_clus
     assert clusters.counts() == alone(1, 2, 3)
 
 
-@slow
 def test_without_affinity_each_record_is_delivered_in_every_cluster(open_clusters: Open) -> None:
     clusters = open_clusters()
     for cluster in clusters.of.values():
@@ -127,7 +122,7 @@ def test_without_affinity_each_record_is_delivered_in_every_cluster(open_cluster
     assert clusters.counts() == {origin: dict.fromkeys((1, 2, 3), RECORDS) for origin in (1, 2, 3)}
 
 
-@pytest.mark.parametrize("delivery", [pytest.param("at-least-once", marks=slow), "exactly-once"])
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_the_next_cluster_takes_over_alone(open_clusters: Open, delivery: str, measure: Measure) -> None:
     clusters = open_clusters()
     clusters.harvest(delivery=delivery)
@@ -143,7 +138,6 @@ def test_the_next_cluster_takes_over_alone(open_clusters: Open, delivery: str, m
     assert clusters.counts() == {1: {2: RECORDS}, **alone(2, 3)}
 
 
-@slow
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_a_harvester_killed_amid_a_backlog(open_clusters: Open, delivery: str, measure: Measure) -> None:
     clusters = open_clusters()
@@ -167,7 +161,6 @@ def test_a_harvester_killed_amid_a_backlog(open_clusters: Open, delivery: str, m
     assert 0 <= repeated <= (KEYS if delivery == "at-least-once" else 4 * BATCH)
 
 
-@slow
 @pytest.mark.parametrize(("takeover", "times"), [("ranked", 1), ("all", 2)])
 def test_a_takeover_where_purges_replicate_late(open_clusters: Open, takeover: str, times: int) -> None:
     """By the article's rule all others take over, and one's purges come too late for the other."""
@@ -183,7 +176,6 @@ def test_a_takeover_where_purges_replicate_late(open_clusters: Open, takeover: s
     assert clusters.counts()[1] == dict.fromkeys(successors, RECORDS)
 
 
-@slow
 def test_two_clusters_lost_and_the_third_delivers(open_clusters: Open) -> None:
     clusters = open_clusters()
     clusters.harvest()
@@ -196,7 +188,6 @@ def test_two_clusters_lost_and_the_third_delivers(open_clusters: Open) -> None:
     assert clusters.counts() == {1: {3: RECORDS}, 2: {3: RECORDS}, 3: {3: RECORDS}}
 
 
-@slow
 def test_a_returning_cluster_repeats_nothing_once_it_has_caught_up(open_clusters: Open) -> None:
     clusters = open_clusters()
     clusters.harvest([2, 3])
@@ -213,7 +204,6 @@ def test_a_returning_cluster_repeats_nothing_once_it_has_caught_up(open_clusters
     assert clusters.counts() == {1: {2: RECORDS}, 2: {2: RECORDS}, 3: {}}
 
 
-@slow
 def test_a_returning_cluster_repeats_at_most_what_it_had_not_purged(open_clusters: Open) -> None:
     """The worst case: it harvests before anything that happened without it has come."""
     clusters = open_clusters()
@@ -230,7 +220,6 @@ def test_a_returning_cluster_repeats_at_most_what_it_had_not_purged(open_cluster
     assert clusters.counts()[1] == {1: RECORDS + 200, 2: RECORDS}
 
 
-@slow
 @pytest.mark.parametrize("arrival", ["", "arrival_time"])
 def test_a_cut_link_that_is_healed(open_clusters: Open, arrival: str, measure: Measure) -> None:
     clusters = open_clusters(arrivalColumn=arrival)
@@ -253,7 +242,6 @@ def test_a_cut_link_that_is_healed(open_clusters: Open, arrival: str, measure: M
         assert 0 < counts.get(2, 0) + counts.get(3, 0) <= 2 * FEW
 
 
-@slow
 def test_rows_that_were_in_the_outbox_when_the_link_was_cut(open_clusters: Open) -> None:
     clusters = open_clusters()
     clusters.harvest([2, 3])
@@ -291,7 +279,6 @@ def _dawdle(clusters: Clusters, number: int, what: str, seconds: float, whose: s
         execute(f"ALTER TABLE outbox ENABLE {whose} TRIGGER dawdle")
 
 
-@slow
 def test_a_deliberate_takeover_and_its_end(open_clusters: Open) -> None:
     clusters = open_clusters()
     clusters.harvest([2, 3])

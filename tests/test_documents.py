@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,10 +31,12 @@ ROUNDABOUT = re.compile(
 """What has a plainer word."""
 
 
+@cache
 def prose(page: Path) -> str:
     return re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
+@cache
 def headings(page: Path) -> set[str]:
     """Returns the anchors of a page as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
@@ -40,25 +44,34 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in plain}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def named(page: Path, what: str) -> str:
+    """Returns what a test says of a page that is wrong."""
+    return f"{page.relative_to(ROOT)}: {what}"
+
+
+def dead_links(page: Path) -> Iterator[str]:
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"\w+:", link):
             continue
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
-        assert target.exists(), link
-        if anchor and target.suffix == ".md":
-            assert anchor in headings(target), link
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in headings(target)):
+            yield named(page, link)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_file_that_is_named_exists(page: Path) -> None:
-    named = re.findall(
-        r"`((?:core|api|plugins|testkit|servers|demo|tests|docs|bench|examples)/[\w./-]+)", prose(page)
-    )
+def test_every_link_leads_somewhere() -> None:
+    assert [link for page in PAGES for link in dead_links(page)] == []
+
+
+def test_every_file_that_is_named_exists() -> None:
+    folders = "core|api|plugins|testkit|servers|demo|tests|docs|bench|examples"
     # my_db is the dialect that a reader is about to write.
-    missing = [path for path in named if "my_db" not in path and not (ROOT / path).exists()]
+    missing = [
+        named(page, path)
+        for page in PAGES
+        for path in re.findall(rf"`((?:{folders})/[\w./-]+)", prose(page))
+        if "my_db" not in path and not (ROOT / path).exists()
+    ]
     assert missing == []
 
 
@@ -69,20 +82,20 @@ def test_the_readme_and_the_site_have_every_page() -> None:
         assert f'"docs/{page.name}"' in site
 
 
+@pytest.mark.slow("site")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert build_site(tmp_path) == 0
     assert (tmp_path / "site" / "llms.txt").exists()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_page_says_it_the_hard_way(page: Path) -> None:
-    assert ROUNDABOUT.findall(prose(page)) == []
+def test_no_page_says_it_the_hard_way() -> None:
+    assert [named(page, words) for page in PAGES for words in ROUNDABOUT.findall(prose(page))] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_column_of_a_table_has_a_name(page: Path) -> None:
-    headers = re.findall(r"^(\|.*\|)\n\|[-:|]+\|$", page.read_text("utf-8"), re.MULTILINE)
-    assert [header for header in headers if re.search(r"\| +\|", header)] == []
+def test_a_column_of_a_table_has_a_name() -> None:
+    header = re.compile(r"^(\|.*\|)\n\|[-:|]+\|$", re.MULTILINE)
+    headers = [(page, found) for page in PAGES for found in header.findall(page.read_text("utf-8"))]
+    assert [named(page, found) for page, found in headers if re.search(r"\| +\|", found)] == []
 
 
 def test_the_index_lists_every_decision_with_its_title() -> None:
@@ -104,9 +117,8 @@ PUBLIC = {each["name"] for each in tomllib.loads((ROOT / "uv.lock").read_text("u
 PUBLIC |= {"pip", "venv-pack"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_command_installs_distributions_that_exist(page: Path) -> None:
-    for command in PIP.findall(page.read_text("utf-8")):
+def test_a_command_installs_distributions_that_exist() -> None:
+    for command in PIP.findall("\n".join(page.read_text("utf-8") for page in PAGES)):
         for name, extra in re.findall(
             r"(?<!\S)([a-z][\w-]*)(?:\[(\w+)])?(?=[\s<>=]|$)", " ".join(shlex.split(command))
         ):

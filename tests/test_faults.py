@@ -14,9 +14,9 @@ from .faults.rounds import FAULTS, run_batch
 from .faults.site import Site
 from .harvesters import Measure
 
-CONNECTIONS = ("lost-replies", "cut-mid-statement", "cut-broker")
-SERVERS = ("read-only", "expired-password", "disk-full", "failover")
-CRASHES = ("database-crash", "broker-crash")
+FAST = ("lost-replies", "cut-mid-statement", "failover")
+REFUSALS = ("read-only", "expired-password", "disk-full")
+OUTAGES = ("cut-broker", "database-crash", "broker-crash")
 """These have a test of their own, too: ``test_outages``."""
 LEADERS = ("kill-leader", "freeze-leader")
 """Killed and frozen leaders of PostgreSQL have their own tests, with tighter bounds: ``test_takeover``."""
@@ -32,8 +32,9 @@ SHORT_OPTIONS = {"mysql": {"idleTimeout": "2s"}, "mariadb": {"idleTimeout": "2s"
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param((*CONNECTIONS, *SERVERS), id="fast"),
-        pytest.param(CRASHES, marks=pytest.mark.slow("protocol")),
+        pytest.param(FAST, id="fast"),
+        pytest.param(REFUSALS, id="refusals", marks=slow("protocol", "postgres")),
+        pytest.param(OUTAGES, id="outages", marks=slow("protocol")),
     ],
 )
 def test_faults_lose_and_reorder_nothing(tmp_path: Path, measure: Measure, names: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -22,6 +23,7 @@ def slow(marked: ast.Module | ast.stmt) -> bool:
     return any(ast.unparse(each).startswith("pytest.mark.slow") for each in decorators)
 
 
+@cache
 def tiers(path: str) -> dict[tuple[str, str], str]:
     """Returns the tier of each test of a file: (class or nothing, name) → tier."""
     module = ast.parse((ROOT / path).read_text("utf-8"))

@@ -147,7 +147,9 @@ def test_a_topic_that_is_not_permitted_parks_its_keys_and_nothing_reaches_it(
     harvester = fleet.start(
         "a", delivery=delivery, elector="neli-kafka", leaderTopic=election, topics=permitted
     )
-    until(lambda: len(parked(harvester, "list")) == 2, "two keys are parked", 60)
+    letters = "SELECT count(*) FROM outbox_dead_letters"
+    with shop.connect() as connection:
+        until(lambda: connection.execute(letters).fetchone() == (2,), "two keys are parked", 60)
     until(lambda: arrived(shop) == {"good": ["good 1", "good 2"]}, "the other flows", 60)
     reasons = {letter["key"]: letter["reason"] for letter in parked(harvester, "list")}
     assert "outbox itself uses" in reasons["to-election"]

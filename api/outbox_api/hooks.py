@@ -17,7 +17,7 @@ Modules are imported only when their name is asked for, and import their databas
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
 import pluggy
@@ -40,6 +40,11 @@ Seam_co = TypeVar("Seam_co", covariant=True)
 
 GIVEN = {"given": True}
 """The metadata of an option that core gives, and that users cannot write."""
+
+
+def is_given(field: Field[Any]) -> bool:
+    """Returns whether core gives the value of an option, and users cannot write it."""
+    return bool(field.metadata.get("given"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,16 @@ moving.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from functools import cache
-from typing import Any
+from string import Formatter
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from outbox_api.errors import ConfigError
 from outbox_api.json_path import Member, columns, members_of
 from outbox_api.layouts import LAYOUTS
-from outbox_api.record import Record
-from outbox_api.taken import Taken, parts, take
 
 Value = str | bool | None
 """What a column is compared with, or set to."""
@@ -107,18 +105,6 @@ class Intake:
         """The zone of times without one."""
         return _zone(self.zone)
 
-    def take(self, row: Mapping[str, Any], *, binary: bool, bind: Callable[[Record], object]) -> Taken:
-        """Makes a row into what the outbox holds; one that cannot be, comes with its value and says why.
-
-        A key that the outbox cannot hold is then written as escapes, and as no other key is.
-
-        Args:
-            row: Column → value as its driver returns it, for each of ``columns``.
-            binary: Whether the outbox keeps values as bytes.
-            bind: Raises ``ValueError`` for a record that the outbox cannot hold, as ``Insert.bind`` does.
-        """
-        return take(self, row, binary=binary, bind=bind)
-
     def _require_references(self) -> None:
         try:
             named = [name for _, name in parts(self.topic) if name]
@@ -130,6 +116,24 @@ class Intake:
         for name, reference in (("value", self.value), ("headersJson", self.headers_json)):
             if reference and len(_require(name, reference)) > 1:
                 raise ConfigError(f"{name} is '{reference}'; write one column, or a member of one")
+
+
+@cache
+def parts(topic: str) -> list[tuple[str, str | None]]:
+    """Reads a template once: text, and what stands in the braces behind it, ``None`` behind the last.
+
+    Raises:
+        ValueError: It is malformed, or asks for a way to write a column that no topic knows.
+    """
+    found = []
+    for literal, name, form, conversion in Formatter().parse(topic):
+        if name is not None and (not name or form or conversion):
+            shown = f"{{{name}{f'!{conversion}' if conversion else ''}{f':{form}' if form else ''}}}"
+            raise ValueError(f"'{shown}' is not a column in braces")
+        if name and literal.endswith("$"):
+            raise ValueError(f"'${{{name}}}' is the way of another tool")
+        found.append((literal, name))
+    return found
 
 
 def _require(name: str, reference: str) -> tuple[Member, ...]:

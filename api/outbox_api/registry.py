@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pluggy
@@ -98,9 +98,8 @@ def find(seam: Seam, name: str) -> Driver[Any]:
 
 @cache
 def _find(seam: Seam, name: str, path: tuple[str, ...]) -> Driver[Any]:
-    """Finds a driver once for each import path: a search reads the metadata of all distributions on it."""
-    del path  # entry_points() uses sys.path
-    candidates = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+    """Finds a driver once for each import path."""
+    candidates = [entry for entry in _entries(path) if entry.name == name]
     if not candidates:
         raise PluginError(_missing(seam, name))
     if len(candidates) > 1:
@@ -115,6 +114,13 @@ def _find(seam: Seam, name: str, path: tuple[str, ...]) -> Driver[Any]:
     return drivers[0]
 
 
+@cache
+def _entries(path: tuple[str, ...]) -> EntryPoints:
+    """Finds all drivers once for each import path: that reads the metadata of all distributions on it."""
+    del path  # entry_points() uses sys.path
+    return entry_points(group=GROUP)
+
+
 def installation(name: str) -> str:
     """Returns the command that installs a driver of ``DISTRIBUTIONS``."""
     return f"pip install outbox-{name}"
@@ -122,7 +128,7 @@ def installation(name: str) -> str:
 
 def installed() -> list[Installed]:
     """Returns every installed driver, ordered by name; imports their plugins (not database drivers)."""
-    return [_describe(entry) for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)]
+    return [_describe(entry) for entry in sorted(_entries(tuple(sys.path)), key=lambda entry: entry.name)]
 
 
 def _offers(entry: EntryPoint, seam: Seam) -> Sequence[Driver[Any]]:
@@ -157,7 +163,7 @@ def _names(seam: Seam) -> list[str]:
 
 def _missing(seam: Seam, name: str) -> str:
     # Of whatever seam: to know a plugin's, it would have to be imported.
-    names = sorted({entry.name for entry in entry_points(group=GROUP)})
+    names = sorted({entry.name for entry in _entries(tuple(sys.path))})
     message = (
         f"no installed plugin provides the {seam} driver '{name}'; "
         f"installed drivers: {', '.join(names) or 'none'}"

@@ -110,7 +110,7 @@ def outbox_table(metadata: MetaData, dialect: str = "postgres", **options: Any) 
 
 
 def inbox_table(metadata: MetaData, dialect: str = "postgres", table: str = "outbox_inbox") -> Table:
-    """Adds the table of :class:`outbox_api.inbox.Inbox` to ``metadata``; the rest as :func:`outbox_table`."""
+    """Adds the table of an :class:`.Inbox` to ``metadata``; the rest as :func:`outbox_table`."""
     return _first_table(metadata, dialect, lambda table: Inbox("any", dialect, table).ddl(), table)
 
 

@@ -5,7 +5,7 @@ changes, or not at all. It works on what the application has: a DB-API connectio
 connection or session; :class:`AsyncStasher` on their asynchronous forms. Neither a database driver nor
 SQLAlchemy is imported here.
 
-In a span of OpenTelemetry a record gets the span's context as headers (:mod:`outbox_api.tracing`).
+In a span of OpenTelemetry a record gets its context as headers (:mod:`outbox_api.tracing`).
 """
 
 from __future__ import annotations

@@ -6,19 +6,15 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
-from functools import cache
 from hashlib import sha256
-from string import Formatter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from outbox_api.bounds import NO_TOPIC, is_topic
 from outbox_api.column_text import aware, text_of
+from outbox_api.intake import Intake, parts
 from outbox_api.json_path import Member, members_of, reach, texts
 from outbox_api.placement import partition_of, timestamp_of
 from outbox_api.record import Record
-
-if TYPE_CHECKING:
-    from outbox_api.intake import Intake
 
 FAULT: Final = "outbox: "
 """Begins the only header name of a row that could not be mapped; it has no value, and the reason follows."""
@@ -54,7 +50,16 @@ class Taken(NamedTuple):
 
 
 def take(intake: Intake, row: Mapping[str, Any], *, binary: bool, bind: Callable[[Record], object]) -> Taken:
-    """Makes a row into what the outbox holds; the work behind ``Intake.take``."""
+    """Makes a row into what the outbox holds; one that cannot be, comes with its value and says why.
+
+    A key that the outbox cannot hold is then written as escapes, and as no other key is.
+
+    Args:
+        intake: What the columns mean.
+        row: Column → value as its driver returns it, for each of ``intake.columns``.
+        binary: Whether the outbox keeps values as bytes.
+        bind: Raises ``ValueError`` for a record that the outbox cannot hold, as ``Insert.bind`` does.
+    """
     reader = _Row(intake, row)
     try:
         taken = reader.mapped(binary=binary)
@@ -95,24 +100,6 @@ def fault(names: Sequence[Any], values: Sequence[Any]) -> str | None:
     if values or len(names) != 1 or not isinstance(names[0], str) or not names[0].startswith(FAULT):
         return None
     return names[0].removeprefix(FAULT)
-
-
-@cache
-def parts(topic: str) -> list[tuple[str, str | None]]:
-    """Reads a template once: text, and what stands in the braces behind it, ``None`` behind the last.
-
-    Raises:
-        ValueError: It is malformed, or asks for a way to write a column that no topic knows.
-    """
-    found = []
-    for literal, name, form, conversion in Formatter().parse(topic):
-        if name is not None and (not name or form or conversion):
-            shown = f"{{{name}{f'!{conversion}' if conversion else ''}{f':{form}' if form else ''}}}"
-            raise ValueError(f"'{shown}' is not a column in braces")
-        if name and literal.endswith("$"):
-            raise ValueError(f"'${{{name}}}' is the way of another tool")
-        found.append((literal, name))
-    return found
 
 
 class _Row:

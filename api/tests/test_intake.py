@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from outbox_api import ConfigError, Intake, Record, Taken
-from outbox_api.taken import fault
+from outbox_api.taken import fault, take
 
 ID = UUID("0194f3a6-0000-7000-8000-000000000001")
 
@@ -30,7 +30,7 @@ def taken(intake: Intake, found: dict[str, Any], *, binary: bool = False) -> Tak
         if len(record.key) > 100 or "\0" in text:
             raise ValueError("no room for it")
 
-    return intake.take(found, binary=binary, bind=bind)
+    return take(intake, found, binary=binary, bind=bind)
 
 
 def row(**columns: Any) -> dict[str, Any]:

@@ -62,11 +62,7 @@ class RangeSet:
         return self._members_before()[index] + number - self._firsts[index]
 
     def member(self, rank: int) -> int:
-        """Returns the member that has ``rank`` members before it.
-
-        Raises:
-            IndexError: The set has ``rank`` members or fewer.
-        """
+        """Returns the member that has ``rank`` members before it."""
         if not 0 <= rank < self._length:
             raise IndexError(rank)
         before = self._members_before()
@@ -96,20 +92,16 @@ class _KeyState:
     """The state of one key.
 
     Attributes:
-        committed: Sequences of the committed records.
-        arrived: Ranks (positions among the committed records) of those that arrived.
-        furthest: The highest of these ranks; -1 before the first.
-        reappeared: Messages that repeated a record of the key behind a later one.
         duplicates: Ranks of those that arrived more than once.
     """
 
     __slots__ = ("arrived", "committed", "duplicates", "furthest", "reappeared")
 
     def __init__(self) -> None:
-        self.committed = RangeSet()
-        self.arrived = RangeSet()
-        self.furthest = -1
-        self.reappeared = 0
+        self.committed = RangeSet()  # sequences of the committed records
+        self.arrived = RangeSet()  # ranks (positions among the committed records) of those that arrived
+        self.furthest = -1  # the highest of these ranks; -1 before the first
+        self.reappeared = 0  # messages that repeated a record of the key behind a later one
         self.duplicates: RangeSet | None = None  # usually there are none, and there may be many keys
 
     def duplicate(self, rank: int) -> bool:

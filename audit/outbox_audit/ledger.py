@@ -102,11 +102,7 @@ def _fields(entry: Entry) -> list[str | int | None]:
 
 
 def parse_entry(written: object) -> Entry:
-    """Returns what a line of a ledger says.
-
-    Raises:
-        ValueError: It is not such a line.
-    """
+    """Returns what a line of a ledger says."""
     match written:
         case [str(key), int(sequence), *rest] if type(sequence) is int:
             match rest:

@@ -110,7 +110,6 @@ class _ClientLog:
     """The logger of the client."""
 
     def log(self, level: int, template: str, facility: str, client: str, line: str) -> None:
-        """Logs one line of librdkafka."""
         # The settings may contain some for producers, which a consumer ignores.
         _LOG.log(logging.DEBUG if facility == "CONFWARN" else level, template, facility, client, line)
 

@@ -72,11 +72,7 @@ class Access:
         return self._serving(Role.OPERATOR, serve)
 
     def require_own_post(self, request: Request) -> None:
-        """Makes sure that a request is a POST, and that no page of another site has a browser make it.
-
-        Raises:
-            RefusedError: It is none, or one may.
-        """
+        """Makes sure that a request is a POST, and that no page of another site has a browser make it."""
         if request.method != "POST":
             raise RefusedError(405, "this changes something: ask by POST", {"Allow": "POST"})
         client = self.client(request)
@@ -104,11 +100,7 @@ class Access:
         return serve
 
     def _identified(self, request: Request) -> Client | None:
-        """Returns who asks; ``None`` for somebody who does not say.
-
-        Raises:
-            RefusedError: What it says of itself is wrong, or ambiguous.
-        """
+        """Returns who asks; ``None`` for somebody who does not say."""
         self._require_sound(request)
         if self._settings.is_open:
             # A page of another site can have a browser here ask this server by a name of that site's own.

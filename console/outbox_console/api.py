@@ -124,7 +124,6 @@ class Api:
         return schemas.LastHour.model_validate({"points": history.points(), "events": history.events()})
 
     def _read(self, path: str, answer: Callable[..., Any], summary: str) -> None:
-        """Serves what can only be read."""
         # The first serves, the second is described, as a description of HEAD would repeat that of GET.
         self._router.add_api_route(path, answer, methods=["GET", "HEAD"], include_in_schema=False)
         self._router.add_api_route(path, answer, summary=summary, response_description="Done.")
@@ -170,11 +169,7 @@ def _route(access: Access) -> type[APIRoute]:
 
 
 def _done(done: operations.Done, ids: Sequence[int]) -> object:
-    """Returns what came of a verb.
-
-    Raises:
-        RefusedError: All dead letters that were asked for are gone.
-    """
+    """Returns what came of a verb."""
     if isinstance(done, list):
         gone = sorted({*ids} - {each.record.id for each in done})
         _refuse_if_gone(done, gone)

@@ -47,18 +47,13 @@ class Means(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who asks.
-
-    Attributes:
-        name: The operator's name, or that of the proxy's user; the journal notes it. ``viewer`` for a token
-            without a name; empty where everybody may read.
-        role: What it may do.
-        means: How it said who it is.
-    """
+    """Who asks."""
 
     name: str
-    role: Role
-    means: Means
+    """The operator's name, or that of the proxy's user; the journal notes it. ``viewer`` for a token without
+    a name; empty where everybody may read."""
+    role: Role  # what it may do
+    means: Means  # how it said who it is
 
 
 class Bearer(NamedTuple):

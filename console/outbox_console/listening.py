@@ -20,12 +20,7 @@ _TLS = (
 
 
 def listen(address: Address) -> socket.socket:
-    """Returns a socket that listens.
-
-    Raises:
-        ConfigError: There is no such address here, or this user may not use the port.
-        OutboxError: Another process listens there.
-    """
+    """Returns a socket that listens."""
     try:
         family, _, _, _, place = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -29,12 +29,7 @@ class TrustedProxy:
         self._networks = settings.networks
 
     def client(self, request: Request) -> Client | None:
-        """Returns the user whom the proxy names; ``None`` if there is none, or somebody else names one.
-
-        Raises:
-            RefusedError: This is no name, or a page of another site may have a browser on the proxy's machine
-                ask for a name of its own.
-        """
+        """Returns the user whom the proxy names; ``None`` if there is none, or somebody else names one."""
         if doubt := self.doubt(request):
             log.warning("from %s: %s", _peer(request), doubt)
             return None

@@ -17,19 +17,13 @@ _MOST_FIELDS = 2000
 
 
 class RefusedError(Exception):
-    """A request is not answered as asked.
-
-    Attributes:
-        code: The HTTP status.
-        sentence: Why, and what to do; free of secrets.
-        headers: Further headers of the answer.
-    """
+    """A request is not answered as asked."""
 
     def __init__(self, code: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence)
-        self.code = code
-        self.sentence = sentence
-        self.headers = dict(headers or {})
+        self.code = code  # the HTTP status
+        self.sentence = sentence  # why, and what to do; free of secrets
+        self.headers = dict(headers or {})  # further headers of the answer
 
 
 def wants_page(request: Request) -> bool:
@@ -68,11 +62,7 @@ class OneLength:
 
 
 async def form(request: Request) -> dict[str, list[str]]:
-    """Returns the fields of a form, each with its values in their order.
-
-    Raises:
-        RefusedError: The body is too long, of another type, or no form.
-    """
+    """Returns the fields of a form, each with its values in their order."""
     body = await _body(request, "application/x-www-form-urlencoded")
     try:
         return parse_qs(
@@ -83,11 +73,7 @@ async def form(request: Request) -> dict[str, list[str]]:
 
 
 async def with_json(request: Request) -> Request:
-    """Returns the request, with its body read.
-
-    Raises:
-        RefusedError: The body is too long, or of another type than JSON.
-    """
+    """Returns the request, with its body read."""
     body = await _body(request, "application/json")
 
     async def receive() -> Message:

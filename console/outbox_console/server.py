@@ -55,19 +55,12 @@ class BoundedProtocol(H11Protocol):
 
 
 class HttpServer:
-    """Serves on a thread of its own until it is left; a context manager. It touches no lane.
-
-    Attributes:
-        address: Where it listens, with the port that it has.
-
-    Raises:
-        ConfigError: There is no such address here, or this user may not use the port.
-        OutboxError: Another process listens there.
-    """
+    """Serves on a thread of its own until it is left; a context manager. It touches no lane."""
 
     def __init__(self, address: Address, app: Starlette) -> None:
         self._socket = listen(address)
         self.address = address._replace(port=self._socket.getsockname()[1])
+        """Where it listens, with the port that it has."""
         config = uvicorn.Config(
             app,
             loop="asyncio",
@@ -87,7 +80,6 @@ class HttpServer:
         self._thread = ContextThread(target=self._run, name="http", daemon=True)
 
     def __enter__(self) -> Self:
-        """Starts serving."""
         self._thread.start()
         log.info("serving on http://%s", self.address)
         return self

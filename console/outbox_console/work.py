@@ -41,19 +41,11 @@ class Work:
         self._deeds = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def read(self, do: Callable[[], Result]) -> Result:
-        """Returns what ``do`` returns, which must not change anything.
-
-        Raises:
-            RefusedError: It failed, or took too long; the sentence says why.
-        """
+        """Returns what ``do`` returns, which must not change anything."""
         return await self._run(do, self._reads, "")
 
     async def action(self, do: Callable[[], Result]) -> Result:
-        """Returns what ``do`` returns, which changes something, and goes on if it takes too long.
-
-        Raises:
-            RefusedError: It failed, or took too long; the sentence says where to find out whether it is done.
-        """
+        """Returns what ``do`` returns, which changes something, and goes on if it takes too long."""
         return await self._run(do, self._deeds, f"; {UNCERTAIN}")
 
     async def _run(self, do: Callable[[], Result], places: asyncio.Semaphore, unknown: str) -> Result:

@@ -138,15 +138,10 @@ class InlineEngine:
 
 @dataclass(frozen=True)
 class LeaseOptions(LeaseTimes):
-    """The elector ``lease``: a row in the outbox's own database says who leads.
+    """The elector ``lease``: a row in the outbox's own database says who leads."""
 
-    Attributes:
-        lease: Connects to that row.
-        table: The outbox.
-    """
-
-    lease: Callable[[], Lease] = field(metadata=GIVEN)
-    table: str = "outbox"
+    lease: Callable[[], Lease] = field(metadata=GIVEN)  # connects to that row
+    table: str = "outbox"  # the outbox
 
     def __post_init__(self) -> None:
         if self.session_timeout < LEAST_SESSION:

@@ -25,27 +25,16 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """The records of one cluster of origin, in the outbox of this cluster.
-
-    Attributes:
-        cluster: The cluster's number.
-        role: What it is to this cluster.
-        records: Its records in the outbox.
-        exact: Whether there are no more than ``records``.
-        oldest: Age in seconds of the first of them; ``None`` if there are none.
-        taken_over: How many of its records the lanes of the present leader have taken.
-        seconds_ago: Seconds since the last of them was taken; ``None`` if none was.
-        takeover: The deliberate takeover that is on, if there is one.
-    """
+    """The records of one cluster of origin, in the outbox of this cluster."""
 
     cluster: int
-    role: Role
+    role: Role  # what it is to this cluster
     records: int = 0
-    exact: bool = True
-    oldest: float | None = None
-    taken_over: int = 0
-    seconds_ago: float | None = None
-    takeover: Takeover | None = None
+    exact: bool = True  # whether there are no more than records
+    oldest: float | None = None  # age in seconds of the first of them; None if there are none
+    taken_over: int = 0  # how many of its records the lanes of the present leader have taken
+    seconds_ago: float | None = None  # seconds since the last of them was taken; None if none was
+    takeover: Takeover | None = None  # the deliberate takeover that is on, if there is one
 
     @property
     def orphaned(self) -> bool:

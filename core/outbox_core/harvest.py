@@ -8,6 +8,7 @@ does what follows from it. :mod:`outbox_core.leadership.candidacy` decides what 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from threading import Lock
 
 from outbox_api.context_thread import ContextThread, as_exception
 
@@ -55,6 +56,7 @@ class Harvest:
         )
         self._candidacy = Candidacy(timeouts, self._actions, totals=self.totals)
         self._joined = False
+        self._running = Lock()  # held while it harvests
         self._thread = ContextThread(target=self._run, name="harvest", daemon=True)
         self._log_name = "/".join(filter(None, (settings.name, settings.label)))
 
@@ -83,34 +85,53 @@ class Harvest:
         """
         self._actions.emitter.handler = handler
 
-    def start(self, *, known: bool = False) -> None:
-        """Makes sure of database and broker, warms the engine and joins the election.
-
-        Args:
-            known: Whether another harvest of this outbox has made sure of them before.
+    def start(self) -> None:
+        """Makes sure of database and broker, warms the engine, joins the election, and harvests.
 
         Raises:
             OutboxError: Something needed cannot be reached or used; the message says what and the cure.
+        """
+        self.join()
+        try:
+            self._thread.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def join(self, *, known: bool = False) -> None:
+        """Does what :meth:`start` does, for a caller that has a thread for :meth:`run`.
+
+        Args:
+            known: Whether another harvest of this outbox has made sure of database and broker before.
+
+        Raises:
+            OutboxError: See :meth:`start`.
         """
         with self._named():
             if known:
                 self._actions.require_group()
             else:
                 self._actions.require()
-            self._start()
-
-    def _start(self) -> None:
-        try:
-            self._actions.warm_engine()
-            self._thread.start()
-            self._actions.join_election()
-            self._joined = True
-        except BaseException:
             try:
-                self._actions.leave_election()
-            finally:
-                self._end()
-            raise
+                self._actions.warm_engine()
+                self._actions.join_election()
+                self._joined = True
+            except BaseException:
+                try:
+                    self._actions.leave_election()
+                finally:
+                    self._end()
+                raise
+
+    def run(self) -> None:
+        """Harvests on the calling thread, until :meth:`stop`.
+
+        Raises:
+            Exception: What else ended it.
+        """
+        self._run()
+        if self._candidacy.error is not None:
+            raise self._candidacy.error
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the harvest to end, up to ``timeout`` seconds; returns whether it has.
@@ -149,7 +170,8 @@ class Harvest:
         self._candidacy.end()  # the elector has had the lanes drained before
         if self._thread.ident is not None:
             self._thread.join()
-        self._actions.close()
+        with self._running:
+            self._actions.close()
 
     # --- what the elector reports (its thread) ------------------------------------------------------
 
@@ -171,10 +193,10 @@ class Harvest:
         self._candidacy.failed(error)
 
     def _run(self) -> None:
-        try:
-            with self._named():
+        with self._running, self._named():
+            try:
                 self._candidacy.run()
-        except BaseException as error:  # noqa: BLE001 - raised again by wait()
-            self._candidacy.failed(as_exception(error))
-        finally:
-            self._actions.leave_election()  # a harvest that has ended lets a standby lead
+            except BaseException as error:  # noqa: BLE001 - raised again by run() or wait()
+                self._candidacy.failed(as_exception(error))
+            finally:
+                self._actions.leave_election()  # a harvest that has ended lets a standby lead

@@ -24,22 +24,12 @@ from outbox_core.rivals import leading_lane, rival
 
 
 class HarvestActions:
-    """Carries out what :mod:`outbox_core.leadership.candidacy` decides; its :class:`.Actions`.
-
-    Args:
-        settings: What to harvest, from where to where.
-        candidate: Learns what the elector reports, and of errors that end the harvest.
-        engine: Where lanes run; ``None`` for an engine of its own, as the settings say.
-        totals: Learns for how long nobody led.
-
-    Attributes:
-        emitter: Calls the event handler.
-    """
+    """Carries out what :mod:`outbox_core.leadership.candidacy` decides; its :class:`.Actions`."""
 
     def __init__(
         self, settings: HarvestSettings, candidate: Candidate, engine: SharedEngine | None, totals: Totals
     ) -> None:
-        self.emitter = Emitter()
+        self.emitter = Emitter()  # calls the event handler
         self._settings = settings
         self._candidate = candidate
         self._totals = totals
@@ -56,11 +46,7 @@ class HarvestActions:
         self._name_of_outbox = ""
 
     def require(self) -> None:
-        """Makes sure of all that a harvest needs.
-
-        Raises:
-            OutboxError: Something cannot be reached or used; the message says what and the cure.
-        """
+        """Makes sure of all that a harvest needs."""
         self.reach_servers()
         if intakes := intakes_of(self._settings):
             with closing(intakes):

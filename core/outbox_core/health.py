@@ -54,54 +54,36 @@ REMARKS = frozenset({Code.DELIBERATE_TAKEOVER})
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The limits beyond which something is a problem.
+    """The limits beyond which something is a problem."""
 
-    Attributes:
-        oldest: Age of the oldest record in the outbox whose key is not parked, in seconds.
-        blocked: Seconds since the first failure of a key that has not been delivered since.
-        parked: Parked keys.
-        silence: Heartbeats that a lane may miss.
-        dead: Dead rows that may wait for an old snapshot; ten times as many may wait whatever the reason.
-        snapshot: Seconds for which a snapshot may be kept while dead rows wait.
-        patience: Seconds to wait for database and broker, both at once.
-    """
-
-    oldest: float = 60.0
-    blocked: float = 60.0
-    parked: int = 0
-    silence: float = SILENT_HEARTBEATS
-    patience: float = 5.0
+    oldest: float = 60.0  # age of the oldest record in the outbox whose key is not parked, in seconds
+    blocked: float = 60.0  # seconds since the first failure of a key that has not been delivered since
+    parked: int = 0  # parked keys
+    silence: float = SILENT_HEARTBEATS  # heartbeats that a lane may miss
+    patience: float = 5.0  # seconds to wait for database and broker, both at once
     dead: int = 100_000
-    snapshot: float = 60.0
+    """Dead rows that may wait for an old snapshot; ten times as many may wait whatever the reason."""
+    snapshot: float = 60.0  # seconds for which a snapshot may be kept while dead rows wait
 
 
 @dataclass(frozen=True, slots=True)
 class HealthProblem:
-    """One thing that is not as it should be.
+    """One thing that is not as it should be."""
 
-    Attributes:
-        code: What it is, for programs.
-        message: What it is, in one sentence, free of secrets.
-        number: The figure that is compared with a threshold: seconds, or keys for parked ones, or records of
-            other clusters; ``None`` where there is nothing to measure.
-    """
-
-    code: Code
-    message: str
+    code: Code  # what it is, for programs
+    message: str  # what it is, in one sentence, free of secrets
     number: float | None = None
+    """The figure that is compared with a threshold: seconds, or keys for parked ones, or records of other
+    clusters; ``None`` where there is nothing to measure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What an examination found.
+    """What an examination found."""
 
-    Attributes:
-        problems: In the order of :class:`Code`; none when all is well.
-        remarks: What is as somebody wants it, and worth knowing nevertheless; no reason for an alarm.
-    """
-
-    problems: tuple[HealthProblem, ...] = ()
+    problems: tuple[HealthProblem, ...] = ()  # in the order of :class:`Code`; none when all is well
     remarks: tuple[HealthProblem, ...] = ()
+    """What is as somebody wants it, and worth knowing nevertheless; no reason for an alarm."""
 
     @property
     def healthy(self) -> bool:
@@ -120,9 +102,6 @@ def examine(settings: HarvestSettings, thresholds: Thresholds | None = None) -> 
     Returns within ``thresholds.patience`` seconds, about. What hangs is left behind on a thread that ends
     with its driver's own patience, or with the process. Whatever is wrong with the services is a trouble
     and not an error.
-
-    Raises:
-        ConfigError: A driver cannot be made from its options.
     """
     thresholds = thresholds or Thresholds()
     dialect, publisher = settings.dialect.create(), settings.publisher.create()

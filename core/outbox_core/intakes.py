@@ -42,11 +42,7 @@ def start_intakes(settings: HarvestSettings, leadership: Leadership) -> IntakeTh
 class IntakeThread:
     """The move for one leadership; ends with it.
 
-    Args:
-        intakes: What moves.
-        leadership: The leadership, which learns how it goes.
-        settings: The outbox.
-        alone: Whether nobody else can write into the database meanwhile, so that others need pauses.
+    ``alone``: nobody else can write into the database meanwhile, so that others need pauses.
     """
 
     def __init__(
@@ -84,7 +80,6 @@ class IntakeThread:
             self._intakes.close()
 
     def _step(self) -> None:
-        """Moves what waits."""
         # As of a mark, whose records have half of a lane's bytes at most.
         most, goes_on = self._limits.max_lane_bytes // 2, True
         try:

@@ -18,12 +18,7 @@ _ABOUT: ContextVar[Mapping[str, str | int]] = ContextVar("about", default={})  #
 
 @contextmanager
 def log_as(harvester: str, **about: str | int) -> Iterator[None]:
-    """Names the harvester in log lines of this thread, and of each :class:`ContextThread` that it starts.
-
-    Args:
-        harvester: The name.
-        about: More of :data:`FIELDS`.
-    """
+    """Names the harvester in log lines of this thread, and of each :class:`ContextThread` that it starts."""
     with log_about(harvester=harvester, **about):
         yield
 
@@ -43,9 +38,6 @@ class HarvesterFilter(logging.Filter):
 
     ``harvester`` is always set: the name of the harvester that the line is about. Add the filter to a
     handler, whose format may then use ``%(harvester)s``.
-
-    Args:
-        default: The name for lines of threads that no harvester has started.
     """
 
     def __init__(self, default: str = "-") -> None:

@@ -21,17 +21,13 @@ OTHER_TOPICS = "_OTHER"
 
 @dataclass(slots=True)
 class Distribution:
-    """How many values fell into each bucket.
-
-    Attributes:
-        counts: The values up to each of ``bounds``, without those of the bucket before; then those beyond.
-        total: The sum of all values.
-    """
+    """How many values fell into each bucket."""
 
     bounds: ClassVar[tuple[float, ...]] = ()
 
     counts: list[int] = field(default_factory=list)
-    total: float = 0.0
+    """The values up to each of ``bounds``, without those of the bucket before; then those beyond."""
+    total: float = 0.0  # the sum of all values
 
     def __post_init__(self) -> None:
         self.counts = self.counts or [0] * (len(self.bounds) + 1)
@@ -43,7 +39,6 @@ class Distribution:
         self.total += value * times
 
     def __add__(self, other: Self) -> Self:
-        """Combines the values of both."""
         counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         return type(self)(counts, self.total + other.total)
 
@@ -79,24 +74,19 @@ Kind = TypeVar("Kind", bound=Distribution)
 
 @dataclass(slots=True)
 class Measurements:
-    """What one lane has measured since it started. One thread writes, others may copy it by adding.
-
-    Attributes:
-        deliveries: Seconds from the creation of a record until the broker's acknowledgement, of those records
-            that tell when they were created.
-        operations: Seconds from sending a record until the broker's report; or of a transaction.
-        steps: Step → seconds of each.
-        sizes: Step → records of each that had some.
-        published: Topic → records that the broker has acknowledged.
-        failed: Topic → records sent that it has not, or whose transaction was aborted.
-    """
+    """What one lane has measured since it started. One thread writes, others may copy it by adding."""
 
     deliveries: Durations = field(default_factory=Durations)
+    """Seconds from the creation of a record until the broker's acknowledgement, of those records that tell
+    when they were created."""
     operations: Operations = field(default_factory=Operations)
-    steps: dict[str, Durations] = field(default_factory=dict)
-    sizes: dict[str, Sizes] = field(default_factory=dict)
+    """Seconds from sending a record until the broker's report; or of a transaction."""
+    steps: dict[str, Durations] = field(default_factory=dict)  # step → seconds of each
+    sizes: dict[str, Sizes] = field(default_factory=dict)  # step → records of each that had some
     published: dict[str, int] = field(default_factory=dict)
+    """Topic → records that the broker has acknowledged."""
     failed: dict[str, int] = field(default_factory=dict)
+    """Topic → records sent that it has not, or whose transaction was aborted."""
 
     def step(self, name: str, seconds: float, records: int = 0) -> None:
         """Counts a step that took so long, and was about so many records."""
@@ -113,7 +103,6 @@ class Measurements:
         self.sizes[name].add(records)
 
     def __add__(self, other: Measurements) -> Measurements:
-        """Combines two lanes, or two epochs of one."""
         return Measurements(
             self.deliveries + other.deliveries,
             self.operations + other.operations,
@@ -126,18 +115,12 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True)
 class LaneWork:
-    """What one lane has done.
-
-    Attributes:
-        metrics: Its counters and gauges.
-        measurements: Its measurements.
-    """
+    """What one lane has done."""
 
     metrics: LaneMetrics = field(default_factory=LaneMetrics)
     measurements: Measurements = field(default_factory=Measurements)
 
     def __add__(self, other: LaneWork) -> LaneWork:
-        """Combines two lanes, or two epochs of one."""
         return LaneWork(self.metrics + other.metrics, self.measurements + other.measurements)
 
     def ended(self) -> LaneWork:

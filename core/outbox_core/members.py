@@ -15,8 +15,8 @@ from outbox_api.context_thread import ContextThread, repeat
 from outbox_api.portable.outboxes import PortableMembers
 from outbox_api.portable.view import PortableView
 
-from outbox_core.config.outboxes import by_database
 from outbox_core.config.settings import HarvestSettings, Settings
+from outbox_core.outboxes import by_database
 
 log = logging.getLogger(__name__)
 
@@ -34,27 +34,17 @@ _CLOSE_SECONDS = 1.0
 
 
 class MembersThread:
-    """Keeps this process's note up to date in one database, on a thread of its own.
+    """Keeps this process's note up to date in one database, on a thread of its own, after ``after`` seconds.
 
     The note is beside the fence of the first outbox that can hold it. Which one that is depends on the
     database alone, so all processes find each other there.
-
-    Args:
-        member: The process's name among the members.
-        group: The processes that are counted together.
-        places: The outboxes of the database, in the order in which all processes try them.
-        after: Seconds before the first note, and before it connects.
-
-    Attributes:
-        leads: How many outboxes this process leads; written by the caller.
-        places: As given; may be replaced by the caller.
     """
 
     def __init__(
         self, member: str, group: str, places: Sequence[HarvestSettings], *, after: float = 0.0
     ) -> None:
-        self.leads = 0
-        self.places = places
+        self.leads = 0  # how many outboxes this process leads; written by the caller
+        self.places = places  # as given; may be replaced by the caller
         self._member = member
         self._group = group
         self._after = after

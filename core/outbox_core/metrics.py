@@ -12,41 +12,25 @@ from dataclasses import asdict, dataclass, fields, replace
 
 @dataclass(slots=True)
 class LaneMetrics:
-    """One lane's counters since it started, and its gauges at this moment, in records unless said otherwise.
+    """A lane's counters since it started, and its gauges at this moment; records unless said otherwise."""
 
-    Attributes:
-        marked: Returned by marks and selections.
-        taken_over: Those of these that another cluster wrote.
-        sent: Handed to the publisher.
-        purged: Delivered, and deleted from the outbox.
-        failed: Deliveries that failed.
-        remarks: Times the lane took a new leader id.
-        recovered: Found to be in the log when the lane started, and purged (exactly-once).
-        aborted: Batches whose transaction was aborted (exactly-once).
-        in_flight: Published and not yet purged, now.
-        waiting: Marked or selected, and not yet published, now.
-        held: Keys that failed and were not delivered since, now.
-        held_topics: Topics that are left out as a whole because their records fail, now.
-        blocked_seconds: For how long the key that failed first has been failing, now.
-        parked: Parked keys of the whole outbox, by the last heartbeat.
-        parked_seconds: For how long the first of them has been.
-    """
-
-    marked: int = 0
-    taken_over: int = 0
-    sent: int = 0
-    purged: int = 0
-    failed: int = 0
-    remarks: int = 0
-    recovered: int = 0
-    aborted: int = 0
-    in_flight: int = 0
-    waiting: int = 0
-    held: int = 0
-    held_topics: int = 0
-    blocked_seconds: float = 0.0
-    parked: int = 0
-    parked_seconds: float = 0.0
+    marked: int = 0  # returned by marks and selections
+    taken_over: int = 0  # those of these that another cluster wrote
+    sent: int = 0  # handed to the publisher
+    purged: int = 0  # delivered, and deleted from the outbox
+    failed: int = 0  # deliveries that failed
+    remarks: int = 0  # times the lane took a new leader id
+    recovered: int = 0  # found to be in the log when the lane started, and purged (exactly-once)
+    aborted: int = 0  # batches whose transaction was aborted (exactly-once)
+    transactions: int = 0  # those that were committed (exactly-once)
+    paused_seconds: float = 0.0  # the sum of the pauses between them
+    in_flight: int = 0  # published and not yet purged, now
+    waiting: int = 0  # marked or selected, and not yet published, now
+    held: int = 0  # keys that failed and were not delivered since, now
+    held_topics: int = 0  # topics that are left out as a whole because their records fail, now
+    blocked_seconds: float = 0.0  # for how long the key that failed first has been failing, now
+    parked: int = 0  # parked keys of the whole outbox, by the last heartbeat
+    parked_seconds: float = 0.0  # for how long the first of them has been
 
     def __add__(self, other: LaneMetrics) -> LaneMetrics:
         """Combines two lanes, or two epochs of one: adds counters, and takes the larger of shared gauges."""
@@ -69,26 +53,15 @@ _SHARED = ("held_topics", "blocked_seconds", "parked", "parked_seconds")
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The statistics of all lanes of a harvest over an interval.
+    """The statistics of all lanes of a harvest over an interval."""
 
-    Attributes:
-        seconds: The length of the interval.
-        purged_per_second: Records delivered and purged per second.
-        total: The sum of all lanes' metrics since this process first led.
-    """
-
-    seconds: float
-    purged_per_second: float
-    total: LaneMetrics
+    seconds: float  # the length of the interval
+    purged_per_second: float  # records delivered and purged per second
+    total: LaneMetrics  # the sum of all lanes' metrics since this process first led
 
 
 class Meter:
-    """Turns metrics into rates, at most once per interval and only when something was delivered.
-
-    Args:
-        interval: Seconds between two statistics, at least (``min_metrics_interval``).
-        now: The present time in seconds.
-    """
+    """Turns metrics into rates, at most once per interval and only when something was delivered."""
 
     def __init__(self, interval: float, now: float) -> None:
         self._interval = interval
@@ -110,5 +83,6 @@ def as_numbers(metrics: LaneMetrics, purged_per_second: float) -> dict[str, floa
     """Returns metrics as the plain numbers that a lane writes beside its fence for ``outbox status``."""
     numbers: dict[str, float] = asdict(metrics)
     numbers["purged_total"] = numbers.pop("purged")
+    numbers["paused_seconds"] = round(metrics.paused_seconds, 3)
     numbers["purged_per_second"] = round(purged_per_second, 1)
     return numbers

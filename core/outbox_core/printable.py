@@ -16,22 +16,12 @@ def printable(text: str, keep: str = "") -> str:
 
     Those are control characters, line breaks, format characters such as those that change the direction of
     writing, half surrogates, and what Unicode has not assigned (:meth:`str.isprintable`).
-
-    Args:
-        text: The text.
-        keep: Characters that stay as they are, such as line breaks of a text of several lines.
     """
     return _escaped(text, keep, lambda c: c.encode("unicode_escape").decode("ascii"))
 
 
 def printable_json(data: Any, *, indent: int | None = None, ascii_only: bool = False) -> str:
-    """Returns data as a JSON document, in which what does not print is an escape of JSON.
-
-    Args:
-        data: The data.
-        indent: Blanks by which each level is indented; ``None`` for a document in one line.
-        ascii_only: Whether everything beyond ASCII is an escape.
-    """
+    """Returns data as a JSON document, in which what does not print is an escape of JSON."""
     document = json.dumps(data, indent=indent, ensure_ascii=ascii_only)
     return _escaped(document, "\n", _json_escape)
 

@@ -60,21 +60,13 @@ class _Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A trouble that is over, and of which lines were left out.
+    """A trouble that is over, and of which lines were left out."""
 
-    Attributes:
-        kind: What its lines had in common.
-        latest: The last of its lines that was left out.
-        lines: How many there were.
-        left_out: How many of these were not told.
-        seconds: From the first to the last.
-    """
-
-    kind: Hashable
-    latest: str
-    lines: int
-    left_out: int
-    seconds: float
+    kind: Hashable  # what its lines had in common
+    latest: str  # the last of its lines that was left out
+    lines: int  # how many there were
+    left_out: int  # how many of these were not told
+    seconds: float  # from the first to the last
 
 
 class Repetitions:
@@ -86,15 +78,8 @@ class Repetitions:
     def seen(self, kind: Hashable, text: str, now: float, longest: float = LONGEST_SECONDS) -> int | None:
         """Handles a line; call :meth:`ended` before.
 
-        Args:
-            kind: What lines of the same trouble have in common.
-            text: The line.
-            now: The time.
-            longest: The longest interval between two lines of the kind that are told, in seconds.
-
-        Returns:
-            How many lines of the kind were left out since the last one that was told; ``None`` if this line
-            is to be left out, too.
+        Returns how many lines of the kind were left out since the last one that was told; ``None`` if this
+        one is to be left out, too.
         """
         trouble = self._troubles.get(kind)
         if trouble is None:
@@ -164,10 +149,6 @@ class RepetitionFilter(logging.Filter):
     Lines are of one kind if they come from the same statement and are about the same harvester. Lines below
     info always pass, and so do those with ``extra={"always": True}``. Sets ``left_out`` of each record that
     passes, for formatters.
-
-    Args:
-        handler: The handler, which is told when a trouble is over.
-        clock: Returns seconds that never go back.
     """
 
     def __init__(self, handler: logging.Handler, clock: Callable[[], float] = monotonic) -> None:

@@ -36,10 +36,6 @@ def rival(lane: LaneStatus, election: str) -> str:
 
     Lanes note their election with each heartbeat, half a second after their start for the first time. Two
     elections without a group, such as two of ``static``, have the same name and cannot be told apart.
-
-    Args:
-        lane: The lane.
-        election: The election of this process, see :func:`outbox_core.config.election.election_of`.
     """
     theirs = lane.metrics.get("election")
     if not theirs or theirs == election:

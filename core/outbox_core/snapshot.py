@@ -34,28 +34,19 @@ _ABOUT_LEADER = frozenset({"elector", "election", "silence_before", "intakes"})
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of an outbox at one moment.
+    """The state of an outbox at one moment."""
 
-    Attributes:
-        outbox: The table.
-        backlog: The records in it.
-        parked: The parked keys.
-        lanes: The lanes of the present leader, ordered by number; empty before the first leader.
-        longest_silence: Seconds without a heartbeat after which a lane counts as silent.
-        clusters: The records of each cluster of origin; ``None`` where rows do not tell where they were
-            written.
-        upkeep: The dead rows, and who keeps them.
-        starting: The processes that start their engine, and take no part in the election yet.
-    """
-
-    outbox: str
-    backlog: Backlog
-    parked: Parked
+    outbox: str  # the table
+    backlog: Backlog  # the records in it
+    parked: Parked  # the parked keys
     lanes: Sequence[LaneStatus]
-    longest_silence: float
+    """The lanes of the present leader, ordered by number; empty before the first leader."""
+    longest_silence: float  # seconds without a heartbeat after which a lane counts as silent
     clusters: Sequence[ClusterState] | None = None
-    upkeep: Upkeep = _NOTHING_KNOWN
+    """The records of each cluster of origin; ``None`` where rows do not tell where they were written."""
+    upkeep: Upkeep = _NOTHING_KNOWN  # the dead rows, and who keeps them
     starting: Sequence[str] = ()
+    """The processes that start their engine, and take no part in the election yet."""
 
     @classmethod
     def of(cls, settings: HarvestSettings) -> Snapshot:
@@ -67,13 +58,7 @@ class Snapshot:
     def take(
         cls, view: PortableView, settings: HarvestSettings, beats: float = SILENT_HEARTBEATS
     ) -> Snapshot:
-        """Queries the outbox now.
-
-        Args:
-            view: The outbox.
-            settings: Its settings.
-            beats: The heartbeats that a lane may miss before it counts as silent.
-        """
+        """Queries the outbox now; ``beats`` are those that a lane may miss before it counts as silent."""
         lanes = present_lanes(view.lane_statuses())
         origin = settings.affinity.create().origin()
         clusters = None

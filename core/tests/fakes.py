@@ -251,6 +251,9 @@ class FakeDialect:
         self.asked = 0
         self._errors = list(errors)
 
+    def longest_call(self) -> float:
+        return 300.0
+
     def connect(self, eligible: Sequence[ColumnIs] = ()) -> FakeTable:
         self.asked += 1
         if self._errors:

@@ -621,8 +621,8 @@ def test_a_mark_that_passed_many_rows_is_not_repeated_at_once():
     mpr.marked(0, [record(number) for number in range(1, 11)])
     only(decide(mpr, 0), Mark)
     mpr.marked(0.05, [])
-    assert not any(isinstance(command, Mark) for command in decide(mpr, 0.5))
-    only(decide(mpr, 0.56), Mark)
+    assert not any(isinstance(command, Mark) for command in decide(mpr, 0.14))
+    only(decide(mpr, 0.16), Mark)
 
 
 @dataclass

@@ -13,7 +13,8 @@ from outbox_api.hooks import GIVEN
 from outbox_core.config.decode import camel, decode
 from outbox_core.config.document import Section, read
 from outbox_core.config.environment import Environment
-from outbox_core.config.problems import Problems, nearest_key
+from outbox_core.config.problems import Problems
+from outbox_core.spelling import nearest_key
 
 
 class Colour(StrEnum):

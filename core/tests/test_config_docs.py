@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from outbox_api import FileText, Intake, Seam, Unit, find
+from outbox_api.hooks import is_given
 from outbox_api.registry import Installed, installed
 from outbox_core.config import Failures, Limits, LoggingSettings, parse
-from outbox_core.config.decode import Raw, camel, is_given
+from outbox_core.config.decode import Raw, camel
 from outbox_core.config.duration import format_duration
 from outbox_core.config.harvest import DEFAULT_DRIVERS, HarvestKeys
 from outbox_core.config.http import HttpSettings, ProxySettings

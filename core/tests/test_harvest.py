@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from functools import partial
 from threading import Event, Lock, Thread
+from threading import enumerate as enumerate_threads
 
 import pytest
 from outbox_api import AccessDenied, DriverError, EngineLost, Fence, LaneStatus, OutboxError, Seam
@@ -207,6 +208,22 @@ def test_a_term_begins_with_a_raised_token_and_ends_with_a_handover(world):
     harvest.acquired()
     until(lambda: len(engine.terms) == 2)
     assert engine.terms[1].token == 2, "each term has a token of its own"
+
+
+def test_a_harvest_runs_on_the_thread_of_its_caller_until_it_is_stopped(world):
+    first, _, elector, engine, _ = world
+    first.stop()
+    harvest, before = Harvest(first._settings), {*enumerate_threads()}
+    harvest.join()
+    running = Thread(target=harvest.run)
+    running.start()
+    lead(elector, engine)
+    assert {*enumerate_threads()} - before == {running}
+    assert harvest.leads
+    harvest.stop()
+    assert not harvest._running.locked(), "it has ended"
+    running.join(30)
+    assert engine.closed
 
 
 def test_lines_about_an_error_carry_the_name_of_the_harvester(world, caplog):

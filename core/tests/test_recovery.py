@@ -79,6 +79,7 @@ class World:
         self.notes = notes or {}
         self.token = token
         self.published, self.attempted = 3, ROWS
+        self.purged: list[Batch] = []
         self.open = self.connections = 0
         self.opened: Callable[[], object] = lambda: None  # what happens when a sender has been opened
 
@@ -132,7 +133,7 @@ class World:
     def advance(self, fence, finished, pending, limit):
         assert (limit, pending) == (0, [])
         self.asked.append(f"purge {fence.lane}")
-        self.purged = finished
+        self.purged += finished
         if fence.token != self.token:
             raise LeadershipLost("another process leads")
         deleted = self.published if BATCH in finished else 0
@@ -237,7 +238,7 @@ def test_the_fence_notes_the_transforms_before_anything_is_published_by_them():
     assert opened.doubt == Doubt(3, 0, 3, "its transforms were others than now", 3)
     assert world.asked == [
         *("enter 0", "notes", f"open {name(0)}", f"checkpoint at {HERE}", "rows", "find"),
-        *("purge 0", f"publish {name(0)}", "note 0", "parked"),
+        *("purge 0", f"publish {name(0)}", "note 0", "purge 0", "parked"),
     ]
     assert open_lane(world.plan(), 0)[1].location == HERE
     assert world.notes == noted(0)
@@ -249,7 +250,7 @@ def test_what_is_in_the_log_is_purged_before_the_checkpoint_forgets_it():
     world = World(checkpoints={(own, HERE): TEXT}, notes=noted(0))
     opened, *_ = open_lane(world.plan(), 0)
     assert world.asked[2:-1] == [f"open {own}", f"checkpoint at {HERE}", "purge 0", f"publish {own}"]
-    assert opened == Opened(FENCE, own, NOBODY_PARKED, recovered=3, purged=[BATCH])
+    assert opened == Opened(FENCE, own, NOBODY_PARKED, recovered=3, purged=(BATCH,))
     assert world.checkpoints == {(own, HERE): NOTHING}
 
 
@@ -278,8 +279,11 @@ def test_of_the_last_attempt_that_is_purged_which_the_log_has(found, undecided, 
     world = World(checkpoints={(name(0), HERE): ATTEMPTED}, notes=noted(0))
     world.found, world.undecided = found, undecided
     opened, *_ = open_lane(world.plan(), 0)
-    assert world.asked[-5:-1] == ["rows", "find", "purge 0", f"publish {name(0)}"]
-    assert world.purged == ([BATCH, Batch.of(purged, "later")] if purged else [BATCH])
+    steps = ["rows", "find", "purge 0", f"publish {name(0)}", *(["purge 0"] if purged else [])]
+    assert world.asked[4:-1] == steps
+    found_batch = [Batch.of(purged, "later")] if purged else []
+    assert world.purged == [BATCH, *found_batch]
+    assert world.checkpoints[name(0), HERE] == encode(found_batch), "listed before it is purged"
     counts = len(found.published), len(found.undecided)
     assert opened.doubt == Doubt(3, *counts, found.reason, len(purged))
     assert opened.doubt.is_torn == (0 < counts[0] < 3 - counts[1])
@@ -297,11 +301,55 @@ def test_a_former_lane_is_looked_for_while_its_sender_is_open():
     world = World(checkpoints={(name(0), HERE): ATTEMPTED}, notes=noted(0, of=2))
     world.found = Found([22])
     assert begin_leadership(world.settings(1)).settled == (AttemptSettled(0, 3, 1, 0, 1),)
-    assert world.asked[-7:] == [
-        *(f"open {name(0)}", f"checkpoint at {HERE}", "rows", "find", f"close {name(0)}"),
-        *("purge 0", "end 0"),
+    assert world.asked[-9:] == [
+        *(f"open {name(0)}", f"checkpoint at {HERE}", "rows", "find", "purge 0", f"publish {name(0)}"),
+        *("purge 0", f"close {name(0)}", "end 0"),
     ]
     assert world.purged == [BATCH, Batch(((22, 22),), "later")]
+
+
+class Ends(list[str]):
+    """Requests, of which none follows after so many."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def append(self, asked: str) -> None:
+        if len(self) == self._most:
+            raise DriverError("killed", retryable=True)
+        super().append(asked)
+
+
+class EqualRows(World):
+    """Of three equal rows, which are in the outbox until they are purged, the log has one record."""
+
+    def rows(self, batch):
+        self.asked.append("rows")
+        gone = {number for each in self.purged for number in each.ids()}
+        return [row for row in ROWS if row.id not in gone]
+
+    def open_transactional(self, name):
+        sender = super().open_transactional(name)
+        sender.find = lambda records, _: Found([row.id for row in records[:1]])
+        return sender
+
+
+@pytest.mark.parametrize("lanes", [1, 2], ids=["own lane", "former lane"])
+@pytest.mark.parametrize("requests", range(11))
+def test_a_record_of_a_purged_row_is_not_taken_for_that_of_an_equal_one(requests, lanes):
+    world = EqualRows(checkpoints={(name(0), HERE): ATTEMPTED}, notes=noted(0, of=lanes))
+    world.asked = Ends(requests)
+
+    def begin() -> None:
+        begin_leadership(world.settings(1))
+        open_lane(world.plan(), 0)
+
+    with pytest.raises(DriverError, match="killed"):
+        begin()
+    world.asked = []
+    begin()
+    assert {number for batch in world.purged for number in batch.ids()} == {10, 11, 12, 20}
 
 
 def test_a_lane_waits_for_more_locked_rows_than_a_checkpoint_can_name(monkeypatch: pytest.MonkeyPatch):

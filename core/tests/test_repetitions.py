@@ -185,13 +185,13 @@ def test_harvesters_and_outboxes_do_not_hide_each_other(log):
     assert len(handler.lines) == 2 * AT_ONCE
 
 
-def test_a_thousand_outboxes_of_one_database_are_not_a_thousand_troubles(log):
+def test_two_hundred_outboxes_of_one_database_are_not_as_many_troubles(log):
     now = [0.0]
     handler = Collecting(lambda: now[0])
     log.addHandler(handler)
     for attempt in range(60):
         now[0] = 60.0 * attempt
-        for outbox in range(1000):
+        for outbox in range(200):
             log.warning("not harvested, trying again", extra={"outbox": f"tenant_{outbox}"})
     assert len(handler.lines) <= 21 * 15
     assert len({line.outbox for line in handler.lines}) >= 20  # type: ignore[attr-defined]

@@ -20,8 +20,10 @@ SETTINGS = Path(__file__).parent / "zensical.toml"
 ADRS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "adr").glob("0*.md"))
 PYTHON = "docs/python.md"
 MODULES = {
-    "api": "outbox_api.stasher outbox_api.record outbox_api.inbox outbox_api.sqlalchemy outbox_api.payloads "
-    "outbox_api.schemas outbox_api.testing outbox_api.transform outbox_api.finding outbox_api.errors",
+    "api": "outbox_api.stasher outbox_api.record outbox_api.inbox "
+    "outbox_api.sqlalchemy outbox_api.payloads outbox_api.schemas "
+    "outbox_api.testing outbox_api.transform outbox_api.finding "
+    "outbox_api.errors",
     "core": "outbox_core.config outbox_core.harvest outbox_core.events",
 }
 """What the Python reference has, by the folder in the repository."""

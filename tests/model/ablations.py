@@ -81,6 +81,7 @@ SCOPES = (
     Scope("torn, other name and place", _MOVED, (0, 1), limits=(2,), menu=_any("tear")),
     Scope("torn within a key", _ALIKE, (0, 0, 1), limits=(3,), menu=_any("cut")),
     Scope("torn within a key, two crashes", _ALIKE, (0, 0, 1), _NONE, (3,), 0, 3, _CUT),
+    Scope("torn within a key, equal records", _ALIKE, (0, 0, 0), _NONE, (3,), 0, 3, _CUT, contents=(0, 0, 0)),
     Scope("torn within a key, two batches", _ALIKE, (0, 0, 0), _NONE, (1, 2), 0, 2, _CUT),
     Scope("torn within a key, a compacted log", _ALIKE, (0, 0, 0), _NONE, (2,), 0, 2, _CUT | {"compact"}),
     Scope("a compacted log", _ALIKE, (0, 0), _NONE, (1, 2), 0, 2, _any("compact", "crash", "doubt")),
@@ -132,6 +133,7 @@ BOUNDED = (
     Scope("torn twice, in small", _ALIKE, (0, 1, 0), limits=(2,), terms=0, faults=2, menu=_TORN),
     Scope("torn, both modes, in small", _MODES, (0, 1), limits=(2,), menu=_any("tear")),
     Scope("torn, other name and place, in small", _MOVED, (0, 1), _NONE, (2,), 0, 2, _TORN),
+    Scope("torn within a key, equal records, in small", _ALIKE, (0, 0), _NONE, (2,), 0, 2, _CUT, (), (0, 0)),
     Scope("torn within a key, in small", _ALIKE, (0, 0, 1), limits=(3,), terms=0, menu=_any("cut")),
     Scope(
         "compacted, in small", _ALIKE, (0, 0), limits=(2,), terms=0, faults=2, menu=_any("compact", "crash")
@@ -170,7 +172,7 @@ ENDS: Rule = "end a producer after an end in doubt"
 _ZOMBIE = Scope("zombie", _ALIKE, (0,), faults=0)
 _RESTART = Scope("database crash", _ALIKE, (0, 0), terms=0, menu=_any("restart"))
 _CRASH = Scope("crash", _ALIKE, (0, 0), terms=0, menu=_any("crash"))
-_CRASHES = Scope("two crashes", _ALIKE, (0,), terms=0, faults=2, menu=_any("crash"))
+_CRASHES = Scope("two crashes", _ALIKE, (0, 0), terms=0, faults=2, menu=_any("crash"))
 _LATE_ROW = Scope("late row", _ALIKE, (0, 1, 0), _LATE, (1, 2), terms=0, faults=0)
 _LATE_ALONE = Scope("late row, alone", (Setting(),), (0, 1, 0), _LATE, (1, 2), terms=0, faults=0)
 _PARKED = Scope("parked", _ALIKE, (0, 0), limits=(1, 2), terms=0, menu=_any("park"))
@@ -178,7 +180,7 @@ _LOCKED = Scope("locked", _ALIKE, (0, 0), terms=0, faults=2, menu=_any("lock", "
 _LOCKED_DRAINED = Scope("locked, drained", _MODES, (0,), faults=1, menu=_any("lock"))
 _LOCKED_CHANGED = Scope("locked, lanes changed", _LANES, (1,), terms=0, faults=2, menu=_any("lock", "crash"))
 _REUSED = Scope("reused ids", _ALIKE, (0, 0, 0), _any_rows(1, 2), terms=0, menu=_any("crash"), ids=(0, 0, 1))
-_LOCKED_CRASHES = Scope("locked, two crashes", _ALIKE, (0,), terms=0, faults=3, menu=_any("lock", "crash"))
+_LOCKED_CRASHES = Scope("locked, two crashes", _ALIKE, (0, 0), terms=0, faults=3, menu=_any("lock", "crash"))
 _PARKED_LATE = Scope("parked late", _ALIKE, (0,), terms=0, faults=2, menu=_any("park", "doubt"))
 _RENAMED = Scope("renamed, no terms", _NAMES, (0,), terms=0, faults=0)
 _ABORT = Scope("abort", _ALIKE, (0, 0), terms=0, menu=_any("abort"))
@@ -199,6 +201,7 @@ CUT = Scope("cut", _ALIKE, (0, 0), limits=(2,), terms=0, menu=_any("cut"))
 COMPACTED_LOG = Scope(
     "compacted", _ALIKE, (0, 0), limits=(2,), terms=0, faults=2, menu=_any("compact", "crash")
 )
+_CUT_EQUAL = Scope("cut, equal", _ALIKE, (0, 0), _NONE, (2,), 0, 2, _CUT, contents=(0, 0))
 _TORN_KEYS = Scope("torn, two keys", _ALIKE, (0, 1), limits=(2,), terms=0, menu=_any("tear"))
 LATE_END = Scope("late end", _ALIKE, (0, 0), limits=(1, 2), terms=0, faults=2, menu=_any("repeat"))
 UNVERIFIED = Scope("unverified", _ALIKE, (0, 0), _NONE, (1, 2), 0, 2, _any("repeat"), verifies=False)
@@ -236,6 +239,7 @@ ABLATIONS = (
     Ablation("raise the fence before the checkpoint is read", "duplicate", _RENAMED),
     Ablation("fence before the checkpoint is written", "duplicate", _FORGOTTEN_ALIVE),
     Ablation("purge before emptying the checkpoint", "duplicate", _CRASHES),
+    Ablation("list what is found before its purge", "loss", _CUT_EQUAL),
     Ablation("refuse a forgotten checkpoint", "duplicate", _FORGOTTEN),
     *(Ablation(ENDS, breaks, scope) for scope in (LATE_END, UNVERIFIED) for breaks in _LATE_ENDS_BREAK),
     Ablation("a contradiction is unknown", "duplicate", _TORN_KEYS),

@@ -24,9 +24,9 @@ PHASES = {
     "look": ("look",),
     "read": ("read",),
     "find": ("find",),
-    "purge": ("purge",),
+    "purge": ("purge", "clean"),
     "freshen": ("empty",),
-    "note": ("note",),
+    "note": ("note", "end"),
 }
 """What a lane is about to do as it makes a call of its recovery."""
 _TWICE = "is sent twice"
@@ -156,8 +156,7 @@ class Answers(Seen):
     def _recover(self, view: LaneView, call: Asked) -> Iterator[Step]:
         lane, answer = view.lane, call.answer
         if lane.phase not in PHASES[call.do]:
-            if call.do == "find" and not self.seen.rows(call.asks["rows"]):
-                yield "", view.world
+            yield from self._unneeded(view, call)
             return
         asked = self.lanes.call(view)
         if asked is None or not self._as_asked(view, call):
@@ -173,18 +172,32 @@ class Answers(Seen):
         if outcome is not None and self._as_answered(view.world, call, outcome[1]):
             yield self.lanes.answered(view, asked, *outcome)
 
+    def _unneeded(self, view: LaneView, call: Asked) -> Iterator[Step]:
+        """Returns the step of a call that concerns no row of the key: the model has none for it."""
+        world = view.world
+        if call.do == "find" and not self.seen.rows(call.asks["rows"]):
+            yield "", world
+        elif call.do == "purge" and not self.there(world, call.asks["finished"]):
+            yield from self._purges_nothing(view, call)
+
+    def _purges_nothing(self, view: LaneView, call: Asked) -> Iterator[Step]:
+        lost = self.servers.advance(view.world, view.right, (), NOTHING)[1] is LOST
+        if lost == call.lost or call.answer is None:
+            yield view.fenced(view.world) if lost else ("", view.world)
+
     def _as_asked(self, view: LaneView, call: Asked) -> bool:
         """Returns whether the model's lane asks for the same rows."""
         world, lane = view.world, view.lane
         match call.do:
             case "purge":
-                return self.left(world, lane.known) == self.there(world, call.asks["finished"])
+                purged = lane.known if lane.phase == "purge" else lane.found
+                return self.left(world, purged) == self.there(world, call.asks["finished"])
             case "find":
                 return lane.unsure == self.seen.rows(call.asks["rows"])
             case "note":
-                return lane.settles == (call.asks["noted"] is None)
+                return (lane.phase == "end") == (call.asks["noted"] is None)
             case "freshen":
-                return self.same_checkpoint(world, Checkpoint(lane.locked), call.asks)
+                return self.same_checkpoint(world, Checkpoint((*lane.locked, *lane.found)), call.asks)
         return True
 
     def _as_answered(self, world: World, call: Asked, answer: Any) -> bool:
@@ -211,9 +224,7 @@ class Answers(Seen):
     def _advance(self, view: LaneView, call: Asked) -> Iterator[Step]:
         world, advance = view.world, view.lane.advance
         if advance is None:
-            lost = self.servers.advance(world, view.right, (), NOTHING)[1] is LOST
-            if lost == call.lost or call.answer is None:
-                yield view.fenced(world) if lost else ("", world)
+            yield from self._purges_nothing(view, call)
             return
         answer = call.answer
         locked = frozenset(self.there(world, answer.get("locked", ()) if answer else ()))

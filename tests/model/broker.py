@@ -11,6 +11,7 @@ from .world import (
     ONCE,
     REPEATABLE,
     UNSENT,
+    Batch,
     Channel,
     Checkpoint,
     Rows,
@@ -57,7 +58,7 @@ class Broker:
             return world, channel.committed[place]
         return world, channel.checkpoints[place]
 
-    def find(self, world: World, number: int, place: int, rows: Rows) -> Outcome | None:
+    def find(self, world: World, number: int, place: int, attempted: Batch, rows: Rows) -> Outcome | None:
         """Answers which of an attempt's rows are in the log; waits until that can be read."""
         channel = world.channels[number]
         if channel.transaction or (channel.late and "stable log" not in self._off):
@@ -67,7 +68,7 @@ class Broker:
             return world, ()
         if "look for each record" in self._off:
             return world, rows if channel.committed[place] == channel.checkpoints[place] else ()
-        return world, self.outbox.found(rows, world.log)
+        return world, self.outbox.found(rows, world.log, attempted)
 
     def fill(self, world: World, number: int, epoch: int, transaction: Transaction) -> Outcome | None:
         """Begins a transaction with rows and checkpoint; waits for the end of the one before."""

@@ -42,6 +42,7 @@ class Comparison:
         self._model = ExactlyOnce(_SCOPE)
         self.world: World = self._model.first()
         self.locked = self.parked = 0
+        self._left: Selected | None = None  # of a selection, when a part of it is published
         self.actions: set[str] = set()
         self._random = random.Random(seed)
         self._advance: Advance | None = None  # what is out
@@ -100,7 +101,7 @@ class Comparison:
     def _compare(self, command: Publish | Advance | Park) -> None:
         if isinstance(command, Publish):
             self._publish = command
-            self._cut(len(command.records))
+            self._left = self._cut(len(command.records))
             self._may_follow("the broker completes")
             self._follow("sends")
             transaction = self.world.channels[0].transaction
@@ -112,6 +113,8 @@ class Comparison:
             assert theirs.attempted is not None
             assert self._rows(published) == self._rows_of(theirs.published)
             assert self._rows((attempted,)) == self._rows_of((theirs.attempted,))
+            if self._left:
+                self._set(self._lane._replace(selected=self._left))
         elif isinstance(command, Park):
             self._park = command
             if self._lane.poison is None:  # it had failed for good before, behind another of its key
@@ -123,13 +126,18 @@ class Comparison:
             if not any(self._asks(command, limit) for limit in (command.limit, 0)):
                 assert not self._rows_of(command.finished), f"the model cannot do {command} in {self.world}"
 
-    def _cut(self, rows: int) -> None:
-        """Has the model's lane leave rows to the next batch, as if it had selected no more than these."""
+    def _cut(self, rows: int) -> Selected | None:
+        """Has the model's lane send only so many rows of its batch; returns the others, which come next."""
         selected = self._lane.selected
         if selected is None or rows >= len(selected.rows):
-            return
-        batch = selected.batch._replace(ids=selected.batch.ids[:rows])
-        self._set(self._lane._replace(selected=Selected(batch, selected.rows[:rows])))
+            return None
+        batch, chosen = selected.batch, selected.rows
+        first, left = (
+            Selected(batch._replace(ids=batch.ids[part]), chosen[part])
+            for part in (slice(rows), slice(rows, None))
+        )
+        self._set(self._lane._replace(selected=first))
+        return left
 
     def _set(self, lane: Lane) -> None:
         process = self.world.processes[0]
@@ -210,10 +218,19 @@ class Comparison:
         self.machine.aborted(self._now, [Failure(culprit, "refused", retryable=retryable)])
         selected = [batch for batch, stage in self.machine.batches() if stage is BatchStage.SELECTED]
         on = f"and goes on with {f'rows {selected[0].ids()}' if selected else 'nothing'}"
+        self._join()
         if first == culprit and not retryable:
             self._follow("aborts", f"because of row {culprit.id},", on)
         else:
             self._follow("aborts", "because of a record", on)
+
+    def _join(self) -> None:
+        """Has the model's lane publish what is left of the selection, too: some of it may go on."""
+        lane, left = self._lane, self._left
+        if left and lane.selected == left and lane.publishing:
+            batch, rows = lane.publishing
+            batch = batch._replace(ids=(*batch.ids, *left.batch.ids))
+            self._set(lane._replace(publishing=Selected(batch, (*rows, *left.rows)), selected=None))
 
     def _parked(self) -> None:
         self._park = None

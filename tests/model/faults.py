@@ -109,9 +109,8 @@ def lock(lanes: Lanes, world: World) -> Iterator[Step]:
         lane = view.lane
         if not view.setting.once:
             continue
-        finished = (
-            lane.advance.call.arguments[1] if lane.advance else lane.known if lane.phase == "purge" else ()
-        )
+        purged = {"purge": lane.known, "clean": lane.found}.get(lane.phase, ())
+        finished = lane.advance.call.arguments[1] if lane.advance else purged
         rows = sorted(outbox.of(world.database.rows, finished))
         for locked in chain.from_iterable(combinations(rows, some) for some in range(1, len(rows) + 1)):
             if lane.advance:
@@ -191,7 +190,7 @@ def repeat(lanes: Lanes, world: World) -> Iterator[Step]:
             commits, epoch = (True, lane.epoch) if lane.phase == "empty" else (False, answer)
             after = with_copy(after, call.arguments[0], epoch, commits=commits)
             told, after = lanes.answered(view, call, after, answer)
-            if lane.phase != "former":  # that is of no more use
+            if lane.phase != "former" or lane.settles:  # else that is of no more use
                 after = _with_spent(lanes, after, view)
             yield f"{told}, {'which' if commits else 'whose first abort'} is sent twice", after
 

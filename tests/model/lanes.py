@@ -1,10 +1,11 @@
 """What lanes do one thing after the other: acquire, settle, and deliver at least once.
 
 The order is that of ``outbox_core.delivery.recovery``: enter, open, look at the checkpoint of the last
-attempt, read which of the attempt's rows are in the outbox, find which of these are in the log, purge; then,
-to harvest, write the checkpoint anew, with the rows that could not be purged, and note that the lane
-transacts. Where another name is noted, that is opened first, and the own one when it is known what is in the
-log. To settle a lane is to purge until nothing is left. What a lane makes of an answer belongs to the step in
+attempt, read which of the attempt's rows are in the outbox, find which of these are in the log, purge what
+the checkpoint says is there; write the checkpoint anew, with the rows that were found or could not be purged,
+note that the lane transacts, and purge ("clean") what was found. Where another name is noted, that is opened
+first, and the own one when it is known what is in the log. To settle a lane is to do so under the name that
+is noted until nothing is left, and to delete the note. What a lane makes of an answer belongs to the step in
 which the server carries out what was asked.
 """
 
@@ -19,7 +20,9 @@ from .lane_view import LaneView, Step, harvesting, lane_views, raised, told, tol
 from .names import fresh
 from .scope import Rule, Scope
 from .servers import LOST, Servers
-from .world import NOTHING, ONCE, UNRAISED, Call, Checkpoint, Lane, Phase, Rows, Wish, World
+from .world import NOTHING, ONCE, UNRAISED, Call, Checkpoint, Lane, Note, Phase, Rows, Wish, World
+
+_PURGE: tuple[Phase, ...] = ("purge", "empty", "note", "clean")
 
 
 class Lanes:
@@ -84,10 +87,12 @@ class Lanes:
             "look": ("look", self._noted_at(view)),
             "raise": ("bump", (view.setting.lanes,)),
             "read": ("read", (lane.attempted,)),
-            "find": ("find", (*self._noted_at(view), lane.unsure)),
+            "find": ("find", (*self._noted_at(view), lane.attempted, lane.unsure)),
             "purge": ("advance", (right, lane.known, NOTHING)),
             "empty": ("freshen", (lane.channel, lane.epoch, view.setting.place, self._left(lane))),
-            "note": ("set_transactional", (right, None if lane.settles else view.note)),
+            "note": ("set_transactional", (right, self._note(view))),
+            "clean": ("advance", (right, lane.found, NOTHING)),
+            "end": ("set_transactional", (right, None)),
             "clear": ("advance", (right, (lane.selected.batch,) if lane.selected else (), NOTHING)),
         }
         if lane.phase == "mark":
@@ -107,7 +112,7 @@ class Lanes:
             return view.anew("is fenced by the broker, and starts anew", world=after)
         if refusal := self._refusal(view, answer):
             return view.step(refusal, after, view.lane._replace(phase="refused"))
-        words, lane = self._heeded(view.lane, answer)
+        words, lane = self._heeded(view, answer)
         phase = self._next(view, lane)
         if phase in ("run", "over"):
             lane = lane._replace(noted=None)
@@ -123,7 +128,13 @@ class Lanes:
         return ""
 
     def _left(self, lane: Lane) -> Checkpoint:
-        return Checkpoint(() if "recovery lists what is locked" in self.off else lane.locked)
+        locked = () if "recovery lists what is locked" in self.off else lane.locked
+        return Checkpoint((*locked, *lane.found))
+
+    def _note(self, view: LaneView) -> Note:
+        """Returns what a lane notes: one that is settled, only where its checkpoint is now."""
+        noted = view.lane.noted
+        return noted._replace(place=view.setting.place) if view.lane.settles and noted else view.note
 
     def _noted_at(self, view: LaneView) -> tuple[int, int]:
         """Returns the channel and the place of the checkpoint that is noted, else of the lane's own."""
@@ -133,15 +144,21 @@ class Lanes:
         place = view.setting.place if "read the checkpoint where it is noted" in self.off else noted.place
         return noted.name * len(view.world.database.fence) + view.lane.number, place
 
+    def _channel(self, view: LaneView, lane: Lane) -> int:
+        """Returns where a lane publishes: one that is settled, where it did."""
+        if not lane.settles or not lane.noted:
+            return lane.channel
+        return lane.noted.name * len(view.world.database.fence) + lane.number
+
     def _next(self, view: LaneView, lane: Lane) -> Phase:
         """Returns what a lane does after its present phase."""
         if lane.phase in ("enter", "mark", "clear") and not (view.setting.once or lane.settles):
             return "send" if lane.phase == "mark" and lane.selected else "mark"
         waits = lane.settles and "settling waits for locked rows" not in self.off
-        if lane.phase == "purge" and lane.locked and waits:
-            return "purge"
         order = self._order(lane, view.setting.name)
         for phase in order[order.index(lane.phase) + 1 :]:
+            if phase == "end" and lane.locked and waits:
+                return "purge"
             if self._needed(phase, lane, view):
                 return phase
         return "over" if lane.settles else "run"
@@ -149,14 +166,14 @@ class Lanes:
     def _order(self, lane: Lane, name: int) -> list[Phase]:
         """Returns the phases in which a lane is acquired under a name, or settled."""
         if lane.settles:
-            return ["enter", "recall", "former", "look", "read", "find", "purge", "note"]
-        order: list[Phase] = ["enter", "recall", "open", "look", "read", "find", "purge", "empty", "note"]
+            return ["enter", "recall", "former", "look", "read", "find", *_PURGE, "end"]
+        order: list[Phase] = ["enter", "recall", "open", "look", "read", "find", *_PURGE]
         if "init before checkpoint" in self.off:
-            order = ["enter", "recall", "look", "read", "find", "open", "purge", "empty", "note"]
+            order = ["enter", "recall", "look", "read", "find", "open", *_PURGE]
         if "purge before emptying the checkpoint" in self.off:
-            order = ["enter", "recall", "open", "look", "read", "find", "empty", "purge", "note"]
+            order = ["enter", "recall", "open", "look", "read", "find", "empty", "purge", "note", "clean"]
         if lane.noted and lane.noted.name != name and "heed the former sender's checkpoint" not in self.off:
-            order = ["enter", "recall", "former", "look", "read", "find", "open", "purge", "empty", "note"]
+            order = ["enter", "recall", "former", "look", "read", "find", "open", *_PURGE]
         if "raise the fence before the checkpoint is read" in self.off:
             order.remove("enter")
             look = order.index("look") + 1
@@ -180,10 +197,13 @@ class Lanes:
                 needed = bool(lane.known)
             case "recall":
                 needed = True
-            case "note" if not lane.settles:
-                needed = not noted if "note another name or place" in self.off else noted != view.note
+            case "note" if not lane.settles or noted:
+                same = self._note(view)
+                needed = not noted if "note another name or place" in self.off else noted != same
+            case "clean":
+                needed = bool(lane.found)
             case _:
-                needed = phase == "note" or not lane.settles or noted is not None
+                needed = phase == "end" or not lane.settles or noted is not None
         return needed
 
     def _refuses(self, lane: Lane) -> bool:
@@ -199,15 +219,18 @@ class Lanes:
         words, lane = f"sends {told_rows(view.lane.selected)}", view.lane._replace(phase="clear")
         return view.step(words, self.servers.send(view.world, rows), lane)
 
-    def _heeded(self, lane: Lane, answer: Any) -> tuple[str, Lane]:
+    def _heeded(self, view: LaneView, answer: Any) -> tuple[str, Lane]:
         """Returns what was answered, in words, and what a lane keeps of it."""
+        lane = view.lane
         match lane.phase:
             case "enter":
                 words, lane = "enters", lane._replace(attempt=answer)
             case "recall":
                 words, lane = "looks at its note", lane._replace(noted=answer)
+                lane = lane._replace(channel=self._channel(view, lane))
             case "former":
                 words = "opens the former producer"
+                lane = lane._replace(epoch=answer) if lane.settles else lane
             case "open":
                 words, lane = "opens its producer", lane._replace(epoch=answer)
             case "look":
@@ -217,9 +240,11 @@ class Lanes:
             case "raise":
                 words = "bumps the fence"
             case "empty":
-                words = f"commits the checkpoint {told(lane.locked)}"
+                words = f"commits the checkpoint {told((*lane.locked, *lane.found))}"
             case "note":
-                words = "deletes the note" if lane.settles else "notes that it transacts"
+                words = "notes that it transacts"
+            case "end":
+                words = "deletes the note"
             case _:
                 words, lane = self._changed(lane, answer)
         return words, lane
@@ -237,6 +262,10 @@ class Lanes:
                 words, left = f"purges {told(lane.known)}", answer.locked
                 words += f" but for {told(left)}" if left else ""
                 lane = lane._replace(known=left if lane.settles else (), locked=left)
+            case "clean":
+                words, locked = f"purges {told(lane.found)}", (*lane.locked, *answer.locked)
+                words += f" but for {told(answer.locked)}" if answer.locked else ""
+                lane = lane._replace(known=locked if lane.settles else (), found=(), locked=locked)
             case "mark":
                 words, lane = f"marks {told_rows(answer)}", lane._replace(selected=answer)
             case _:
@@ -248,5 +277,8 @@ class Lanes:
         found = self.servers.outbox.batch(rows)
         if found and lane.attempted:
             batch = found.batch._replace(newest=lane.attempted.newest)
-            lane = lane._replace(known=(*lane.known, batch))
+            if "list what is found before its purge" in self.off:
+                lane = lane._replace(known=(*lane.known, batch))
+            else:
+                lane = lane._replace(found=(batch,))
         return lane._replace(attempted=None, unsure=())

@@ -198,7 +198,7 @@ class RecoveryComparison:
 
     def _locked_out(self, call: Call) -> Any:
         """Returns the outcome of a purge while others have locked the first row; ``None`` without rows."""
-        rows = self._left(self.lane.known)
+        rows = self._left(call.arguments[1])
         if not rows:
             return None
         return self._servers.advance(self._world, *call.arguments, locked=frozenset({min(rows)}))
@@ -253,7 +253,9 @@ class Sender:
 
     def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:
         asked = tuple(self._comparison.row(record.id) for record in records)
-        found = self._comparison.ask("find", self._channel, int(trace), asked)
+        found = self._comparison.ask(
+            "find", self._channel, int(trace), self._comparison.lane.attempted, asked
+        )
         return Found([self._comparison.ids[row] for row in found])
 
     def publish(self, _records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:

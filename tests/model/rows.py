@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from .scope import Rule, Scope
@@ -62,16 +63,26 @@ class Outbox:
         wide = tuple(each._replace(ids=tuple(range(each.ids[0], each.ids[-1] + 1))) for each in batches)
         return self.of(rows, wide)
 
-    def found(self, rows: Rows, log: Rows) -> Rows:
+    def found(self, rows: Rows, log: Rows, attempted: Batch) -> Rows:
         """Returns those of an attempt's rows of which transactions have brought a record into the log.
 
-        A row of the attempt that is there was brought by the attempt: had an earlier transaction brought it,
-        the attempt might as well bring it twice.
+        A record that is there does not tell of which of the attempt's rows that say the same: it counts for
+        the first that is looked for. A row of the attempt that is there was brought by the attempt: had an
+        earlier transaction brought it, the attempt might as well bring it twice.
         """
         if "heed the trace" in self._off:
             contents = {self._contents[row] for row, place in enumerate(log) if place == ONCE}
             return tuple(row for row in rows if self._contents[row] in contents)
-        seen = {row for row in rows if log[row] == ONCE}
+        left = Counter(
+            self._contents[row]
+            for row, place in enumerate(log)
+            if place == ONCE and self._has(attempted, row, FREE, guarded=True)
+        )
+        seen = set()
+        for row in rows:
+            if left[self._contents[row]]:
+                left[self._contents[row]] -= 1
+                seen.add(row)
         return tuple(row for row in rows if row in seen or self._replaced(row, seen))
 
     def _replaced(self, row: int, seen: set[int]) -> bool:

@@ -40,6 +40,7 @@ Rule = Literal[
     "raise the fence before the checkpoint is read",
     "fence before the checkpoint is written",
     "purge before emptying the checkpoint",
+    "list what is found before its purge",
     "refuse a forgotten checkpoint",
     # of answers about the end of a transaction
     "end a producer after an end in doubt",

@@ -152,7 +152,20 @@ class Advance(NamedTuple):
 
 
 Acquiring = Literal[
-    "enter", "recall", "former", "open", "look", "raise", "read", "find", "purge", "empty", "note", "refused"
+    "enter",
+    "recall",
+    "former",
+    "open",
+    "look",
+    "raise",
+    "read",
+    "find",
+    "purge",
+    "empty",
+    "note",
+    "clean",
+    "end",
+    "refused",
 ]
 Working = Literal["run", "over"]
 Repeating = Literal["mark", "send", "clear"]
@@ -171,9 +184,10 @@ class Lane(NamedTuple):
         attempt: The fence's, as the lane knows it.
         noted: What the fence noted of the lane when it was looked at; of no use any more once the lane runs.
         epoch: The producer's.
-        known: The batches that are in the log, as the checkpoint says, or the log.
+        known: The batches that are in the log, as the checkpoint says.
         attempted: The batch of the last transaction, of which the log has to tell.
         unsure: The rows of it that are in the outbox.
+        found: Those of them that are in the log, as a batch.
         publishing: The batch whose transaction is open.
         selected: The batch that comes next; in at-least-once delivery, what is marked.
         advance: What is out at the database.
@@ -194,6 +208,7 @@ class Lane(NamedTuple):
     known: Batches = ()
     attempted: Batch | None = None
     unsure: Rows = ()
+    found: Batches = ()
     publishing: Selected | None = None
     selected: Selected | None = None
     advance: Advance | None = None

@@ -78,8 +78,9 @@ class OwnName(Recovery):
 class UnopenedFormer(Recovery):
     """Reads the checkpoint of the sender that is noted, and does not open it."""
 
-    def _former_in_log(self, servers: Any, noted: TransactionalLane) -> _InLog:
-        return self._in_log(servers.table, servers.sender(noted.sender), noted.sender, noted)
+    def _open_former(self, servers: Any, noted: TransactionalLane) -> Taken:
+        sender = servers.sender(noted.sender)
+        return sender, self._in_log(servers.table, sender, noted.sender, noted)
 
 
 class NameOfOnesOwn(UnopenedFormer):
@@ -126,8 +127,8 @@ class EarlyEnd(Recovery):
         table.set_transactional(fence, None)
         if noted is None:
             return Recovered()
-        batches, doubt = self._former_in_log(servers, noted)
-        return Recovered(table.advance(fence, batches, [], 0).purged, doubt)
+        _, (published, found, doubt) = self._open_former(servers, noted)
+        return Recovered(table.advance(fence, [*published, *found], [], 0).purged, doubt)
 
 
 def early_look(servers: Servers, lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> TakenOver:

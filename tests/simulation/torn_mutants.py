@@ -73,17 +73,16 @@ class PublishedForgotten(Recovery):
     """Purges what it has found of the attempt only."""
 
     def _in_log(self, *arguments: Any) -> _InLog:
-        batches, doubt = super()._in_log(*arguments)
-        return _InLog(batches[-1:] if doubt is not None and doubt.purged else (), doubt)
+        return super()._in_log(*arguments)._replace(published=())
 
 
 class FormerUnlooked(Recovery):
     """Looks for no attempt of a former lane, or of a sender of another name."""
 
-    def _former_in_log(self, servers: Servers, noted: TransactionalLane) -> _InLog:
-        attempt = servers.open_sender(noted.sender).attempt(noted.location)
-        servers.close_sender(noted.sender)
-        return _InLog(decode(attempt.checkpoint).published if attempt else ())
+    def _open_former(self, servers: Servers, noted: TransactionalLane) -> tuple[TransactionalSender, _InLog]:
+        sender = servers.open_sender(noted.sender)
+        attempt = sender.attempt(noted.location)
+        return sender, _InLog(decode(attempt.checkpoint).published if attempt else ())
 
 
 class EmptiedBefore(Recovery):

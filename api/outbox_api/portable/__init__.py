@@ -4,30 +4,38 @@ Every change is one transaction that first locks its lane's fence row, and then 
 statements that all databases know. What a plugin adds is an :class:`Idiom`, how its database writes what SQL
 leaves open, and a subclass of :class:`PortableDialect`, how to connect to it.
 
-Nothing here imports a database driver.
+Nothing here imports a database driver, and a module is imported when one of its names is first asked for.
 """
 
-from outbox_api.portable.dead_letters import PortableDeadLetters
-from outbox_api.portable.dialect import CAPABILITIES, SERVER_CAPABILITIES, PortableDialect
-from outbox_api.portable.idiom import ErrorKind, Idiom
-from outbox_api.portable.intake import PortableIntake
-from outbox_api.portable.options import PortableOptions
-from outbox_api.portable.rows import portable_insert
-from outbox_api.portable.session import Session
-from outbox_api.portable.table import PortableTable
-from outbox_api.portable.table_idiom import TableName
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CAPABILITIES",
-    "SERVER_CAPABILITIES",
-    "ErrorKind",
-    "Idiom",
-    "PortableDeadLetters",
-    "PortableDialect",
-    "PortableIntake",
-    "PortableOptions",
-    "PortableTable",
-    "Session",
-    "TableName",
-    "portable_insert",
-]
+from outbox_api.lazy_names import lazily
+
+if TYPE_CHECKING:
+    from outbox_api.portable.dead_letters import PortableDeadLetters as PortableDeadLetters
+    from outbox_api.portable.dialect import CAPABILITIES as CAPABILITIES
+    from outbox_api.portable.dialect import SERVER_CAPABILITIES as SERVER_CAPABILITIES
+    from outbox_api.portable.dialect import PortableDialect as PortableDialect
+    from outbox_api.portable.idiom import ErrorKind as ErrorKind
+    from outbox_api.portable.idiom import Idiom as Idiom
+    from outbox_api.portable.intake import PortableIntake as PortableIntake
+    from outbox_api.portable.options import PortableOptions as PortableOptions
+    from outbox_api.portable.rows import portable_insert as portable_insert
+    from outbox_api.portable.session import Session as Session
+    from outbox_api.portable.table import PortableTable as PortableTable
+    from outbox_api.portable.table_idiom import TableName as TableName
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "outbox_api.portable.dead_letters": "PortableDeadLetters",
+            "outbox_api.portable.dialect": "CAPABILITIES SERVER_CAPABILITIES PortableDialect",
+            "outbox_api.portable.idiom": "ErrorKind Idiom",
+            "outbox_api.portable.intake": "PortableIntake",
+            "outbox_api.portable.options": "PortableOptions",
+            "outbox_api.portable.rows": "portable_insert",
+            "outbox_api.portable.session": "Session",
+            "outbox_api.portable.table": "PortableTable",
+            "outbox_api.portable.table_idiom": "TableName",
+        },
+    )

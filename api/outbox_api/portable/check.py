@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from outbox_api.errors import AccessDenied, DriverError
 from outbox_api.finding import Finding, Level
@@ -13,26 +13,20 @@ from outbox_api.intake import Intake
 from outbox_api.portable.creation import migrations, missing_columns
 from outbox_api.portable.given_ids import ids_behind, ids_behind_finding, last_id
 from outbox_api.portable.idiom import Idiom
-from outbox_api.portable.intake import PortableIntake
 from outbox_api.portable.intake_check import findings as intake_findings
 from outbox_api.portable.notes import read_schema
-from outbox_api.portable.origin_columns import Described, origin_findings
+from outbox_api.portable.origin_columns import find_index, origin_findings
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import quoted
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
 from outbox_api.schema import SCHEMA, refusal
 
-
-class Checked(Described, Protocol):
-    """What a check asks of :class:`outbox_api.portable.PortableDialect`, which has the docstrings."""
-
-    def session(self, *, watches: bool) -> Session: ...  # noqa: D102 - see the class
-    def findings(self, session: Session) -> Iterator[Finding]: ...  # noqa: D102 - see the class
-    def intake(self, session: Session, intake: Intake, *, extras: Collection[str]) -> PortableIntake: ...  # noqa: D102 - see the class
+if TYPE_CHECKING:
+    from outbox_api.portable.dialect import PortableDialect
 
 
-def check(dialect: Checked, *, watches: bool = False) -> list[Finding]:
+def check(dialect: PortableDialect, *, watches: bool = False) -> list[Finding]:
     """Connects and looks at everything; never raises. The work behind ``PortableDialect.check``.
 
     Args:
@@ -79,7 +73,7 @@ def trials(idiom: Idiom, tables: Tables) -> Iterator[tuple[str, str, str]]:
         yield from ((each, idiom.quote_table(table), statements[each]) for each in NEEDS[name].privileges)
 
 
-def _privileges(dialect: Checked, session: Session) -> Finding:
+def _privileges(dialect: PortableDialect, session: Session) -> Finding:
     missing = dict[str, list[str]]()
     for privilege, table, statement in trials(dialect.idiom, dialect.names(session)):
         if isinstance(_refused(session, statement, {}), AccessDenied):
@@ -102,10 +96,11 @@ def _refused(session: Session, statement: str, values: Mapping[str, object]) -> 
     return None
 
 
-def no_index_on_id() -> Finding:
-    """Returns the finding for an outbox without an index that begins with ``id``."""
-    cure = "make id the primary key, or index it; without, every mark reads the whole table"
-    return Finding(Level.WARNING, "index", "no index starts with id", cure)
+def id_index(session: Session, outbox: TableName) -> Iterator[Finding]:
+    """Says that no index of an outbox begins with ``id``, if so."""
+    if not find_index(session, outbox, ("id",)):
+        cure = "make id the primary key, or index it; without, every mark reads the whole table"
+        yield Finding(Level.WARNING, "index", "no index starts with id", cure)
 
 
 _OPTIONAL = {
@@ -116,7 +111,7 @@ _OPTIONAL = {
 """Tables that not every user of an outbox may read → when one needs that."""
 
 
-def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
+def _tables(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
     tables = dialect.names(session)
     for name in (*HARVESTED, *_OPTIONAL):
         table, subject = getattr(tables, name), NEEDS[name].subject
@@ -137,7 +132,7 @@ def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
             yield Finding(Level.OK, subject, f"'{table}' has its columns")
 
 
-def _version(dialect: Checked, session: Session) -> Iterator[Finding]:
+def _version(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
     tables = dialect.names(session)
     names = [getattr(tables, name) for name in HARVESTED]
     if any(session.columns(dialect.idiom.quote_table(table)) is None for table in names):
@@ -145,7 +140,7 @@ def _version(dialect: Checked, session: Session) -> Iterator[Finding]:
     yield version_finding(dialect, session)
 
 
-def version_finding(dialect: Described, session: Session) -> Finding:
+def version_finding(dialect: PortableDialect, session: Session) -> Finding:
     """Judges the version of tables that exist."""
     tables = dialect.names(session)
     found = read_schema(session, tables)
@@ -159,7 +154,7 @@ def version_finding(dialect: Described, session: Session) -> Finding:
     return Finding(Level.OK, subject, str(SCHEMA))
 
 
-def _record_ids(dialect: Checked, session: Session) -> Iterator[Finding]:
+def _record_ids(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
     outbox, origin = dialect.names(session).outbox, dialect.options.origin
     table = session.idiom.quote_table(outbox)
     columns = session.columns(table) if session.idiom.last_id else None
@@ -169,14 +164,14 @@ def _record_ids(dialect: Checked, session: Session) -> Iterator[Finding]:
         yield ids_behind_finding(seen, session.idiom.last_id_cure.format(table=table))
 
 
-def _origin(dialect: Checked, session: Session) -> Iterator[Finding]:
+def _origin(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
     outbox, origin = dialect.options.outbox, dialect.options.origin
     found = session.columns(dialect.idiom.quote_table(outbox)) if origin else None
     if found is not None:
         yield from origin_findings(session, dialect.options.tables, origin, found)
 
 
-def _intake(dialect: Checked, session: Session, of: Intake, *, tries: bool) -> Iterator[Finding]:
+def _intake(dialect: PortableDialect, session: Session, of: Intake, *, tries: bool) -> Iterator[Finding]:
     subject = "intake"
     columns = session.columns(dialect.idiom.quote_table(dialect.options.outbox)) or ()
     try:

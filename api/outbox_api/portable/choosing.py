@@ -47,19 +47,11 @@ Row = Sequence[Any]
 
 
 class Wanted(NamedTuple):
-    """Which rows to choose.
-
-    Attributes:
-        limit: How many rows at most.
-        max_bytes: How many bytes they may have together.
-        conditions: What must hold for a row beside its lane, its source and that its key is not parked.
-        values: The parameters of the conditions.
-        source: The number of the source.
-    """
+    """Which rows to choose."""
 
     limit: int
     max_bytes: int
-    conditions: tuple[str, ...]
+    conditions: tuple[str, ...]  # beside its lane, its source and that its key is not parked
     values: Mapping[str, object]
     source: int = 0
 

@@ -27,7 +27,9 @@ _WIDTHS: Final = (
     (re.compile(r"tinyint"), 8),
     (re.compile(r"(int|integer|int4|serial)\b"), 32),
 )
-_START_OF_TRANSACTION = re.compile(r"now\(|transaction_timestamp|current_timestamp|localtimestamp")
+_START_OF_TRANSACTION = re.compile(
+    r"now\(|transaction_timestamp|current_timestamp|localtimestamp", re.IGNORECASE
+)
 
 
 class Nature(Enum):
@@ -47,12 +49,13 @@ class ColumnFacts(NamedTuple):
     Attributes:
         type: Its type as SQL writes it, in lower case.
         digits: Digits of a second that a type of time has which names none.
-        default: Its default as SQL writes it, in lower case; empty for none.
+        default: Its default as SQL writes it; empty for none.
         step: By how much the numbers differ that the database gives out for it; 0 if it gives out none, or
             does not say; below 0 if they do not always rise.
         told: Whether the database would say.
         required: Whether it refuses nulls.
         instant: Whether its moments know their zone, though its type does not say so.
+        base: The name of the type that a domain is made of, where the database has domains.
     """
 
     type: str
@@ -62,6 +65,7 @@ class ColumnFacts(NamedTuple):
     told: bool = True
     required: bool = False
     instant: bool = False
+    base: str = ""
 
     @property
     def nature(self) -> Nature:

@@ -4,38 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from outbox_api.affinity import ColumnIs, Origin
 from outbox_api.errors import AccessDenied, DriverError
 from outbox_api.portable.notes import forget_identity, note_schema, read_schema, schema_query
-from outbox_api.portable.origin_columns import Described, OriginColumns
+from outbox_api.portable.origin_columns import OriginColumns
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import OUTBOX_COLUMNS
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
 from outbox_api.schema import SCHEMA, refusal
 
+if TYPE_CHECKING:
+    from outbox_api.portable.dialect import PortableDialect
+
 Together = Sequence[str]
 """The statements of one transaction."""
 
 
-def migrations(dialect: Described, session: Session, command: str = "outbox migrate") -> list[Together]:
+def migrations(dialect: PortableDialect, session: Session, command: str = "outbox migrate") -> list[Together]:
     """Returns the statements that bring existing tables up to ``SCHEMA``, of which the last notes it."""
     names = dialect.names(session)
     query = schema_query(session.idiom, names.notes)
-    rows = session.query("read the version", query, name=str(names.outbox))
+    rows = session.query("read the version", query, name=names.name)
     version = rows[0][0] if rows else None
     if version is not None and int(version) > SCHEMA:
         return []  # they have all that this version needs, and more
     together: list[Together] = [[statement] for statement in dialect.alterations(session)]
     if version is None or int(version) < SCHEMA:
-        name = session.idiom.literal(str(names.outbox))
+        name = session.idiom.literal(names.name)
         together.append([note_schema(session.idiom, names.notes, name, command, anew=not rows)])
     return together
 
 
-def migrate(dialect: Described, session: Session) -> list[str]:
+def migrate(dialect: PortableDialect, session: Session) -> list[str]:
     """Executes :func:`migrations` without a long wait for any lock, and returns what it executed."""
     if brief := session.idiom.brief_locks:
         with session.transaction("limit waits for locks", reads=True):
@@ -79,7 +82,9 @@ class Ready(NamedTuple):
     columns: Collection[str]
 
 
-def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] = (), more: str = "") -> Ready:
+def require(
+    dialect: PortableDialect, session: Session, eligible: Sequence[ColumnIs] = (), more: str = ""
+) -> Ready:
     """Makes sure that the tables exist, have their columns, and are of no version that is too new.
 
     ``more`` is a table beside those that every harvester needs, by its name in ``Tables``.
@@ -109,7 +114,7 @@ def require(dialect: Described, session: Session, eligible: Sequence[ColumnIs] =
 
 
 def require_tables(
-    dialect: Described, session: Session, tables: Tables, more: str = ""
+    dialect: PortableDialect, session: Session, tables: Tables, more: str = ""
 ) -> Mapping[str, Collection[str]]:
     """Makes sure that tables exist; returns their columns, in lower case, by their names in ``Tables``."""
     found = dict[str, Collection[str]]()
@@ -124,7 +129,7 @@ def require_tables(
     return found
 
 
-def require_version(dialect: Described, session: Session, names: Tables) -> None:
+def require_version(dialect: PortableDialect, session: Session, names: Tables) -> None:
     """Makes sure that existing tables are not too new."""
     if reason := refusal(read_schema(session, names)):
         message = f"outbox {names.outbox} in {dialect.address} cannot be used: {reason}"
@@ -149,14 +154,14 @@ def _asked(eligible: Sequence[ColumnIs], origin: Origin | None) -> set[str]:
 _COMMAND = "outbox init"
 
 
-def first_note(dialect: Described) -> str:
+def first_note(dialect: PortableDialect) -> str:
     """Returns the statement that notes the version of tables that have just been created."""
     options = dialect.options
     name = dialect.idiom.known_as(options.outbox)
     return note_schema(dialect.idiom, options.tables.notes, name, _COMMAND, anew=True)
 
 
-def create(dialect: Described, session: Session) -> list[str]:
+def create(dialect: PortableDialect, session: Session) -> list[str]:
     """Creates what does not exist, adds what an origin needs, and notes the version of the tables.
 
     Returns the names of the tables created. An outbox that is made anew is another one: its ids begin again,
@@ -179,7 +184,7 @@ def create(dialect: Described, session: Session) -> list[str]:
         if _create_table(session, table, statements, optional=table == names.journal)
     ]
     if ".".join(filter(None, dialect.options.outbox)) in created:
-        name = str(dialect.names(session).outbox)
+        name = dialect.names(session).name
         with session.transaction("forget the identity of a former table"):
             session.execute(forget_identity(session.idiom, names.notes), name=name)
     execute(session, lambda: dialect.additions(session), _COMMAND)

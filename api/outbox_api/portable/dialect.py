@@ -1,13 +1,14 @@
 """The dialect around a portable outbox: connections and tables."""
+# ruff: noqa: PLC0415 - who looks at an outbox loads nothing of what changes one
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from outbox_api.affinity import ColumnIs
 from outbox_api.dialect import Capability
@@ -18,7 +19,6 @@ from outbox_api.full_server import pace_of
 from outbox_api.intake import Intake
 from outbox_api.lease import Lease
 from outbox_api.outbox_table import OutboxTable
-from outbox_api.portable.check import check
 from outbox_api.portable.creation import (
     create,
     first_note,
@@ -28,25 +28,25 @@ from outbox_api.portable.creation import (
     require_tables,
     require_version,
 )
-from outbox_api.portable.dead_letters import PortableDeadLetters
-from outbox_api.portable.glance import PortableGlance
 from outbox_api.portable.idiom import Idiom
-from outbox_api.portable.intake import PortableIntake
-from outbox_api.portable.intake_table import WaitingRows, extra_columns
-from outbox_api.portable.intakes import Connected, PortableIntakes
-from outbox_api.portable.journal import PortableJournal
-from outbox_api.portable.lease import PortableLease
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import OriginColumns, find_index
 from outbox_api.portable.outboxes import PortableMembers, TablePattern, find_outboxes
 from outbox_api.portable.session import Session, closing_at_errors, translated
 from outbox_api.portable.sources import EXTRAS
 from outbox_api.portable.statements import Statements
-from outbox_api.portable.table import PortableTable
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables, auxiliary_statements
 from outbox_api.portable.view import PortableView
 from outbox_api.schema import Schema
+
+if TYPE_CHECKING:
+    from outbox_api.portable.dead_letters import PortableDeadLetters
+    from outbox_api.portable.glance import PortableGlance
+    from outbox_api.portable.intake import PortableIntake
+    from outbox_api.portable.intake_table import WaitingRows
+    from outbox_api.portable.intakes import Connected, PortableIntakes
+    from outbox_api.portable.journal import PortableJournal
 
 View = TypeVar("View", bound=PortableView)
 
@@ -55,6 +55,12 @@ GLANCE_SECONDS = {"lock_timeout": 0.1, "statement_timeout": 5.0}
 
 SCAN_PATIENCE = 10
 """How many times as long as others a statement may run that lists the rows of another table."""
+
+STATEMENT_SECONDS = 30.0
+"""How long a statement is thought to run, where no option ``statement_timeout`` says how long it may."""
+
+MOST_STATEMENTS = 10
+"""How many statements of the longest duration a call of a table may take."""
 
 CAPABILITIES = frozenset({Capability.BYTES_VALUES, Capability.INTAKE})
 """What every portable dialect can do beyond the contract."""
@@ -76,13 +82,13 @@ class PortableDialect(ABC):
         idiom: How the database writes SQL.
         capabilities: What it can do beyond the contract.
         session_type: How statements are sent.
-        intake_type: Takes in the rows of a table of another layout.
+        intake_type: Takes in the rows of a table of another layout; ``None`` for ``PortableIntake``.
     """
 
     idiom: ClassVar[Idiom]
     capabilities: ClassVar[frozenset[Capability]] = CAPABILITIES
     session_type: ClassVar[type[Session]] = Session
-    intake_type: ClassVar[type[PortableIntake]] = PortableIntake
+    intake_type: ClassVar[type[PortableIntake] | None] = None
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -124,16 +130,30 @@ class PortableDialect(ABC):
             table: Its name, quoted.
         """
 
-    def names(self, session: Session) -> Tables:  # noqa: ARG002 - for subclasses
+    def longest_call(self) -> float:
+        """Returns how many seconds a call of a table may take, with its connect.
+
+        Of one that takes longer nothing more is expected: another process may lead. A client whose calls all
+        end by a time-out of its own needs no other figure than this one.
+        """
+        return MOST_STATEMENTS * (getattr(self.options, "statement_timeout", 0.0) or STATEMENT_SECONDS)
+
+    def names(self, session: Session) -> Tables:
         """Returns the tables' names; that of the outbox as the database knows it, however users spell it.
 
         Two processes that name one outbox differently must share one fence.
         """
         tables: Tables = self.options.tables
-        return tables
+        idiom = self.idiom
+        rows: Sequence[Sequence[Any]] = ()
+        if idiom.spelling:
+            rows = session.query("ask for the outbox's name", idiom.spelling, **idiom.place(tables.outbox))
+        return tables._replace(outbox=TableName(*rows[0])) if rows and rows[0][1] else tables
 
     def tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create the tables, by table, in the order of ``Tables``."""
+        from outbox_api.portable.intake_table import extra_columns
+
         options, outbox = self.options, self.idiom.quote_table(names.outbox)
         statements = [*self.outbox_statements(outbox)]
         if any(intake.partition or intake.timestamp for intake in options.intakes):
@@ -173,6 +193,8 @@ class PortableDialect(ABC):
             DriverError: Unreachable (retryable), or a missing table, column or permission (not retryable);
                 the message says which, and what to do.
         """
+        from outbox_api.portable.table import PortableTable
+
         return self._connected(PortableTable, self.session(), eligible)
 
     def watch(self) -> PortableView:
@@ -194,6 +216,8 @@ class PortableDialect(ABC):
         Raises:
             DriverError: As for :meth:`connect`.
         """
+        from outbox_api.portable.dead_letters import PortableDeadLetters
+
         session, options = self.session(watches=read_only), self.options
         return PortableDeadLetters(session, self._required(session), binary=options.binary)
 
@@ -209,6 +233,8 @@ class PortableDialect(ABC):
             DriverError: As for :meth:`connect`; tables of an earlier version have no journal yet, and
                 ``outbox migrate`` adds it. Nothing but this method asks for the journal's table.
         """
+        from outbox_api.portable.journal import PortableJournal
+
         session = self.session(watches=read_only)
         return PortableJournal(session, self._required(session, "journal"))
 
@@ -218,6 +244,8 @@ class PortableDialect(ABC):
         Raises:
             DriverError: As for :meth:`connect`.
         """
+        from outbox_api.portable.lease import PortableLease
+
         session = self.session()
         return PortableLease(session, Statements(self.idiom, self._required(session, "lease")))
 
@@ -236,6 +264,8 @@ class PortableDialect(ABC):
         Raises:
             DriverError: Unreachable, or not permitted.
         """
+        from outbox_api.portable.glance import PortableGlance
+
         short = {name: limit for name, limit in GLANCE_SECONDS.items() if hasattr(self.options, name)}
         return PortableGlance(type(self)(replace(self.options, **short)).session())
 
@@ -353,6 +383,8 @@ class PortableDialect(ABC):
 
         Never raises, creates nothing, and does with the right to SELECT.
         """
+        from outbox_api.portable.check import check
+
         return check(self)
 
     def session(self, *, watches: bool = False) -> Session:
@@ -364,9 +396,16 @@ class PortableDialect(ABC):
         Raises:
             DriverError: Unreachable (retryable), or not permitted.
         """
+        return self._session(self.open_to_watch if watches else self.open, watches=watches)
+
+    def _session(self, open_connection: Callable[[], Any], *, watches: bool = False) -> Session:
         with _reading_files(), pace_of(self.address).connecting(), self._connecting():
-            connection = self.open_to_watch() if watches else self.open()
-            return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
+            connection = open_connection()
+            with closing_at_errors(connection):
+                return self._over(connection, watches=watches)
+
+    def _over(self, connection: Any, *, watches: bool) -> Session:
+        return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
 
     def _required(self, session: Session, more: str = "") -> Tables:
         """Returns the tables' names, if they are as they must be; closes the session if they are not."""
@@ -384,7 +423,7 @@ class PortableDialect(ABC):
             eligible,
             origin=options.origin,
             indexes=indexes,
-            intakes=[WaitingRows(session, intake) for intake in options.intakes],
+            intakes=self._waiting_rows(session) if options.intakes else (),
             extras=[name for name in EXTRAS if name in columns],
         )
 
@@ -405,10 +444,14 @@ class PortableDialect(ABC):
 
         Connects when it is used. Asked for only if there is such an option, and it names a table.
         """
+        from outbox_api.portable.intakes import PortableIntakes
+
         return PortableIntakes(self.connect_intakes, self.options.intakes)
 
     def connect_intakes(self) -> Connected:
         """Connects to move rows of other tables into the outbox, and looks at the outbox."""
+        from outbox_api.portable.intakes import Connected
+
         options = self.options
         if hasattr(options, "statement_timeout"):  # a scan may read a whole table
             options = replace(options, statement_timeout=SCAN_PATIENCE * options.statement_timeout)
@@ -416,7 +459,7 @@ class PortableDialect(ABC):
         with closing_at_errors(session):
             tables, columns = require(self, session)
         sql, take = Statements(self.idiom, tables), partial(self.intake, session, extras=columns)
-        return Connected(session, sql, str(tables.outbox), take)
+        return Connected(session, sql, sql.name, take)
 
     def intake(self, session: Session, intake: Intake, *, extras: Collection[str]) -> PortableIntake:
         """Returns what takes in rows of a table; part of no transaction.
@@ -424,8 +467,16 @@ class PortableDialect(ABC):
         Raises:
             DriverError: They cannot be taken in.
         """
+        from outbox_api.portable.intake import PortableIntake
+
         options = self.options
-        return self.intake_type(session, intake, options.outbox, binary=options.binary, extras=extras)
+        kind = self.intake_type or PortableIntake
+        return kind(session, intake, options.outbox, binary=options.binary, extras=extras)
+
+    def _waiting_rows(self, session: Session) -> Sequence[WaitingRows]:
+        from outbox_api.portable.intake_table import WaitingRows
+
+        return [WaitingRows(session, intake) for intake in self.options.intakes]
 
     def _indexes(self, session: Session, eligible: Sequence[ColumnIs]) -> Mapping[str, str]:
         """Returns column → the name of an index of the column and ``id``, for columns that are compared."""

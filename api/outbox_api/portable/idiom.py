@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ class ErrorKind(Enum):
     TRANSIENT = (
         "the same call may succeed later: connection lost, deadlock, lock time-out, shutdown, read-only"
     )
+    ROLLED_BACK = "the server has told that it has undone the transaction, which may succeed later"
     LOCK_TIMEOUT = "another transaction has locked a row for longer than the session waits"
     PERMANENT = "the call fails until somebody changes something"
     ACCESS_DENIED = "the user may not do this, or may not log in"
@@ -95,6 +97,10 @@ class Idiom(TableIdiom, ABC):
     def remainder(self, dividend: str, divisor: str) -> str:
         """Writes the remainder of a division of whole numbers."""
         return f"MOD({dividend}, {divisor})"
+
+    def words(self, error: Exception) -> str:
+        """Returns the text of an error of the driver, without what it quotes of a row."""
+        return str(error)
 
     def cure(self, error: Exception) -> str:  # noqa: ARG002 - for subclasses
         """Returns what a user can do about an error, in a few words; empty if there is no advice."""
@@ -232,6 +238,10 @@ class Idiom(TableIdiom, ABC):
     def value_parameter(self, value: str | bytes | None) -> object:
         """Makes the parameter for a record's value that goes into an outbox."""
         return value
+
+    def header_parameter(self, texts: Sequence[str | None]) -> object:
+        """Makes the parameter for names or values of headers: a JSON array, or nothing for none."""
+        return json.dumps(texts, ensure_ascii=False) if texts else None
 
     def bytes_parameter(self, value: str | bytes | None) -> object:
         """Makes the parameter for a record's value that goes into a column of bytes; text becomes UTF-8."""

@@ -15,13 +15,13 @@ from outbox_api.intake import Intake
 from outbox_api.json_path import columns as columns_of
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.intake_table import PRESENT, KnownTable, refusal
-from outbox_api.portable.rows import bound, json_array
+from outbox_api.portable.rows import bound
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import BEGINNING, COLUMNS, EXTRAS, quoted
 from outbox_api.portable.statements import stash
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.record import Record
-from outbox_api.taken import held_key
+from outbox_api.taken import held_key, take
 
 _LISTED = 500
 """So many ids that are no numbers one statement lists."""
@@ -142,7 +142,7 @@ class PortableIntake(KnownTable):
 
     def _array(self, texts: Sequence[str | None]) -> object:
         """Makes the parameter for names or values of headers."""
-        return json_array(texts)
+        return self.session.idiom.header_parameter(texts)
 
     def holders(self, places: Sequence[Any]) -> str:  # noqa: ARG002 - for databases that tell
         """Returns who has locked rows, in words; empty where that is not known."""
@@ -275,7 +275,7 @@ class PortableIntake(KnownTable):
         return ChangeByIds(self._source, ", ".join(assigned), id_column=self._place), values
 
     def _values(self, row: Mapping[str, Any]) -> Mapping[str, object]:
-        taken = self._intake.take(row, binary=self._binary, bind=self._bind)
+        taken = take(self._intake, row, binary=self._binary, bind=self._bind)
         value = self.session.idiom.value_parameter(taken.value)
         headers = (self._array(taken.names), self._array(taken.values))
         values = (taken.topic, taken.key, value, *headers, taken.partition, taken.timestamp_ms)

@@ -9,7 +9,7 @@ from typing import Any
 
 from outbox_api import taken
 from outbox_api.finding import Finding, Level
-from outbox_api.intake import Intake
+from outbox_api.intake import Intake, parts
 from outbox_api.json_path import columns as columns_of
 from outbox_api.portable.column_facts import ColumnFacts, Nature
 from outbox_api.portable.intake_order import Order
@@ -33,12 +33,7 @@ _STATE = re.compile(r".*(status|state)(name|code)?")
 
 
 def findings(intake: Intake, rows: KnownTable) -> Iterator[Finding]:
-    """Looks at a table whose rows can be taken in.
-
-    Args:
-        intake: The intake.
-        rows: Its table.
-    """
+    """Looks at a table whose rows can be taken in."""
     yield from _state(intake, rows.facts)
     yield _order(intake, rows.order)
     keys = rows.sample(columns_of(intake.key), SAMPLE, waiting=True)
@@ -87,7 +82,7 @@ def _keys(intake: Intake, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding
 
 
 def _topics(intake: Intake, rows: KnownTable) -> Iterator[Finding]:
-    references = [reference for _, reference in taken.parts(intake.topic) if reference]
+    references = [reference for _, reference in parts(intake.topic) if reference]
     if references:
         sample = rows.sample(columns_of(*references), SAMPLE, waiting=True)
         if problems := [problem for row in sample if (problem := taken.topic_problem(intake, row))]:

@@ -24,29 +24,16 @@ _NAME_ONE = (
 
 
 class Order(NamedTuple):
-    """The order that rows will be taken in.
-
-    Attributes:
-        level: Whether it can be relied on.
-        words: What it is.
-        doubt: Why it may not be that of writing; empty for no doubt.
-        cure: What helps.
-    """
+    """The order that rows will be taken in, and whether it can be relied on."""
 
     level: Level
     words: str
-    doubt: str = ""
+    doubt: str = ""  # why it may not be that of writing
     cure: str = ""
 
 
 def judge(intake: Intake, columns: Mapping[str, ColumnFacts], sample: Callable[[], Sequence[Any]]) -> Order:
-    """Judges the column that an intake orders its rows by.
-
-    Args:
-        intake: The intake.
-        columns: The columns of its table.
-        sample: Returns some values of the column.
-    """
+    """Judges the column that an intake orders its rows by; ``sample`` returns some of its values."""
     name = intake.order or intake.id
     facts = columns[name] if columns[name].type else columns[name]._replace(type=_type_of(sample()))
     words = f"the order of '{name}' ({facts.type})"

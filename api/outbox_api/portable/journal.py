@@ -55,7 +55,7 @@ class PortableJournal:
     def __init__(self, session: Session, tables: Tables) -> None:
         self._session = session
         self._idiom = session.idiom
-        self._name = str(tables.outbox)
+        self._name = tables.name
         self._sql = JournalStatements(session.idiom, tables.journal)
 
     def user(self) -> str:

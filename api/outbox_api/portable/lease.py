@@ -62,8 +62,10 @@ class PortableLease:
             rows = self._session.fetch(self._statements.look, name=self._name)
         if not rows:
             return self._make(wanted)
-        if self._is_anothers(rows[0], wanted):
-            return None
+        return None if self._is_anothers(rows[0], wanted) else self._take_free(wanted, rows[0])
+
+    def _take_free(self, wanted: Mapping[str, Any], seen: Sequence[Any]) -> int | None:  # noqa: ARG002 - for subclasses
+        """Takes the lease, which looked free, if it still is."""
         with self._session.transaction("take the lease"):
             [row] = self._session.fetch(self._statements.hold, name=self._name)
             if self._is_anothers(row, wanted):

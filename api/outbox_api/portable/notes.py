@@ -82,7 +82,7 @@ def forget_identity(idiom: Idiom, notes: TableName) -> str:
 def read_schema(session: Session, names: Tables) -> Schema | None:
     """Returns the version of the tables of an outbox; ``None`` if none is noted."""
     query = schema_query(session.idiom, names.notes)
-    rows = session.query("read the version", query, name=str(names.outbox))
+    rows = session.query("read the version", query, name=names.name)
     return Schema(*map(int, rows[0])) if rows and rows[0][0] is not None else None
 
 

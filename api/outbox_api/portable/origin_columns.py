@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterator, Sequence
 
 from outbox_api.affinity import Origin
 from outbox_api.finding import Finding, Level
@@ -178,18 +177,3 @@ def _backlogs(session: Session, tables: Tables, origin: Origin) -> list[OriginBa
     sql = Statements(session.idiom, tables, indexes=indexes)
     with session.transaction("look for rows of each cluster", reads=True):
         return Origins(session, sql, origin, indexes).backlogs()
-
-
-class Described(Protocol):
-    """A part of :class:`outbox_api.portable.PortableDialect`, which has the docstrings."""
-
-    options: Any
-
-    @property
-    def idiom(self) -> Idiom: ...  # noqa: D102 - see the class
-    @property
-    def address(self) -> str: ...  # noqa: D102 - see the class
-    def tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]: ...  # noqa: D102 - see the class
-    def names(self, session: Session) -> Tables: ...  # noqa: D102 - see the class
-    def additions(self, session: Session) -> Sequence[Sequence[str]]: ...  # noqa: D102 - see the class
-    def alterations(self, session: Session) -> Sequence[str]: ...  # noqa: D102 - see the class

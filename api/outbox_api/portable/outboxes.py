@@ -91,7 +91,7 @@ def find_outboxes(idiom: Idiom, *, everywhere: bool) -> str:
 
 GROUP_LENGTH = 64
 MEMBER_LENGTH = 128
-"""Characters of a name that every table can hold."""
+"""Bytes of a name that every table can hold."""
 
 _FORGOTTEN = 10
 """After how many times ``seconds`` the row of a silent member is another's to use."""

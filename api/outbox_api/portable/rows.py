@@ -69,19 +69,6 @@ def spellings(key: str) -> set[bytes]:
     return {text, _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), text)}
 
 
-def header_texts(record: Record) -> tuple[str | None, str | None]:
-    """Returns a record's header names and values as JSON arrays, or nothing for none.
-
-    Raises:
-        ValueError: A header's value is bytes that are not UTF-8.
-    """
-    if not record.headers:
-        return None, None
-    names = [name for name, _ in record.headers]
-    values = [header_text(name, value) for name, value in record.headers]
-    return json_array(names), json_array(values)
-
-
 def header_text(name: str, value: str | bytes | None) -> str | None:
     """Returns a header's value as text.
 
@@ -116,11 +103,6 @@ def storable(text: str, encoding: str = "utf-8") -> str:
 def fitting(text: str, octets: int, encoding: str = "utf-8") -> str:
     """Returns what a column of ``octets`` bytes can hold of a text, see :func:`storable`; it is cut."""
     return storable(text, encoding).encode()[:octets].decode(errors="ignore")
-
-
-def json_array(texts: Sequence[str | None]) -> str | None:
-    """Returns texts as a JSON array, or nothing for none."""
-    return json.dumps(texts, ensure_ascii=False) if texts else None
 
 
 def _place(topic: Any, key: Any, idiom: Idiom) -> tuple[str, str, str | None]:
@@ -203,14 +185,16 @@ def bound(idiom: Idiom, record: Record) -> Mapping[str, object]:
     Raises:
         ValueError: The database cannot hold it.
     """
-    headers = header_texts(record)
-    for text in (record.topic, record.key, record.value, *headers):
+    names = [name for name, _ in record.headers]
+    values = [header_text(name, value) for name, value in record.headers]
+    for text in (record.topic, record.key, record.value, *names, *values):
         if isinstance(text, str):
             text.encode()  # raises for half of a surrogate pair
     if problem := idiom.refusal(record):
         raise ValueError(problem)
-    values = (record.topic, record.key, idiom.value_parameter(record.value), *headers)
-    return dict(zip(COLUMNS[1:], values, strict=True))
+    headers = (idiom.header_parameter(names), idiom.header_parameter(values))
+    row = (record.topic, record.key, idiom.value_parameter(record.value), *headers)
+    return dict(zip(COLUMNS[1:], row, strict=True))
 
 
 def _row(idiom: Idiom, constant: Mapping[str, object], record: Record) -> Mapping[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from outbox_api.errors import AccessDenied, DriverError, RolledBack, ServerFull
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
@@ -154,10 +154,12 @@ class Session:
         try:
             with self.transaction(f"look at table {table}", reads=True):
                 name = table.replace("{", "{{").replace("}", "}}")
-                described = self._execute(f"SELECT * FROM {name} WHERE 1 = 0", {}).description  # noqa: S608 - quoted
-                return [str(column[0]).lower() for column in described]
+                return self._described(f"SELECT * FROM {name} WHERE 1 = 0")  # noqa: S608 - quoted
         except TableMissing:
             return None
+
+    def _described(self, sql: str) -> list[str]:
+        return [str(column[0]).lower() for column in self._execute(sql, {}).description]
 
     def close(self) -> None:
         """Disconnects. Idempotent, and never raises."""
@@ -184,16 +186,24 @@ class Session:
         return self._cursor
 
     def _cause(self, error: Exception) -> Exception | None:
-        return None if any(secret in str(error) for secret in self._secrets) else error
+        text = str(error)
+        clean = text == self.idiom.words(error) and not any(secret in text for secret in self._secrets)
+        return error if clean else None
+
+
+class Closable(Protocol):
+    """A session, or a connection."""
+
+    def close(self) -> object: ...  # noqa: D102 - as it says
 
 
 @contextmanager
-def closing_at_errors(session: Session) -> Iterator[None]:
-    """Closes a session if something is raised within, and passes the error on."""
+def closing_at_errors(opened: Closable) -> Iterator[None]:
+    """Closes a session or a connection if something is raised within, and passes the error on."""
     try:
         yield
     except BaseException:
-        session.close()
+        opened.close()
         raise
 
 
@@ -201,7 +211,7 @@ def translated(
     error: Exception, idiom: Idiom, doing: str, address: str, secrets: Sequence[str] = ()
 ) -> DriverError:
     """Makes an error of the driver into one that says what was being done, without secrets."""
-    text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    text = "; ".join(line.strip() for line in idiom.words(error).splitlines() if line.strip())
     for secret in secrets:
         text = text.replace(secret, "***")
     cure = idiom.cure(error)
@@ -213,10 +223,11 @@ def translated(
         ErrorKind.NO_TABLE: TableMissing,
         ErrorKind.EXISTS: AlreadyExists,
         ErrorKind.FULL: ServerFull,
+        ErrorKind.ROLLED_BACK: RolledBack,
         ErrorKind.LOCK_TIMEOUT: LockTimeout,
     }
-    retryable = error_kind in (ErrorKind.TRANSIENT, ErrorKind.LOCK_TIMEOUT, ErrorKind.FULL)
-    return kinds.get(error_kind, DriverError)(message, retryable=retryable)
+    lasting = (ErrorKind.PERMANENT, ErrorKind.NO_TABLE, ErrorKind.EXISTS)
+    return kinds.get(error_kind, DriverError)(message, retryable=error_kind not in lasting)
 
 
 def _bare(text: str, style: Style) -> str:

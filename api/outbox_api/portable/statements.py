@@ -57,7 +57,7 @@ class Statements:
         indexes: Mapping[str, str] = MappingProxyType({}),
         extras: Collection[str] = (),
     ) -> None:
-        self.name = str(tables.outbox)
+        self.name = tables.name
         written = [quoted(idiom, table) for table in tables[:-1]]
         self.outbox, self.fence, self.notes, self.lease, self.members, self.letters = written
         self.idiom = idiom
@@ -339,13 +339,7 @@ class Statements:
 
 
 def stash(idiom: Idiom, outbox: str, columns: Mapping[str, str]) -> str:
-    """Makes the INSERT into an outbox; the table's name is quoted.
-
-    Args:
-        idiom: How the database writes SQL.
-        outbox: The table.
-        columns: Column, as it stands in a statement → the name of its parameter.
-    """
+    """Makes the INSERT into an outbox, which is quoted, as are the columns → names of parameters."""
     parameters = [f"{{{name}}}" for name in columns.values()]
     if idiom.fills_create_time:
         return f"INSERT INTO {outbox} ({', '.join(columns)}) VALUES ({', '.join(parameters)})"

@@ -25,10 +25,31 @@ from outbox_api.portable.view import PortableView
 from outbox_api.record import Batch, MarkedRecord
 
 
-class PortableTable(PortableView):
+class ColdTable(PortableView):
+    """What the ``OutboxTable`` of every database does beside the harvest, as :class:`PortableView`."""
+
+    def identity(self) -> str:
+        """Returns the outbox's identity."""
+        return ensure_identity(self._session, self._sql)
+
+    def forget_skipped(self, age: float, limit: int) -> int:
+        """Deletes dead letters that were skipped long ago."""
+        with self._session.transaction("delete skipped dead letters"):
+            return Parking(self._session, self._sql).forget_skipped(age, limit)
+
+    def begin_takeover(self, cluster: int, reason: str) -> bool:
+        """Stores durably that the rows of a cluster are to be taken over without delay."""
+        return self._takeovers.begin(cluster, reason)
+
+    def end_takeover(self, cluster: int) -> bool:
+        """Stores durably that a takeover has ended."""
+        return self._takeovers.end(cluster)
+
+
+class PortableTable(ColdTable):
     """The ``OutboxTable`` of a database without anything better: every change is one transaction.
 
-    Its arguments are those of :class:`PortableView`.
+    Its arguments are the base class's.
     """
 
     def __init__(self, session: Session, *tables: Any, **named: Any) -> None:
@@ -38,10 +59,6 @@ class PortableTable(PortableView):
         self._marking = Marking(session, self._sql, choosing)
         self._batches = Batches(session, self._sql, choosing)
         self._releasing = Releasing(session, self._sql)
-
-    def identity(self) -> str:
-        """Returns the outbox's identity."""
-        return ensure_identity(self._session, self._sql)
 
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
@@ -173,22 +190,9 @@ class PortableTable(PortableView):
         doing = "store who publishes in transactions"
         self._write(self._sql.set_transactional, fence, doing, noted=lanes, sender=sender, location=location)
 
-    def forget_skipped(self, age: float, limit: int) -> int:
-        """Deletes dead letters that were skipped long ago."""
-        with self._session.transaction("delete skipped dead letters"):
-            return self._parking.forget_skipped(age, limit)
-
     def heartbeat(self, fence: Fence, metrics: Mapping[str, Any]) -> None:
         """Writes the lane's metrics."""
         self._write(self._sql.heartbeat, fence, "write a heartbeat", metrics=json.dumps(dict(metrics)))
-
-    def begin_takeover(self, cluster: int, reason: str) -> bool:
-        """Stores durably that the rows of a cluster are to be taken over without delay."""
-        return self._takeovers.begin(cluster, reason)
-
-    def end_takeover(self, cluster: int) -> bool:
-        """Stores durably that a takeover has ended."""
-        return self._takeovers.end(cluster)
 
     def _refuse_ids_behind(self) -> None:
         session, table = self._session, self._idiom.quote_table(self._outbox)

@@ -60,10 +60,11 @@ def not_a_name(text: str) -> ConfigError:
 
 
 def bounded(name: str, length: int) -> str:
-    """Returns a name of at most ``length`` characters: a longer one is cut, and ends with its digest."""
-    if len(name) <= length:
+    """Returns a name of at most ``length`` bytes: a longer one is cut, and ends with its digest."""
+    octets = name.encode()
+    if len(octets) <= length:
         return name
-    return f"{name[: length - _DIGITS]}{sha256(name.encode()).hexdigest()[:_DIGITS]}"
+    return octets[: length - _DIGITS].decode(errors="ignore") + sha256(octets).hexdigest()[:_DIGITS]
 
 
 def _plain(part: str) -> str:
@@ -91,7 +92,7 @@ class UpkeepQueries:
 
 
 _NAME_LENGTH = 60
-"""Characters of a name that we make; every database takes as many."""
+"""Bytes of a name that we make; every database takes as many."""
 
 
 class TableIdiom:
@@ -105,6 +106,8 @@ class TableIdiom:
         indexes: A query that returns name and column for each column of each index of a table, by name and
             position; its parameters are those of :meth:`place`. Empty if the database cannot tell.
         view_query: A query that returns a row for a view; likewise.
+        spelling: A query for schema and name of a table as the database knows them, which may differ from how
+            users write them; likewise. Empty if they do not.
         defaults: A query that returns name and default, as text, of each column of a table; likewise.
         types: A query that returns name and type of each column of a table, whether the database gives out
             its numbers (null where it does not tell), and whether it refuses nulls; likewise.
@@ -140,6 +143,7 @@ class TableIdiom:
     view_query: ClassVar[str] = """
         SELECT TABLE_NAME FROM INFORMATION_SCHEMA.VIEWS
         WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}"""
+    spelling: ClassVar[str] = ""
     types: ClassVar[str] = """
         SELECT COLUMN_NAME, DATA_TYPE, NULL, CASE IS_NULLABLE WHEN 'NO' THEN 1 ELSE 0 END
         FROM INFORMATION_SCHEMA.COLUMNS

@@ -32,6 +32,11 @@ class Tables(NamedTuple):
     dead_letters: TableName
     journal: TableName
 
+    @property
+    def name(self) -> str:
+        """The name by which the tables beside the outbox know it."""
+        return ".".join(part for part in self.outbox if part)
+
     @classmethod
     def beside(
         cls, fence: TableName, *, outbox: TableName, dead_letters: TableName, journal: TableName

@@ -7,14 +7,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outbox_api.affinity import ColumnIs, Origin, Takeover
 from outbox_api.errors import DriverError
 from outbox_api.fence import Fence, LaneStatus, TransactionalLane
 from outbox_api.outbox_view import MAX_COUNTED, Backlog, OldSnapshot, OriginBacklog, Upkeep
 from outbox_api.parking import Parked
-from outbox_api.portable.intake_table import WaitingRows
 from outbox_api.portable.notes import Takeovers
 from outbox_api.portable.outboxes import MemberStatements, present, read_members
 from outbox_api.portable.rows import records
@@ -23,6 +22,11 @@ from outbox_api.portable.sources import Source, sources
 from outbox_api.portable.statements import Statements
 from outbox_api.portable.tables import Tables
 from outbox_api.record import MarkedRecord
+
+if TYPE_CHECKING:
+    from outbox_api.portable.intake_table import (
+        WaitingRows,  # which a look at an outbox without one needs not
+    )
 
 
 class Origins:

@@ -32,19 +32,14 @@ _CONCURRENT = BoundedSemaphore(8)
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What was read.
-
-    Attributes:
-        letters: Dead letters without values, ordered by id; ``None`` if they were never read.
-        entries: The last entries of the journal, the newest first; ``None`` if they could not be read.
-        error: Why the last reading failed; empty if it did not.
-        journal_error: Why the journal could not be read; empty if it could.
-    """
+    """What was read."""
 
     letters: Sequence[DeadLetter] | None = None
+    """Dead letters without values, ordered by id; ``None`` if they were never read."""
     entries: Sequence[Entry] | None = None
-    error: str = ""
-    journal_error: str = ""
+    """The last entries of the journal, the newest first; ``None`` if they could not be read."""
+    error: str = ""  # why the last reading failed; empty if it did not
+    journal_error: str = ""  # why the journal could not be read; empty if it could
 
 
 class Shelf:

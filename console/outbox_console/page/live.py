@@ -40,10 +40,6 @@ def next_turn(now: float, last: float) -> float:
 
     Each that asks gets a turn of its own behind that of the one before. So those that would ask at the same
     moment spread, and nobody needs to be counted.
-
-    Args:
-        now: When it asks.
-        last: The turn of whoever asked before; 0 if nobody has.
     """
     return min(max(now + SHORTEST, last + 1 / POLLS), now + LONGEST)
 
@@ -64,9 +60,7 @@ class Statuses:
     async def poll(self, outboxes: Sequence[HarvestSettings], since: float = 0.0) -> list[LastStatus]:
         """Returns what is known of outboxes now; waits for ``PATIENCE`` at most.
 
-        Args:
-            outboxes: The outboxes.
-            since: No earlier poll will do, on the monotonic clock, as something was changed then.
+        No poll from before ``since``, on the monotonic clock, will do: something was changed then.
         """
         began = monotonic()
         asked = [asyncio.ensure_future(self._ask(outbox, since)) for outbox in outboxes]
@@ -129,21 +123,13 @@ def _wall(at: float) -> datetime:
 
 
 class Fragment(NamedTuple):
-    """That part of a page that changes.
-
-    Attributes:
-        text: The HTML.
-        title: The title of the page, which begins with the state.
-        body: The same HTML, as it is sent.
-        tag: Its entity tag: the same as long as the text is.
-        seconds: For how long it serves everybody who asks.
-    """
+    """That part of a page that changes."""
 
     text: str
-    title: str
-    body: bytes
-    tag: str
-    seconds: float
+    title: str  # the title of the page, which begins with the state
+    body: bytes  # the same HTML, as it is sent
+    tag: str  # its entity tag: the same as long as the text is
+    seconds: float  # for how long it serves everybody who asks
 
     @classmethod
     def of(cls, text: str, title: str, seconds: float = SHARED_SECONDS) -> Self:
@@ -162,11 +148,7 @@ class Shared:
         self._begun = 0.0
 
     async def get(self, since: float = 0.0) -> Fragment:
-        """Returns it, as it was made a short while ago or is made now.
-
-        Args:
-            since: What was begun earlier will not do, on the monotonic clock, as something was changed then.
-        """
+        """Returns it, as it was made a short while ago or is made now."""
         over = monotonic() - self._begun >= self._seconds
         if self._task is None or (self._task.done() and over) or self._begun < since:
             self._begun = monotonic()

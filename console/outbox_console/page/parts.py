@@ -38,11 +38,7 @@ class Outboxes:
         return [each.settings for each in self._observe()]
 
     def named(self, title: str | None) -> HarvestSettings:
-        """Returns the one of a title; without a title the only one.
-
-        Raises:
-            RefusedError: There is none.
-        """
+        """Returns the one of a title; without a title the only one."""
         found = self.all()
         if not title and len(found) == 1:
             return found[0]

@@ -42,15 +42,7 @@ class Actions:
         self._done: dict[tuple[str, str], tuple[object, asyncio.Task[str]]] = {}
 
     async def once(self, who: str, number: str, what: object, do: Callable[[], Awaitable[str]]) -> str:
-        """Does it, unless it is done or being done; returns what came of it.
-
-        What has failed is forgotten, so that it can be tried again.
-
-        Args:
-            who: The operator.
-            number: The form's.
-            what: What is to be done: equal for equal actions.
-            do: Does it, and says what came of it.
+        """Does it, unless it is done or being done under this number; returns what came of it.
 
         Raises:
             RefusedError: Something else was done under this number.
@@ -170,11 +162,7 @@ def _reason(form: Mapping[str, str]) -> str:
 
 
 def integers(text: str) -> list[int]:
-    """Returns the numbers in a text, between commas.
-
-    Raises:
-        RefusedError: One is none.
-    """
+    """Returns the numbers in a text, between commas."""
     try:
         found = [int(each) for each in text.split(",") if each.strip()]
     except ValueError:
@@ -196,11 +184,7 @@ def _cluster(verb: Verb, form: Mapping[str, str]) -> int | None:
 def _act(
     verb: Verb, outbox: HarvestSettings, form: Mapping[str, str], operator: Operator
 ) -> Callable[[], str]:
-    """Returns what does it, and says what came of it.
-
-    Raises:
-        RefusedError: The form does not say what to do it to.
-    """
+    """Returns what does it, and says what came of it."""
     ids = integers(form.get("ids", "")) if verb.about.target is Target.LETTERS else []
     if verb.about.target is Target.LETTERS and not ids:
         raise RefusedError(400, "nothing was done: no record is chosen")

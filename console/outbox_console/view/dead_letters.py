@@ -35,26 +35,20 @@ def short(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What is shown of a dead letter in lists.
-
-    Attributes:
-        id: Identifies it.
-        key: The record's key, cut where it is long.
-        in_logs: What log lines call the key; empty if that is the key itself, or if the list has only the
-            beginning of the key.
-        reused: Whether the outbox has given out the record's id anew.
-    """
+    """What is shown of a dead letter in lists."""
 
     id: int
     key: str
     in_logs: str
+    """What log lines call the key; empty if that is the key itself, or if the list has only the beginning of
+    the key."""
     topic: str
     attempts: str
     age: str
     since: datetime
     reason: str
     status: str
-    reused: bool
+    reused: bool  # whether the outbox has given out the record's id anew
     partition: int | None
     timestamp_ms: int | None
     fault: str
@@ -102,21 +96,13 @@ def listed(found: Sequence[DeadLetter], names: KeyNames) -> Listed:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a record or of a header, cut where it is long.
+    """A value of a record or of a header, cut where it is long."""
 
-    Attributes:
-        size: How long it is, with its unit.
-        text: As text; what is no UTF-8 is replaced.
-        hex: As hexadecimal digits; empty where it is text.
-        base64: In base64; empty where it is text.
-        cut: Whether there is more than is shown.
-    """
-
-    size: str
-    text: str
-    hex: str = ""
-    base64: str = ""
-    cut: bool = False
+    size: str  # how long it is, with its unit
+    text: str  # as text; what is no UTF-8 is replaced
+    hex: str = ""  # as hexadecimal digits; empty where it is text
+    base64: str = ""  # in base64; empty where it is text
+    cut: bool = False  # whether there is more than is shown
 
 
 def value(found: str | bytes | None, most: int = MOST_SHOWN) -> Value | None:
@@ -148,21 +134,15 @@ def headers(found: DeadLetter) -> Sequence[Header]:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """An entry of the journal.
-
-    Attributes:
-        short: The subject, cut where it is long.
-        rest: The whole subject where it was cut; empty otherwise.
-        outcome: What came of it; empty if that was never noted.
-    """
+    """An entry of the journal."""
 
     id: str
     at: datetime
     operator: str
     via: str
     verb: str
-    short: str
-    rest: str
+    short: str  # the subject, cut where it is long
+    rest: str  # the whole subject where it was cut; empty otherwise
     reason: str
     outcome: str
 

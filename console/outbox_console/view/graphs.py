@@ -22,23 +22,14 @@ Sample = tuple[datetime, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A graph with its labels.
+    """A graph with its labels."""
 
-    Attributes:
-        name: What it shows, for elements' names.
-        heading: The same for people.
-        svg: The graph.
-        now: The last figure; a dash if it is not known.
-        most: The greatest figure.
-        begins: When the graph begins.
-    """
-
-    name: str
+    name: str  # what it shows, for elements' names
     heading: str
     svg: Markup
-    now: str
-    most: str
-    begins: datetime
+    now: str  # the last figure; a dash if it is not known
+    most: str  # the greatest figure
+    begins: datetime  # when the graph begins
 
 
 def graph(

@@ -19,21 +19,13 @@ _MOST_NAMED = 20
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What an operator is asked before a verb is done.
-
-    Attributes:
-        question: What is asked; also the title.
-        button: What does it; empty if there is nothing to do.
-        about: What it will be done to, as seen now, in sentences.
-        letters: The dead letters that it will be done to.
-        fields: What is sent when it is confirmed.
-    """
+    """What an operator is asked before a verb is done."""
 
     question: str
-    button: str
-    about: tuple[str, ...] = ()
-    letters: Sequence[Letter] = ()
-    fields: Mapping[str, str] = field(default_factory=dict)
+    button: str  # what does it; empty if there is nothing to do
+    about: tuple[str, ...] = ()  # what it will be done to, as seen now, in sentences
+    letters: Sequence[Letter] = ()  # the dead letters that it will be done to
+    fields: Mapping[str, str] = field(default_factory=dict)  # what is sent when it is confirmed
 
     @classmethod
     def of_letters(cls, verb: Verb, letters: Sequence[Letter], gone: Sequence[int]) -> Confirmation:

@@ -76,11 +76,7 @@ DEFECT = "OUTBOX-DEFECT"
 
 
 def load_command(name: str) -> Command | Group:
-    """Imports a command or group of ``COMMANDS``, and returns it.
-
-    Raises:
-        PluginError: Its distribution is not installed, or something that it needs is not.
-    """
+    """Imports a command or group of ``COMMANDS``, and returns it."""
     command: Command | Group
     if name not in PROVIDED:
         if name.startswith("new-"):
@@ -104,7 +100,6 @@ class _Program(PlainGroup):
     """Lists commands without importing them, and imports the one that is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Returns the name, the command and its arguments."""
         name, listed, rest = super().resolve_command(ctx, args)
         return name, listed and load_command(listed.name or "").build(), rest
 

@@ -28,7 +28,7 @@ from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import check_settings
 from outbox_core.config.election import election_of, needs_group, with_group_of
 from outbox_core.config.http import HttpSettings
-from outbox_core.config.outboxes import by_database
+from outbox_core.outboxes import by_database
 from outbox_core.printable import printable
 from outbox_core.redaction import redact_addresses
 from outbox_core.rivals import CURE, leading_lane, rival

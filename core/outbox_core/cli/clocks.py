@@ -48,11 +48,7 @@ def clock_checks(settings: HarvestSettings) -> dict[str, Callable[[], Sequence[F
 
 
 def measure(own: PortableView, other: PortableView) -> Skew:
-    """Compares the clocks of two databases.
-
-    Raises:
-        DriverError: One cannot be asked.
-    """
+    """Compares the clocks of two databases."""
     found = []
     for _ in range(ROUNDS):
         before, there, after = own.now(), other.now(), own.now()

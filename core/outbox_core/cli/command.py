@@ -20,7 +20,6 @@ class _PlainFlags:
     """Has the help of a command show flags without a type, as they take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Returns the arguments and options."""
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the class beside this one
         for each in found:
             if getattr(each, "is_flag", False) and each.metavar is None:
@@ -38,15 +37,11 @@ class PlainGroup(_PlainFlags, TyperGroup):
 
 @dataclass(frozen=True)
 class Command:
-    """One command.
-
-    Attributes:
-        function: Runs the command; its parameters are the options, its docstring is the help.
-        examples: Command lines for ``--help``.
-    """
+    """One command."""
 
     function: Callable[..., None]
-    examples: Sequence[str]
+    """Runs the command; its parameters are the options, its docstring is the help."""
+    examples: Sequence[str]  # command lines for --help
 
     @property
     def name(self) -> str:
@@ -67,17 +62,11 @@ class Command:
 
 @dataclass(frozen=True)
 class Group:
-    """Commands that share their first word.
-
-    Attributes:
-        name: The first word.
-        text: The help of the group, in Markdown.
-        commands: The commands; the group's help shows the first example of each.
-    """
+    """Commands that share their first word."""
 
     name: str
     text: str
-    commands: Sequence[Command]
+    commands: Sequence[Command]  # the commands; the group's help shows the first example of each
 
     def build(self) -> Any:
         """Returns the group for the parser of the command line."""
@@ -135,11 +124,7 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def seconds(text: str, option: str, *, least: float = 0.0) -> float:
-    """Returns the seconds of a duration.
-
-    Raises:
-        typer.BadParameter: The text is not a duration, or one that is too short.
-    """
+    """Returns the seconds of a duration."""
     try:
         parsed = parse_duration(text)
     except ValueError as error:

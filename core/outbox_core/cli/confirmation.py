@@ -21,12 +21,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed
 
 
 def confirm(about: RenderableType, question: str, *, yes: bool) -> None:
-    """Returns if the user agrees.
-
-    Raises:
-        typer.BadParameter: There is no terminal to ask on.
-        typer.Abort: The answer was no.
-    """
+    """Returns if the user agrees."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -55,11 +50,7 @@ ReasonOption = Annotated[
 
 
 def operator(reason: str | None, *, yes: bool = False) -> Operator:
-    """Returns who works at the command line; asks for the reason if there is a terminal and none was given.
-
-    Raises:
-        typer.Abort: The user ended the program instead of answering.
-    """
+    """Returns who works at the command line; asks for the reason if there is a terminal and none is given."""
     if reason is None and not yes and sys.stdin.isatty():
         question = "Why? (for the journal; Enter for no reason)"
         reason = typer.prompt(question, "", show_default=False, value_proc=_usable, err=True)

@@ -29,11 +29,7 @@ class MissingLibrary(PluginError):  # noqa: N818 - reads as what happened, like 
 
 @contextmanager
 def needs(extra: str, why: str) -> Iterator[None]:
-    """Imports in the block need the libraries of an extra.
-
-    Raises:
-        MissingLibrary: One of them is not installed.
-    """
+    """Imports in the block need the libraries of an extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -55,12 +51,7 @@ class Console(Protocol):
     def serving(
         self, settings: Settings, observe: RunningOutboxes, polls: StatusPolls, figures: Figures
     ) -> AbstractContextManager[None]:
-        """Serves at ``http.listen`` until it is left.
-
-        Raises:
-            ConfigError: The address cannot be used.
-            OutboxError: The address is in use.
-        """
+        """Serves at ``http.listen`` until it is left."""
         ...
 
     def check(self, http: HttpSettings) -> Iterator[Finding]:
@@ -69,11 +60,7 @@ class Console(Protocol):
 
 
 def find_console() -> Console:
-    """Returns the HTTP server.
-
-    Raises:
-        MissingLibrary: It is not installed.
-    """
+    """Returns the HTTP server."""
     installed = entry_points(group=GROUP, name="http")
     if not installed:
         raise MissingLibrary(

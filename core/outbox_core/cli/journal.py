@@ -46,8 +46,6 @@ _LONGEST = 200
 
 
 class _Listed(NamedTuple):
-    """The last entries of one outbox's journal."""
-
     outbox: str
     entries: Sequence[Entry]
 

@@ -13,7 +13,7 @@ from outbox_core.cli.command import exit_code
 from outbox_core.cli.invocation import Invocation, log_warnings_only
 from outbox_core.cli.terminal import output, print_error, print_json, print_message
 from outbox_core.config import HarvestSettings, Settings
-from outbox_core.config.outboxes import outboxes_of
+from outbox_core.outboxes import outboxes_of
 from outbox_core.printable import printable
 
 if TYPE_CHECKING:
@@ -37,12 +37,7 @@ _MAX_NAMED = 20
 
 
 def outboxes(settings: Settings, wanted: str | None) -> Sequence[HarvestSettings]:
-    """Returns the outboxes that ``--outbox`` names, or all; looks for those of templates in the database.
-
-    Raises:
-        ConfigError: There is none of that name.
-        DriverError: The database of a template refuses or cannot be reached.
-    """
+    """Returns the outboxes that ``--outbox`` names, or all; looks for those of templates in the database."""
     named = [outbox for outbox in settings.outboxes if wanted in {outbox.label, outbox.outbox}]
     if named:
         return named
@@ -64,12 +59,7 @@ def outboxes(settings: Settings, wanted: str | None) -> Sequence[HarvestSettings
 
 
 def one_outbox(settings: Settings, wanted: str | None) -> HarvestSettings:
-    """Returns the outbox that ``--outbox`` names, or the only one.
-
-    Raises:
-        ConfigError: There are several, or none of that name.
-        DriverError: As for :func:`outboxes`.
-    """
+    """Returns the outbox that ``--outbox`` names, or the only one."""
     found = outboxes(settings, wanted)
     if len(found) != 1:
         raise ConfigError(f"choose one of several outboxes with --outbox: {_named(found)}")
@@ -99,12 +89,7 @@ class Chosen:
 
     @classmethod
     def by_user(cls, settings: Settings, wanted: str | None) -> "Chosen":
-        """Returns what ``--outbox`` names, or all.
-
-        Raises:
-            ConfigError: There is no outbox of that name.
-            DriverError: The database of the template that may contain it refuses or cannot be reached.
-        """
+        """Returns what ``--outbox`` names, or all."""
         if wanted is None and settings.several:
             everything, failed, unmatched = _all(settings)
             return cls(everything, single=False, failed=failed, unmatched=unmatched)
@@ -117,9 +102,6 @@ class Chosen:
         Returns:
             The outbox's title, and the result or the error, in the order of the outboxes; templates that
             failed come last.
-
-        Raises:
-            OutboxError: It is about one outbox alone.
         """
         if self.single:
             return [(outbox.title, look(outbox)) for outbox in self.outboxes]
@@ -142,11 +124,7 @@ class Chosen:
         json: bool,
         soft_wrap: bool = False,
     ) -> None:
-        """Prints what was found: for one outbox alone the result, otherwise by outbox, with errors.
-
-        Raises:
-            Exit: An outbox could not be looked at.
-        """
+        """Prints what was found: for one outbox alone the result, otherwise by outbox, with errors."""
         results = [(title, result) for title, result in found if not isinstance(result, OutboxError)]
         if json:
             self.show_data(found, as_data)
@@ -182,11 +160,7 @@ class Chosen:
 
     @staticmethod
     def tell_errors(found: Sequence[tuple[str, object]], *, json: bool) -> None:
-        """Prints the outboxes that could not be looked at; the exit code is that of the first error.
-
-        Raises:
-            Exit: There are some.
-        """
+        """Prints the outboxes that could not be looked at; the exit code is that of the first error."""
         errors = [(title, error) for title, error in found if isinstance(error, OutboxError)]
         for title, error in errors if not json else ():
             print_error(f"{printable(title)}: {error}", error.code)

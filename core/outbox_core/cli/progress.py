@@ -21,7 +21,6 @@ class _Lines:
         self._next = time.monotonic() + _LINE_SECONDS
 
     def advance(self, records: int) -> None:
-        """Counts records."""
         self._done += records
         if not self._quiet and time.monotonic() >= self._next:
             self._next += _LINE_SECONDS
@@ -29,14 +28,11 @@ class _Lines:
 
 
 class _Bar:
-    """A progress bar."""
-
     def __init__(self, progress: Progress, doing: str, records: int) -> None:
         self._progress = progress
         self._task = progress.add_task(doing, total=records or None)
 
     def advance(self, records: int) -> None:
-        """Counts records."""
         self._progress.advance(self._task, records)
 
 

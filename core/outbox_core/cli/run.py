@@ -47,12 +47,7 @@ def monitored(
     variables: Mapping[str, str] = os.environ,
     idle_since: IdleSince = lambda _: None,
 ) -> Iterator[None]:
-    """Serves and pushes what settings and environment ask for, which may be nothing, until it is left.
-
-    Raises:
-        ConfigError: A library is missing, or the address, a token or the protocol cannot be used.
-        OutboxError: The address is in use.
-    """
+    """Serves and pushes what settings and environment ask for, which may be nothing, until it is left."""
     served, pushed = settings.http.listen is not None, _is_pushed(variables)
     with ExitStack() as stack:
         if served or pushed:

@@ -72,11 +72,7 @@ Found = Sequence[tuple[str, Snapshot | OutboxError]]
 
 
 def _watch(chosen: Chosen, pause: float, *, json: bool) -> None:
-    """Shows outboxes until a signal, also while a database is unavailable for a while.
-
-    Raises:
-        OutboxError: The only outbox cannot be looked at, and later it cannot either.
-    """
+    """Shows outboxes until a signal, also while a database is unavailable for a while."""
     with StopSignals() as signals, Views() as views, _shown(chosen, json=json) as show:
         while not signals.requested.is_set():
             show(_look(chosen, views))

@@ -73,8 +73,6 @@ def takeover(  # noqa: PLR0917 - typer makes each parameter an option
 
 
 class _Listed(NamedTuple):
-    """The deliberate takeovers of one outbox."""
-
     outbox: str
     takeovers: Sequence[Takeover]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 from outbox_api.errors import ConfigError, PluginError
 from outbox_api.file_text import FileText, present_text
-from outbox_api.hooks import Unit
+from outbox_api.hooks import Unit, is_given
 from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -54,20 +54,9 @@ def decode(
     problems: Problems,
     defaults: Mapping[str, Any] | None = None,
 ) -> Kind | None:
-    """Creates an instance of a dataclass from a section.
+    """Creates an instance of a dataclass from a section; ``None`` if that has added a problem.
 
-    A key whose value is null counts as absent. The class may refuse a combination of values by raising
-    ``ValueError`` or ``ConfigError`` from ``__post_init__``.
-
-    Args:
-        kind: A dataclass; each field is a key in camelCase.
-        section: The section of the document.
-        path: The section's dotted path, for messages.
-        problems: Collects what is wrong.
-        defaults: Field name → value to use instead of the class's own default.
-
-    Returns:
-        The instance, or ``None`` if a problem was added.
+    Each field is a key in camelCase. ``defaults`` has values to use instead of the class's own, by field.
 
     Raises:
         PluginError: The class's fields cannot be decoded, or core does not give one that it has to give.
@@ -101,11 +90,6 @@ def decode(
 def takes_files(hint: Any) -> bool:
     """Returns whether a value of the type may refer to files: the type names ``FileText``, or is any."""
     return hint in (FileText, Any) or any(takes_files(part) for part in get_args(hint))
-
-
-def is_given(field: Field[Any]) -> bool:
-    """Returns whether core gives the value of the field, and users cannot write it."""
-    return bool(field.metadata.get("given"))
 
 
 def _given(kind: type[Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,11 +240,6 @@ def _without_none(hint: Any) -> Any:
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    """Returns the types of a dataclass's fields.
-
-    Raises:
-        PluginError: They cannot be resolved, or are types that no YAML value can become.
-    """
     try:
         hints = get_type_hints(kind, include_extras=True)
         for field in fields(kind):

@@ -39,22 +39,15 @@ _TO_QUOTE = "a value with special characters needs quotes around it"
 
 @dataclass(frozen=True)
 class Scalar:
-    """A single value.
+    """A single value."""
 
-    Attributes:
-        place: Where it stands.
-        text: The text, with environment variables and files replaced; ``None`` for YAML's null or for nothing
-            at all. Empty if it refers to files that are not read here.
-        boolean: Its value if YAML reads the unquoted text as a boolean, else ``None``.
-        substituted: Whether an environment variable or a file was replaced in it.
-        files: The same text with the references to files in it; ``None`` if it has none.
-    """
-
-    place: Place
+    place: Place  # where it stands
     text: str | None
-    boolean: bool | None = None
-    substituted: bool = False
-    files: FileText | None = None
+    """The text, with environment variables and files replaced; ``None`` for YAML's null or for nothing at
+    all. Empty if it refers to files that are not read here."""
+    boolean: bool | None = None  # its value if YAML reads the unquoted text as a boolean, else None
+    substituted: bool = False  # whether an environment variable or a file was replaced in it
+    files: FileText | None = None  # the same text with the references to files in it; None if it has none
 
 
 @dataclass(frozen=True)
@@ -86,11 +79,7 @@ def is_null(node: Node | None) -> bool:
 
 
 def read(text: str, source: str, environment: Environment, problems: Problems) -> Node | None:
-    """Returns the document as a tree, or ``None`` for an empty one.
-
-    Raises:
-        ConfigError: The text is not YAML. Other problems are added to ``problems``.
-    """
+    """Returns the document as a tree, or ``None`` for an empty one."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
@@ -101,11 +90,7 @@ def read(text: str, source: str, environment: Environment, problems: Problems) -
 
 
 def tree(data: Mapping[str, Any], source: str, environment: Environment, problems: Problems) -> Node:
-    """Returns plain Python data as a tree, as if it had been parsed from YAML.
-
-    Raises:
-        ConfigError: The data holds something that YAML cannot express.
-    """
+    """Returns plain Python data as a tree, as if it had been parsed from YAML."""
     try:
         root = yaml.SafeDumper("").represent_data(data)  # type: ignore[arg-type]  # the stream is not used
     except yaml.YAMLError as error:
@@ -223,11 +208,7 @@ class _TreeBuilder:
 
 
 def _joined(text: str) -> str:
-    """Joins the two halves of characters that JSON writes as two escapes; the parser reads each for itself.
-
-    Raises:
-        ValueError: One half stands alone.
-    """
+    """Joins the two halves of characters that JSON writes as two escapes, which the parser reads alone."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:

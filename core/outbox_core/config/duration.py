@@ -12,13 +12,10 @@ _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 
 
 def parse_duration(text: str) -> float:
-    """Returns the seconds of a duration.
-
-    Args:
-        text: Numbers with their units, without spaces; a bare ``0`` needs no unit.
+    """Returns the seconds of numbers with their units, without spaces; a bare ``0`` needs no unit.
 
     Raises:
-        ValueError: The text is not a duration, or one of more than a hundred years.
+        ValueError: The text is no duration, or one of more than a hundred years.
     """
     if text == "0":
         return 0.0

@@ -49,9 +49,6 @@ def with_group(elector: Choice[Elector], table: OutboxTable) -> Choice[Elector]:
     """Returns the elector with the default group and topic of the outbox.
 
     An elector whose group is set, or that has no such option, is returned unchanged, without a query.
-
-    Raises:
-        DriverError: The database refuses to give the outbox's identity, or cannot be reached.
     """
     return with_group_of(elector, table.name, table.identity()) if needs_group(elector) else elector
 

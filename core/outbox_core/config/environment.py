@@ -14,15 +14,11 @@ _FILE = "file:"
 
 @dataclass(frozen=True)
 class Environment:
-    """What references in a configuration refer to.
-
-    Attributes:
-        variables: The environment variables; not in the repr, as they may be secrets.
-        folder: The folder that relative paths start from.
-    """
+    """What references in a configuration refer to."""
 
     variables: Mapping[str, str] = field(repr=False)
-    folder: Path = field(default_factory=Path)
+    """The environment variables; not in the repr, as they may be secrets."""
+    folder: Path = field(default_factory=Path)  # the folder that relative paths start from
 
     def substitute(self, text: str) -> str | FileText:
         """Returns ``text`` with its references replaced, once: references in values of variables stay.

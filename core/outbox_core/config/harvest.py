@@ -101,21 +101,14 @@ class _Kafka:
 
 @dataclass
 class _Drivers:
-    """Chooses the drivers of one outbox, one after the other.
+    """Chooses the drivers of one outbox, one after the other."""
 
-    Attributes:
-        section: Where the outbox is configured.
-        path: The section's dotted path.
-        keys: The keys that it has besides those of seams.
-        problems: Collects what is wrong.
-        chosen: The drivers chosen so far; ``None`` for one that cannot be.
-    """
-
-    section: Section
+    section: Section  # where the outbox is configured
     path: str
-    keys: HarvestKeys
+    keys: HarvestKeys  # the keys that it has besides those of seams
     problems: Problems
     chosen: dict[Seam, Any] = field(default_factory=dict)
+    """The drivers chosen so far; ``None`` for one that cannot be."""
 
     def choose(self, seam: Seam) -> Choice[Any] | None:
         """Chooses the driver of a seam, and decodes its options; returns ``None`` if a problem was added."""
@@ -188,5 +181,4 @@ class _Drivers:
 
 
 def _lease(dialect: Choice[Dialect]) -> Lease:
-    """Connects to the lease in the outbox's own database."""
     return dialect.create().lease()

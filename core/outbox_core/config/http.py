@@ -86,11 +86,7 @@ class ProxySettings:
 
     @property
     def networks(self) -> Sequence[IPv4Network | IPv6Network]:
-        """The addresses as networks.
-
-        Raises:
-            ConfigError: One is none, or is every address.
-        """
+        """The addresses as networks."""
         return [_network(address) for address in self.addresses]
 
 
@@ -169,11 +165,7 @@ class HttpSettings:
 
     @property
     def address(self) -> Address:
-        """The address to listen on.
-
-        Raises:
-            ConfigError: ``listen`` is none, or not set.
-        """
+        """The address to listen on."""
         host, colon, port = (self.listen or "").rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if bracketed:
@@ -197,9 +189,6 @@ class HttpSettings:
         """Makes sure that every token is usable now, those in files too, which are not read before.
 
         Only what serves needs the files: an operator at the command line may not be allowed to read them.
-
-        Raises:
-            ConfigError: A file cannot be read, or its token is too easy to guess, or two tokens are the same.
         """
         try:
             self._require_usable(files=True)
@@ -217,16 +206,7 @@ class HttpSettings:
 
 
 def usable_token(token: Token, key: str) -> str:
-    """Returns a token as it is now.
-
-    Args:
-        token: The token, or its file.
-        key: The key of the token, for messages.
-
-    Raises:
-        ConfigError: Its file cannot be read, or it is too easy to guess. The message names the file and
-            quotes nothing of the token.
-    """
+    """Returns a token as it is now; ``key`` is where it stands, for errors, which quote nothing of it."""
     text = present_text(token)
     if len(text) < LEAST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
         files = token.parts if isinstance(token, FileText) else ()

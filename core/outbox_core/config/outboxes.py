@@ -1,7 +1,7 @@
 """Reads ``outboxes:``: several outboxes for one process, which have in common what ``harvest:`` says."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from outbox_api.registry import Seam
@@ -45,50 +45,6 @@ def overridden(section: Section, overrides: Mapping[str, str]) -> Section:
             path = path[:-1]
         section = with_value(section, path, Scalar(Place("command line"), value))
     return section
-
-
-def database_of(outbox: HarvestSettings) -> tuple[str, object]:
-    """Returns what two outboxes have in common whose settings name the same database, spelled alike."""
-    return outbox.table_identity[:2]
-
-
-def by_database(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object], list[HarvestSettings]]:
-    """Returns database → its outboxes, in the order given."""
-    databases: dict[tuple[str, object], list[HarvestSettings]] = {}
-    for outbox in outboxes:
-        databases.setdefault(database_of(outbox), []).append(outbox)
-    return databases
-
-
-def outboxes_of(template: Template, known: Collection[HarvestSettings]) -> list[HarvestSettings]:
-    """Looks in the database for the tables that match, and returns the settings of each, ordered by name.
-
-    Args:
-        template: The template.
-        known: Outboxes whose tables are left out, as an entry of their own or another template names them.
-
-    Raises:
-        DriverError: As for :func:`matching`.
-        ConfigError: As for :func:`matching`.
-    """
-    return unknown(matching(template), known)
-
-
-def matching(template: Template) -> list[HarvestSettings]:
-    """Returns the settings of all tables that match, ordered by name, whatever else names them.
-
-    Raises:
-        DriverError: The database refuses or cannot be reached.
-        ConfigError: The pattern is none of this database.
-    """
-    found = template.probe.dialect.create().find_outboxes(template.pattern)
-    return list(map(template.settings_for, found))
-
-
-def unknown(found: Iterable[HarvestSettings], known: Collection[HarvestSettings]) -> list[HarvestSettings]:
-    """Returns those whose tables are none of the known ones."""
-    there = {outbox.table_identity for outbox in known}
-    return [outbox for outbox in found if outbox.table_identity not in there]
 
 
 def _sections(node: Node, common: Section, problems: Problems) -> dict[str, Section]:

@@ -2,23 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from outbox_api.errors import ConfigError, PluginError
 
+from outbox_core.spelling import nearest_key, normalized
+
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where something was written.
+    """Where something was written."""
 
-    Attributes:
-        source: The file's name, or a description of another source.
-        line: The line, from 1; 0 where there are no lines.
-    """
-
-    source: str
-    line: int = 0
+    source: str  # the file's name, or a description of another source
+    line: int = 0  # the line, from 1; 0 where there are no lines
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}" if self.line else self.source
@@ -62,7 +58,7 @@ class Problems:
             f"{name}.{child}"
             for name, keys in nested.items()
             for child in keys
-            if _normalized(child) == _normalized(key)
+            if normalized(child) == normalized(key)
         ]
         if matches:
             hint = f"did you mean '{matches[0]}'?"
@@ -73,12 +69,7 @@ class Problems:
         self.add(place, join(path, key), f"unknown key; {hint}")
 
     def raise_any(self) -> None:
-        """Raises one error with all problems; does nothing if there are none.
-
-        Raises:
-            PluginError: All problems are missing or broken plugins.
-            ConfigError: There are other problems.
-        """
+        """Raises one error with all problems; does nothing if there are none."""
         if not self.found:
             return
         kind = PluginError if all(problem.plugin for problem in self.found) else ConfigError
@@ -91,14 +82,3 @@ class Problems:
 def join(path: str, key: str) -> str:
     """Returns the dotted path of ``key`` below ``path``."""
     return f"{path}.{key}" if path else key
-
-
-def nearest_key(key: str, valid: list[str]) -> str | None:
-    """Returns the valid key most similar to ``key``, without regard to case, ``_`` and ``-``; or none."""
-    normalized = {_normalized(name): name for name in valid}
-    close = get_close_matches(_normalized(key), normalized, n=1)
-    return normalized[close[0]] if close else None
-
-
-def _normalized(key: str) -> str:
-    return key.replace("_", "").replace("-", "").lower()

@@ -17,8 +17,11 @@ IDLE_SECONDS = 0.05
 _GROWTH = 1.01
 """The growth of the pause after that."""
 
-PASSING_SHARE = 10
-"""After a mark that skipped rows of excluded keys, the next waits this many times its duration."""
+PASSING_SHARE = 2
+"""After a mark that skipped rows of excluded keys, the next waits this many times its duration.
+
+The rows of other keys wait as long, and such a mark reads all that it skips.
+"""
 PASSING_SECONDS = 1.0
 """The longest such wait."""
 
@@ -32,7 +35,6 @@ class BatchSize:
         most: The largest limit of a mark, in records.
 
     Attributes:
-        limit: The limit of the next mark, in records.
         due: When the next mark is due, in the caller's time.
         passing_due: When the next mark is due that excludes keys.
     """
@@ -45,14 +47,7 @@ class BatchSize:
         self._most = most
 
     def marked(self, now: float, *, full: bool, empty: bool, grow: bool = True) -> None:
-        """Adapts to the result of a mark or a selection.
-
-        Args:
-            now: The caller's time.
-            full: Whether it reached its limit.
-            empty: Whether it found nothing.
-            grow: Whether the next one may be larger.
-        """
+        """Adapts to the result of a mark or a selection."""
         if empty:
             self.due = now + self._pause
             growth = (
@@ -92,16 +87,11 @@ class ByteLimit:
     """How many bytes the next transaction of a lane may have.
 
     A broker with a quota lets so many bytes a second pass, whatever number of records that is.
-
-    Args:
-        most: The largest limit.
-
-    Attributes:
-        limit: The present limit. A single larger record is a transaction of its own.
     """
 
     def __init__(self, most: int) -> None:
         self.limit = min(FIRST_BYTES, most)
+        """The present limit. A single larger record is a transaction of its own."""
         self._most = most
 
     def fitting(self, sizes: Iterable[int]) -> int:

@@ -20,16 +20,13 @@ MAX_BATCH: Final = MAX_CHECKPOINT // 2
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint says.
-
-    Attributes:
-        published: The batches whose transactions were known to be committed when it was written.
-        attempted: The batch that its own transaction publishes; ``None`` if it publishes none. The log alone
-            tells what became of it.
-    """
+    """What a checkpoint says."""
 
     published: Sequence[Batch] = ()
+    """The batches whose transactions were known to be committed when it was written."""
     attempted: Batch | None = None
+    """The batch that its own transaction publishes; ``None`` if it publishes none. The log alone tells what
+    became of it."""
 
 
 def encode(published: Sequence[Batch], attempted: Batch | None = None) -> str:
@@ -41,11 +38,7 @@ def encode(published: Sequence[Batch], attempted: Batch | None = None) -> str:
 
 
 def decode(text: str) -> Checkpoint:
-    """Returns what a checkpoint says.
-
-    Raises:
-        ValueError: It is no checkpoint.
-    """
+    """Returns what a checkpoint says."""
     version, _, rest = text.partition(" ")
     if version != "1":
         raise ValueError(f"it has the version {version!r}")
@@ -57,14 +50,9 @@ def decode(text: str) -> Checkpoint:
 
 
 def fitting(ids: Sequence[int], newest: str) -> tuple[Batch, bool]:
-    """Makes a batch of as many of the first ids as have a place in a checkpoint.
+    """Makes a batch of as many of the first ids, which ascend, as have a place in a checkpoint.
 
-    Args:
-        ids: Rows' ids, in ascending order.
-        newest: As in :class:`outbox_api.Batch`.
-
-    Returns:
-        The batch, and whether one of twice as many rows is likely to have a place, too.
+    Returns also whether one of twice as many rows is likely to have a place, too.
     """
     batch = Batch.of(ids, newest)
     while len(batch.runs) > 1:

@@ -35,6 +35,7 @@ from outbox_core.delivery.batch_size import BatchSize, ByteLimit
 from outbox_core.delivery.checkpoint import encode, fitting, shorter
 from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.failed_keys import FailedKeys
+from outbox_core.delivery.pause import Pause
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.size import size_of
 from outbox_core.delivery.sources import Sources
@@ -125,7 +126,9 @@ class SelectPublishPurge:
         self._transaction = ByteLimit(self._max_bytes)
         self._select_first = False
         self._leading = True
-        self._resume = self._published_at = 0.0
+        self._resume = self._published_at = self._asked_at = 0.0
+        self._pause = Pause()
+        self._gathered = self._ready = 0.0  # when the next selection, and the next transaction, may begin
 
     # --- what to do ---------------------------------------------------------------------------------
 
@@ -142,7 +145,7 @@ class SelectPublishPurge:
     def publish_due(self) -> float:
         """Returns when to call :meth:`next_to_publish`."""
         may = self._selected and self._leading and self._publishing is None and not self._crowded
-        return self._resume if may else float("inf")
+        return max(self._resume, self._ready) if may else float("inf")
 
     def take_failed(self) -> tuple[list[Failure], list[str]]:
         """Returns the failures since the last call, and the topics that are held as a whole since."""
@@ -155,8 +158,10 @@ class SelectPublishPurge:
         """Returns when to call :meth:`next_for_database`."""
         if self._database is not None:
             return float("inf")
-        if self._finished or (self._park and self._leading):
+        if self._park and self._leading:
             return 0.0
+        if self._finished:  # a purge would be in the way of the selection that comes next
+            return self._gathered if self._select_first and self._may_select() else 0.0
         wake = self._locked_due if self._locked else float("inf")
         if self._may_select():
             wake = min(wake, max(self._sources.due(excludes=self.failed.excludes), self._resume))
@@ -248,6 +253,7 @@ class SelectPublishPurge:
         elif retries or selects or self._finished:
             if selects:
                 self._sources.begin(now, excludes=self.failed.excludes)
+            self._asked_at = now
             self._database = self._advance(now, selects=selects, retries=retries)
         return self._database
 
@@ -282,6 +288,8 @@ class SelectPublishPurge:
         advance, self._database = self._database, None
         if not isinstance(advance, Advance):
             raise TypeError("an advance was answered, but none is out")
+        if not advance.finished:
+            self._pause.selected(now - self._asked_at)
         self._purged(now, result.locked)
         abandon, self._abandon = self._abandon, False
         records = result.records
@@ -311,8 +319,8 @@ class SelectPublishPurge:
             self._locked += shorter(locked, purged)
             self._locked_due = now + LOCKED_SECONDS
 
-    def published(self, now: float) -> None:
-        """Handles the commit of the transaction."""
+    def published(self, now: float) -> float:
+        """Handles the commit of the transaction; returns for how long the next one waits at least."""
         done = self._take_published()
         self._finished.append(done.batch)
         self._move(done, BatchStage.PUBLISHED)
@@ -321,9 +329,14 @@ class SelectPublishPurge:
         self._transaction.committed(done.size, seconds)
         if seconds > LONG_SECONDS:
             self._sources.shrink(done.source)
-        self._sources.hurry_own(now)
+        self._gathered = self._ready = now
         if not self._sources.backlog:
             self._select_first = True
+            self._pause.committed(seconds)
+            self._gathered += self._pause.gathering
+            self._ready += self._pause.seconds
+        self._sources.gather_own(self._gathered)
+        return self._ready - now
 
     def aborted(self, now: float, failures: Sequence[Failure]) -> None:
         """Handles the abort of the transaction because of these records."""

@@ -12,20 +12,14 @@ from outbox_core.delivery.retries import MAX_FAILED_BYTES, Attempts, RetryPolicy
 
 
 class FailedKeys:
-    """The keys of an exactly-once lane that failed, and of which nothing was delivered since.
-
-    Args:
-        policy: Decides when a failed record is tried again, and when its key is parked.
-
-    Attributes:
-        held: Keys that wait until they are tried again; selections leave them out.
-        topics: Topics that fail as a whole; selections leave them out, too.
-    """
+    """The keys of an exactly-once lane that failed, and of which nothing was delivered since."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self.policy = policy
         self.held = Held(MAX_EXCLUDED_KEYS, policy.pause_after)
+        """Keys that wait until they are tried again; selections leave them out."""
         self.topics = HeldTopics(policy.pause_after)
+        """Topics that fail as a whole; selections leave them out, too."""
         self.attempts: dict[tuple[int, str], Attempts] = {}  # by source and key: ids rise within a source
         self._size = 0  # of their keys
         self._tried = False  # whether the last look took in some that had been held
@@ -38,12 +32,6 @@ class FailedKeys:
         A key whose first record has failed is held, so that the lane goes on with the others. If there is no
         room for it, or it is not known which record is at fault, the lane itself waits; but not for a failure
         that is not retryable and soon parks the key.
-
-        Args:
-            now: The caller's time.
-            batch: All records of the batch, ordered by id.
-            failures: Those because of which it was aborted.
-            source: The batch's source.
 
         Returns:
             The seconds to wait before what is not held is tried again, and the records whose keys are to be
@@ -92,12 +80,7 @@ class FailedKeys:
         return rest, len(rest) < len(left)
 
     def delivered(self, records: Sequence[MarkedRecord], source: int = 0) -> None:
-        """Forgets the keys of delivered records, unless the record that failed is a later one.
-
-        Args:
-            records: The records of a batch.
-            source: The batch's source.
-        """
+        """Forgets the keys of delivered records, unless the record that failed is a later one."""
         self.topics.delivered(records)
         if not self.attempts:
             return

@@ -31,12 +31,7 @@ class _Held:
 
 
 class Held:
-    """Names that looks leave out until they are tried again, after growing pauses.
-
-    Args:
-        most: How many names are held at most.
-        pause: Number of tries → seconds until the next.
-    """
+    """Names that looks leave out until they are tried again, after pauses that grow with the tries."""
 
     def __init__(self, most: int, pause: Callable[[int], float]) -> None:
         self._most = most
@@ -100,16 +95,10 @@ class HeldTopics:
     A topic is held when ``FAILING_KEYS`` of its keys failed and no record of it was delivered meanwhile. The
     next delivery ends that, or a minute without a failure. It takes few rows of such a topic to know,
     however many wait.
-
-    Args:
-        pause: As for :class:`Held`.
-
-    Attributes:
-        held: The held topics.
     """
 
     def __init__(self, pause: Callable[[int], float]) -> None:
-        self.held = Held(COUNTED_TOPICS, pause)
+        self.held = Held(COUNTED_TOPICS, pause)  # the held topics
         self._news: list[str] = []
         self._failing: dict[str, set[int]] = {}
         """Topic → hashes of the keys of it that failed: a key may be long, and there may be many."""

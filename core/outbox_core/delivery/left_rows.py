@@ -16,15 +16,12 @@ class LeftRows:
 
     Their keys stay busy until they are purged. A remark does not wait for them: they keep the leader id that
     they were marked with.
-
-    Attributes:
-        due: When some of them are to be purged again, in the caller's time; infinity if there are none.
-        rows: How many there are.
     """
 
     def __init__(self) -> None:
         self.due = float("inf")
-        self.rows = 0
+        """When some of them are to be purged again, in the caller's time; infinity if there are none."""
+        self.rows = 0  # how many there are
         self._left: dict[UUID, list[MarkedRecord]] = {}
 
     def add(self, now: float, leader_id: UUID, records: Iterable[MarkedRecord]) -> None:

@@ -10,19 +10,21 @@ checkpoint alone. So a new holder of a lane of exactly-once delivery does the fo
    aborted, or, as Kafka can tear a transaction, some of each. So it looks for the attempt's rows in the log,
    if there are any left in the outbox, one by one. Of what the log does not tell, the setting
    ``failures.undecided`` decides.
-4. It purges, durably, the rows that it found, and those that the checkpoint says were in the log before. No
-   other rows are. Where there are none, the purge still checks the fence: a holder that was suspended since
-   step 1 would otherwise overwrite the checkpoint of its successor. Rows that it did not find are selected
-   and published again, before any later row of their keys.
-5. It writes a checkpoint at its own location, and notes at the fence how it publishes. This checkpoint is
-   empty, but for rows that others have locked: the lane leaves these out of what it selects, and purges them
-   later.
+4. It purges, durably, the rows that the checkpoint says were in the log before. Where there are none, the
+   purge still checks the fence: a holder that was suspended since step 1 would otherwise overwrite the
+   checkpoint of its successor.
+5. It writes a checkpoint at its own location, and notes at the fence how it publishes. This checkpoint lists
+   the rows that it found, and those that others have locked: the lane leaves these out of what it selects,
+   and purges them later.
+6. It purges, durably, the rows that it found. No earlier: a recovery that ends before step 5 is followed by
+   another search, which would take the record of a purged row for that of the next equal one. Rows that it
+   did not find are selected and published again, before any later row of their keys.
 
 Every lane does so when it starts. Where the number of lanes has changed, a record may have been published by
 another lane than the one that would select it now; and at-least-once lanes read no checkpoint at all. In both
-cases the leader recovers all former lanes (steps 1 to 4, and removes the note) before it starts any of its
-own; there it waits for locked rows. The fence notes which lanes publish in transactions, so that this is
-known after any crash.
+cases the leader recovers all former lanes (the same steps, under the names that are noted; then it removes
+the notes) before it starts any of its own; there it waits for locked rows. The fence notes which lanes
+publish in transactions, so that this is known after any crash.
 
 The fence also notes the name of a lane's sender, and the location of its checkpoint. A checkpoint at any
 other location may be an old one, which does not name all that is in the log. A lane that would use another
@@ -160,10 +162,18 @@ class Recovered(NamedTuple):
 
 
 class _InLog(NamedTuple):
-    """The batches that are in the log, and may have rows in the outbox."""
+    """The batches that are in the log, and may have rows in the outbox: earlier ones, and the attempt's."""
 
-    batches: Sequence[Batch]
+    published: Sequence[Batch]
+    found: Sequence[Batch] = ()
     doubt: Doubt | None = None
+
+
+class _Purged(NamedTuple):
+    """How many rows were purged, and the batches of which others have locked rows."""
+
+    rows: int
+    locked: Sequence[Batch]
 
 
 @dataclass(frozen=True)
@@ -203,17 +213,13 @@ class Recovery:
                 broker (not retryable).
         """
         table = servers.table
-        fence, noted = self._enter(table, lane)
+        fence, noted = entered = self._enter(table, lane)
         name = self._sender_name(table, fence)
-        sender, (batches, doubt) = self._take_over(servers, name, noted)
-        purged = table.advance(fence, batches, [], 0)
-        locked = shorter(purged.locked, batches) if purged.locked else ()
-        checkpoint = encode(locked)
-        if len(checkpoint) > MAX_CHECKPOINT:  # an attempt that is torn into many runs
-            raise _locked_rows(lane)
-        sender.publish([], checkpoint)
-        self._note(table, fence, noted, TransactionalLane(fence.lanes, name, sender.location))
-        return Opened(fence, name, table.parked(), purged.purged, locked, doubt, batches)
+        sender, in_log = self._take_over(servers, name, noted)
+        note = TransactionalLane(fence.lanes, name, sender.location)
+        rows, locked = self._purge(table, entered, sender, in_log, note)
+        batches = (*in_log.published, *in_log.found)
+        return Opened(fence, name, table.parked(), rows, locked, in_log.doubt, batches)
 
     def recover(self, servers: Servers, noted: Mapping[int, TransactionalLane]) -> dict[int, Recovered]:
         """Recovers former lanes whose published records the lanes of this leadership would not find.
@@ -243,14 +249,16 @@ class Recovery:
         return [lane for lane, note in noted.items() if note.lanes != same]
 
     def _recover_lane(self, servers: Servers, lane: int) -> Recovered:
-        fence, noted = self._enter(servers.table, lane)
+        fence, noted = entered = self._enter(servers.table, lane)
         recovered = Recovered()
         if noted is not None:
-            batches, doubt = self._former_in_log(servers, noted)
-            purged = servers.table.advance(fence, batches, [], 0)
+            sender, in_log = self._open_former(servers, noted)
+            note = TransactionalLane(noted.lanes, noted.sender, sender.location)
+            purged = self._purge(servers.table, entered, sender, in_log, note)
+            servers.close_sender(noted.sender)
             if purged.locked:
                 raise _locked_rows(lane)
-            recovered = Recovered(purged.purged, doubt)
+            recovered = Recovered(purged.rows, in_log.doubt)
         servers.table.set_transactional(fence, None)
         return recovered
 
@@ -269,17 +277,16 @@ class Recovery:
     ) -> tuple[TransactionalSender, _InLog]:
         """Opens our own sender; returns it, and what the last publisher left in the log."""
         if noted is not None and noted.sender != name:
-            in_log = self._former_in_log(servers, noted)
+            _, in_log = self._open_former(servers, noted)
+            servers.close_sender(noted.sender)
             return servers.open_sender(name), in_log
         sender = servers.open_sender(name)
         return sender, self._in_log(servers.table, sender, name, noted)
 
-    def _former_in_log(self, servers: Servers, noted: TransactionalLane) -> _InLog:
-        """Opens the noted sender, which ends its transactions, and returns what it left in the log."""
+    def _open_former(self, servers: Servers, noted: TransactionalLane) -> tuple[TransactionalSender, _InLog]:
+        """Opens the noted sender, which ends its transactions; returns it, and what it left in the log."""
         sender = servers.open_sender(noted.sender)
-        in_log = self._in_log(servers.table, sender, noted.sender, noted)
-        servers.close_sender(noted.sender)
-        return in_log
+        return sender, self._in_log(servers.table, sender, noted.sender, noted)
 
     def _in_log(
         self, table: OutboxTable, sender: TransactionalSender, name: str, noted: TransactionalLane | None
@@ -301,13 +308,40 @@ class Recovery:
         ids = sorted([*found.published, *(found.undecided if purges else ())])
         doubt = Doubt(len(rows), len(found.published), len(found.undecided), found.reason, len(ids))
         in_log = [Batch.of(ids, checkpoint.attempted.newest)] if ids else []
-        return _InLog([*checkpoint.published, *in_log], doubt)
+        return _InLog(checkpoint.published, in_log, doubt)
+
+    def _purge(
+        self,
+        table: OutboxTable,
+        entered: tuple[Fence, TransactionalLane | None],
+        sender: TransactionalSender,
+        in_log: _InLog,
+        note: TransactionalLane,
+    ) -> _Purged:
+        """Purges what is in the log; a checkpoint lists what was found before that is purged."""
+        (fence, noted), (known, found, _) = entered, in_log
+        if len(encode(found)) > MAX_CHECKPOINT:  # an attempt that is torn into many runs
+            known, found = [*known, *found], []
+        rows, locked = self._purge_batches(table, fence, known)
+        checkpoint = encode([*locked, *found])
+        if len(checkpoint) > MAX_CHECKPOINT:
+            raise _locked_rows(fence.lane)
+        sender.publish([], checkpoint)
+        self._note(table, fence, noted, note)
+        if not found:
+            return _Purged(rows, locked)
+        more = self._purge_batches(table, fence, found)
+        return _Purged(rows + more.rows, [*locked, *more.locked])
 
     def _note(
         self, table: OutboxTable, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane
     ) -> None:
         if note != noted:
             table.set_transactional(fence, note)
+
+    def _purge_batches(self, table: OutboxTable, fence: Fence, batches: Sequence[Batch]) -> _Purged:
+        purged = table.advance(fence, batches, [], 0)
+        return _Purged(purged.purged, shorter(purged.locked, batches) if purged.locked else ())
 
 
 class TakenOver(NamedTuple):

@@ -24,23 +24,15 @@ JITTER = 0.2
 
 @dataclass(slots=True)
 class Attempts:
-    """The failed attempts of one record, and thereby of its key.
+    """The failed attempts of one record, and thereby of its key."""
 
-    Attributes:
-        head: The record's id.
-        since: When it failed first, in the caller's time.
-        failures: How often it failed.
-        incurable: How many of these failures were not retryable.
-        reason: Why it failed last.
-        faulty: Whether the harvester itself found that the row cannot be a message, so that no try can help.
-    """
-
-    head: int
-    since: float
+    head: int  # the record's id
+    since: float  # when it failed first, in the caller's time
     failures: int = 0
-    incurable: int = 0
+    incurable: int = 0  # how many of these failures were not retryable
     reason: str = ""
     faulty: bool = False
+    """Whether the harvester itself found that the row cannot be a message, so that no try can help."""
 
     def add(self, failure: Failure) -> None:
         """Counts another failure."""
@@ -56,25 +48,16 @@ class Attempts:
 
 @dataclass(slots=True)
 class Hold(Attempts):
-    """The hold of a key that failed.
+    """The hold of a key that failed."""
 
-    Attributes:
-        until: When the key may be tried again, in the caller's time.
-        parking: Whether the key is to be parked rather than tried again.
-        ids: While the key is held, its marked rows, to be reset when the hold ends.
-    """
-
-    until: float = 0.0
-    parking: bool = False
+    until: float = 0.0  # when the key may be tried again, in the caller's time
+    parking: bool = False  # whether the key is to be parked rather than tried again
     ids: list[int] = field(default_factory=list)
+    """While the key is held, its marked rows, to be reset when the hold ends."""
 
 
 class RetryPolicy:
     """Decides whether a failed record is tried again, when, and when its key is parked.
-
-    Args:
-        settings: The section ``failures`` of the configuration.
-        chance: Returns a number from 0 up to 1, for the jitter.
 
     Attributes:
         parked: Keys of this outbox known to be parked.
@@ -127,36 +110,35 @@ class RetryPolicy:
     def pause_after(self, tries: int) -> float:
         """Returns the pause after so many tries that failed, in seconds."""
         settings = self._settings
-        grown = settings.first_backoff * 2.0 ** min(tries - 1, 30)
-        return jittered(min(grown, settings.longest_backoff), self._chance)
+        return jittered(doubled(settings.first_backoff, tries - 1, settings.longest_backoff), self._chance)
 
 
 class Backoff:
-    """When a database that fails is tried again.
+    """When something that fails is tried again, after pauses that double."""
 
-    Args:
-        first: Seconds after the first error; they double with each further one, up to ``IO_BACKOFF_SECONDS``.
-        chance: Returns a number from 0 up to 1, for the jitter.
-
-    Attributes:
-        due: When the next request may be made, in the caller's time.
-    """
-
-    def __init__(self, first: float, chance: Callable[[], float]) -> None:
-        self.due = 0.0
-        self._first = first
+    def __init__(
+        self, first: float, chance: Callable[[], float], longest: float = IO_BACKOFF_SECONDS
+    ) -> None:
+        self.due = 0.0  # when the next request may be made, in the caller's time
+        self._first, self._longest = first, longest
         self._chance = chance
         self._errors = 0
 
-    def failed(self, now: float) -> None:
-        """Handles an error."""
-        pause = self._first * 2.0 ** min(self._errors, 10)
-        self.due = now + jittered(min(pause, IO_BACKOFF_SECONDS), self._chance)
+    def failed(self, now: float) -> float:
+        """Handles an error; returns the pause."""
+        pause = jittered(doubled(self._first, self._errors, self._longest), self._chance)
+        self.due = now + pause
         self._errors += 1
+        return pause
 
     def answered(self) -> None:
         """Handles an answer without an error."""
         self._errors = 0
+
+
+def doubled(first: float, times: int, longest: float) -> float:
+    """Returns a pause that has doubled so many times, up to the longest."""
+    return min(first * 2.0 ** min(times, 30), longest)
 
 
 def jittered(seconds: float, chance: Callable[[], float]) -> float:

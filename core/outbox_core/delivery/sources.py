@@ -36,21 +36,12 @@ def ages(conditions: Sequence[ColumnIs]) -> tuple[float, ...]:
 
 @dataclass(slots=True)
 class _Source:
-    """One source.
-
-    Attributes:
-        size: The size and the time of its next look.
-        pause: Seconds until the next look after one that found nothing, at least; 0 for the own source.
-        rest: Until when it is left alone in any case, as the last look has taken long and found nothing.
-        full: Whether the last look reached its limit.
-        turn: The number of the last look.
-    """
-
-    size: BatchSize
-    pause: float
+    size: BatchSize  # the size and the time of its next look
+    pause: float  # seconds until the next look after one that found nothing, at least; 0 for the own source
     rest: float = 0.0
-    full: bool = False
-    turn: int = 0
+    """Until when it is left alone in any case, as the last look has taken long and found nothing."""
+    full: bool = False  # whether the last look reached its limit
+    turn: int = 0  # the number of the last look
 
     def due(self, *, excludes: bool) -> float:
         return max(self.size.due, self.size.passing_due) if excludes else self.size.due
@@ -88,21 +79,13 @@ class Sources:
         return any(each.full for each in self._sources)
 
     def due(self, *, excludes: bool = False) -> float:
-        """Returns when the next look is due.
-
-        Args:
-            excludes: Whether it excludes keys; such a look may be due later.
-        """
+        """Returns when the next look is due; one that excludes keys may be due later."""
         return min(each.due(excludes=excludes) for each in self._sources)
 
     def begin(self, now: float, *, excludes: bool = False) -> None:
         """Begins a :attr:`look`, answered by :meth:`found`, or forgotten when the next one begins.
 
         The own source and the others take turns while they are due; the others among themselves, too.
-
-        Args:
-            now: The time; a look must be due.
-            excludes: As for :meth:`due`.
         """
         due = [number for number, each in enumerate(self._sources) if each.due(excludes=excludes) <= now]
         if self._wanted is not None and self._wanted in due:
@@ -119,12 +102,7 @@ class Sources:
     def found(self, now: float, *, full: bool, empty: bool, grow: bool = True, passed: bool = False) -> None:
         """Adapts to what the look has found; see :meth:`BatchSize.marked`.
 
-        Args:
-            now: The time.
-            full: Whether it reached its limit.
-            empty: Whether it found nothing.
-            grow: Whether the next one at this source may be larger.
-            passed: Whether it may have passed excluded rows up to the end of the table.
+        ``passed``: it may have passed excluded rows up to the end of the table.
         """
         source, seconds = self._sources[self._looking], now - self._since
         source.size.marked(now, full=full, empty=empty, grow=grow)
@@ -145,19 +123,16 @@ class Sources:
             source.size.due = max(now, source.rest)
         self._own_waits = True
 
-    def hurry_own(self, now: float) -> None:
-        """Makes the own source due, unless there is a backlog of it."""
+    def gather_own(self, until: float) -> None:
+        """Makes the own source due at this time, unless there is a backlog of it."""
         own = self._sources[0]
         if not own.full:
-            own.size.due = min(own.size.due, now)
+            own.size.due = until
 
     def repeat(self, now: float, source: int, *, anew: bool) -> None:
         """Makes the next look one at ``source`` again: some of what it found last was given up.
 
-        Args:
-            now: The time.
-            source: The source.
-            anew: Whether that look has the limit of a first look.
+        ``anew``: that look has the limit of a first look.
         """
         self._wanted = source
         size = self._sources[source].size

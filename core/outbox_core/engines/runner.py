@@ -29,17 +29,11 @@ EARLY_END_SECONDS, MAX_EARLY_ENDS = 5.0, 3
 
 @dataclass(frozen=True, slots=True)
 class GroupEnd:
-    """How a group has ended.
-
-    Attributes:
-        error: The error that ended it.
-        lost: Whether only its process is lost, so that a restart may succeed.
-        reason: The error in one line.
-    """
+    """How a group has ended."""
 
     error: Exception
-    lost: bool
-    reason: str
+    lost: bool  # whether only its process is lost, so that a restart may succeed
+    reason: str  # the error in one line
 
 
 def supervise_group(
@@ -54,19 +48,7 @@ def supervise_group(
 ) -> Exception | None:
     """Runs one group, and restarts it whenever it is lost, until the leadership is over.
 
-    Stops the leadership if the group cannot be restarted.
-
-    Args:
-        leadership: The leadership, which learns when to expect the group's first report.
-        group: The group's number.
-        run: Runs it until it ends.
-        clock: Returns seconds on a monotonic clock.
-        sleep: Waits so many seconds.
-        pause: Seconds before a lost group is restarted.
-        early_end_seconds: A group that ends sooner counts as an early end.
-
-    Returns:
-        Why the group was given up, or ``None`` once the leadership is over.
+    Stops the leadership, and returns why, if the group cannot be restarted.
     """
     early_ends = 0
     while not leadership.over:
@@ -91,12 +73,7 @@ GONE_SECONDS = 5.0
 class SharedEngine:
     """The engine of a process, and the server that the tasks of all its outboxes report to.
 
-    Safe to use from any thread.
-
-    Args:
-        process: The settings that all outboxes have in common.
-        outboxes: The outboxes that are known by now.
-        spare: See :class:`outbox_api.Needs`.
+    Safe to use from any thread. ``outboxes`` are those that are known by now.
     """
 
     def __init__(self, process: HarvestSettings, outboxes: Iterable[HarvestSettings], spare: int = 1) -> None:
@@ -108,11 +85,7 @@ class SharedEngine:
         self._server: ControlServer | None = None
 
     def open(self, outbox: HarvestSettings) -> tuple[Workers, ControlServer | None]:
-        """Opens workers for an outbox, and starts the server unless they are this process itself.
-
-        Raises:
-            EngineError: The engine cannot run tasks, or the server cannot listen.
-        """
+        """Opens workers for an outbox, and starts the server unless they are this process itself."""
         workers = self._engine.open(outbox.title, outbox.lane_groups, self._needs)
         if workers.address is None:
             return workers, None
@@ -144,12 +117,7 @@ class SharedEngine:
 
 
 class LaneRunner:
-    """Runs the lanes of one outbox, those of one leadership at a time.
-
-    Args:
-        settings: The outbox.
-        engine: The engine; ``None`` for one of its own.
-    """
+    """Runs the lanes of one outbox, those of one leadership at a time."""
 
     def __init__(self, settings: HarvestSettings, engine: SharedEngine | None = None) -> None:
         self._settings = settings
@@ -160,11 +128,7 @@ class LaneRunner:
         self._crash: Exception | None = None
 
     def warm(self) -> None:
-        """Gets ready to start lanes without delay; again after :meth:`close`. May take many seconds.
-
-        Raises:
-            EngineError: Lanes cannot be run here; the message says why and what to do. Close it then.
-        """
+        """Gets ready to start lanes without delay; again after :meth:`close`. May take many seconds."""
         if self._workers is not None:
             return
         settings = self._settings
@@ -198,12 +162,7 @@ class LaneRunner:
             group.start()
 
     def join(self, timeout: float) -> bool:
-        """Waits up to ``timeout`` seconds for all lanes to end; returns whether they have.
-
-        Raises:
-            EngineLost: The engine has ended the lanes, and must be closed and warmed again.
-            Exception: What ended a lane that broke one of its own rules.
-        """
+        """Waits up to ``timeout`` seconds for all lanes to end; returns whether they have."""
         for group in self._groups:
             group.join(timeout / len(self._groups))
         if any(group.is_alive() for group in self._groups):
@@ -218,12 +177,7 @@ class LaneRunner:
         return True
 
     def check(self) -> None:
-        """Looks whether lanes could still be started; cheap.
-
-        Raises:
-            EngineLost: They could not until it is closed and warmed again.
-            EngineError: They could not; only a new process helps.
-        """
+        """Looks whether lanes could still be started; cheap."""
         if self._workers is not None:
             self._workers.check()
 

@@ -25,19 +25,13 @@ MAX_MESSAGES = 100
 
 @dataclass(frozen=True)
 class GroupTask:
-    """Runs a lane group until its leader says to end; see :class:`outbox_api.Task`.
-
-    Attributes:
-        plan: The plan of the leadership.
-        group: The group's number.
-        lanes: Its lanes.
-        leader: The address of the leader's process, and the outbox's name there.
-    """
+    """Runs a lane group until its leader says to end; see :class:`outbox_api.Task`."""
 
     plan: Plan
     group: int
     lanes: Sequence[int]
     leader: tuple[Address, str] = field(repr=False)
+    """The address of the leader's process, and the outbox's name there."""
 
     def __call__(self) -> None:
         """Runs the group."""
@@ -54,14 +48,10 @@ class WarmingTask:
     """Has a process import all that a lane group needs, so that a takeover need not.
 
     It connects to the leader, too: a process that cannot reach the leader is of no use.
-
-    Attributes:
-        choices: The drivers that lanes use.
-        address: The address of the leader's process.
     """
 
     choices: Sequence[Choice[object]]
-    address: Address = field(repr=False)
+    address: Address = field(repr=False)  # the address of the leader's process
 
     def __call__(self) -> None:
         """Loads it."""
@@ -96,14 +86,12 @@ class Messages(logging.Handler):
         self._kept.extendleft(reversed(lines[dropped:]))
 
     def __enter__(self) -> Self:
-        """Starts collecting."""
         root = logging.getLogger()
         root.addHandler(self)
         root.setLevel(self.level)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stops collecting."""
         logging.getLogger().removeHandler(self)
 
 

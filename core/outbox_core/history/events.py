@@ -37,18 +37,13 @@ class HistoryEventCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """Something that happened to an outbox.
+    """Something that happened to an outbox."""
 
-    Attributes:
-        at: When it was seen, which is after it happened by the time between two polls at most.
-        code: What it is, for programs.
-        text: What it is, as a short sentence in one line without a full stop; free of secrets and of what
-            records contain.
-    """
-
-    at: datetime
-    code: HistoryEventCode
+    at: datetime  # when it was seen, which is after it happened by the time between two polls at most
+    code: HistoryEventCode  # what it is, for programs
     text: str
+    """What it is, as a short sentence in one line without a full stop; free of secrets and of what records
+    contain."""
 
 
 Change = tuple[HistoryEventCode, str]
@@ -56,15 +51,11 @@ Change = tuple[HistoryEventCode, str]
 
 @dataclass(frozen=True, slots=True)
 class StatusAt:
-    """What a poll has seen.
-
-    Attributes:
-        snapshot: The state of the outbox.
-        silent: The lanes that were silent at that moment; some fall silent without any change in the state.
-    """
+    """What a poll has seen."""
 
     snapshot: Snapshot
     silent: frozenset[int]
+    """The lanes that were silent at that moment; some fall silent without any change in the state."""
 
     @classmethod
     def of(cls, at: datetime, snapshot: Snapshot) -> Self:
@@ -79,13 +70,7 @@ class StatusAt:
 
 
 def changes(before: StatusAt, after: StatusAt, leader: str | None) -> Iterator[Change]:
-    """Compares two polls of an outbox.
-
-    Args:
-        before: The earlier one.
-        after: The later one.
-        leader: The harvester that led last, up to the earlier poll; ``None`` if none was seen.
-    """
+    """Compares two polls; ``leader`` led last, up to the earlier one, or is ``None`` if none was seen."""
     yield from _leader(before.snapshot, after.snapshot, leader)
     yield from _silence(before, after)
     yield from _takeovers(before.snapshot, after.snapshot)

@@ -33,19 +33,13 @@ _MISSED = 3
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The figures of an outbox at one moment, or a gap.
-
-    Attributes:
-        at: When it was polled.
-        records: The backlog; ``None`` if it is not known, and then the two others are ``None`` as well.
-        oldest: Age of the oldest record in seconds; ``None`` if there is none.
-        rate: Records that are harvested in each second.
-    """
+    """The figures of an outbox at one moment, or a gap."""
 
     at: datetime
     records: int | None = None
-    oldest: float | None = None
-    rate: float | None = None
+    """The backlog; ``None`` if it is not known, and then the two others are ``None`` as well."""
+    oldest: float | None = None  # age of the oldest record in seconds; None if there is none
+    rate: float | None = None  # records that are harvested in each second
 
     @property
     def known(self) -> bool:
@@ -110,9 +104,6 @@ class History:
 
     One thread adds polls, in their order; any thread may read. Instants may go back, as clocks are set: the
     points before are moved back as well. Memory is bounded.
-
-    Args:
-        interval: Seconds between two polls, as they are meant to be.
     """
 
     def __init__(self, interval: float = 10.0) -> None:
@@ -132,15 +123,7 @@ class History:
         return self._happenings
 
     def add(self, at: datetime, snapshot: Snapshot) -> Sequence[HistoryEvent]:
-        """Adds a poll.
-
-        Args:
-            at: When it was made, with a time zone.
-            snapshot: What was seen.
-
-        Returns:
-            What happened since the poll before; nothing at the first poll, as nothing is known before it.
-        """
+        """Adds a poll, and returns what happened since the one before; nothing is known before the first."""
         backlog, rate = snapshot.backlog, snapshot.total("purged_per_second")
         oldest = None if backlog.oldest is None else max(0.0, backlog.oldest)
         self._points.add(Point(at, backlog.records, oldest, max(0.0, rate)))
@@ -151,15 +134,7 @@ class History:
         return self._tell(at, told)
 
     def failed(self, at: datetime, error: str) -> Sequence[HistoryEvent]:
-        """Adds a poll that has failed.
-
-        Args:
-            at: When it failed.
-            error: Why, free of secrets.
-
-        Returns:
-            That the database cannot be queried, if the poll before did not fail.
-        """
+        """Adds a poll that has failed; returns that the database cannot be queried, if that is news."""
         self._points.add(Point(at))
         if self._away is not None:
             return ()

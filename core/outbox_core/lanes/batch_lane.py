@@ -35,7 +35,6 @@ class ExactlyOnceLane(Lane):
 
     Attributes:
         next_to_publish, next_for_database: See :meth:`.Lane.ask`.
-        follow_orders: Returns once the lane has ended.
     """
 
     def __init__(
@@ -57,6 +56,7 @@ class ExactlyOnceLane(Lane):
         self._ends = False  # as soon as it has said so at the fence
         self._ending = False
         self.follow_orders: Ask[None] = self._loop(lambda: NEVER, lambda _: None)
+        """Returns once the lane has ended."""
         self.next_to_publish = self._loop(machine.publish_due, self._next_to_publish, LONGEST_WAIT)
         self.next_for_database = self._database_loop(self._advance_due, self._next_for_database)
         telemetry.counted(opened.parked, machine.policy, 0)
@@ -69,14 +69,11 @@ class ExactlyOnceLane(Lane):
         if failures:
             self.machine.aborted(now, failures)
         else:
-            self.machine.published(now)
+            self.telemetry.metrics.transactions += 1
+            self.telemetry.metrics.paused_seconds += self.machine.published(now)
 
     def unpublished(self, error: Exception, seconds: float, now: float) -> None:
-        """Handles that the outcome of a publication is unknown.
-
-        Raises:
-            Exception: In any case: it ends the lane.
-        """
+        """Handles that the outcome of a publication is unknown."""
         self.telemetry.failed_to_answer(now, error, seconds)
         raise error
 

@@ -13,10 +13,7 @@ from outbox_core.lanes.kept_rows import KeptRows, SkippedDeadLetters
 class Database:
     """One loop's connection to the outbox; connects with the first request, and again after an error.
 
-    Args:
-        table: A connection, which is used until the first error.
-        about: Returns what heartbeats say besides the lane's metrics.
-        skipped: Deletes skipped dead letters; ``None`` to keep them.
+    ``table`` is used until the first error. ``about`` returns what heartbeats say besides metrics.
     """
 
     def __init__(
@@ -37,22 +34,13 @@ class Database:
         self._skipped = skipped
 
     def table(self) -> OutboxTable:
-        """Returns the outbox.
-
-        Raises:
-            DriverError: The database cannot be reached.
-        """
+        """Returns the outbox."""
         if self._table is None:
             self._table = self._connect()
         return self._table
 
     def heartbeat(self, fence: Fence, metrics: Mapping[str, object]) -> Parked:
-        """Writes a lane's metrics beside its fence for operators, and counts what is parked.
-
-        Raises:
-            LeadershipLost: The fence is no longer the lane's.
-            DriverError: The database cannot be used.
-        """
+        """Writes a lane's metrics beside its fence for operators, and counts what is parked."""
         table = self.table()
         table.heartbeat(fence, {**metrics, **self._about()})
         parked = table.parked()

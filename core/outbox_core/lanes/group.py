@@ -39,24 +39,7 @@ Raises ``LeadershipLost``, a ``DriverError``, or another error if the lane has a
 
 
 class LaneGroup:
-    """The lanes that one engine task runs. Safe to use from any thread.
-
-    Args:
-        token: The fence token of the leadership.
-        group: The group's number.
-        numbers: The numbers of its lanes.
-        channel: The connection to the leader.
-        run_lane: Runs a lane.
-        threads: What it runs on.
-        interval: Seconds between two heartbeats of a lane.
-        new_restarts: Returns the restart policy of one lane.
-        incarnation: The name of this incarnation of the group.
-        key_names: What log lines call keys.
-
-    Attributes:
-        control: The orders of the leader, for the lanes.
-        crash: The error of a lane that has a defect, or ``None``.
-    """
+    """The lanes that one engine task runs. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -73,8 +56,8 @@ class LaneGroup:
         key_names: KeyNames | None = None,
     ) -> None:
         self.numbers = numbers
-        self.control = LaneControl()
-        self.crash: Exception | None = None
+        self.control = LaneControl()  # the orders of the leader, for the lanes
+        self.crash: Exception | None = None  # the error of a lane that has a defect, or None
         self._token = token
         self._group = group
         self._channel = channel
@@ -100,13 +83,7 @@ class LaneGroup:
     # --- the group ----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Starts the lanes, and reports for them until they have ended: by order, or long after the lease.
-
-        Raises:
-            OSError: The leader cannot be reached for the first report.
-            EOFError: The leader closed the connection at the first report.
-            Exception: A lane has a defect.
-        """
+        """Starts the lanes, and reports for them until they have ended: by order, or long after the lease."""
         sent_at = self._clock()
         self.control.follow(self._channel.exchange(self._report()), sent_at)
         try:
@@ -188,7 +165,6 @@ class LaneGroup:
             return {number: past.metrics + self._work(number).metrics for number, past in self._past.items()}
 
     def _measurements(self) -> dict[int, Measurements]:
-        """Returns the measurements of all lanes when they are due; nothing otherwise."""
         now = self._clock()
         if now < self._measurements_due:
             return {}

@@ -28,9 +28,6 @@ class KeptRows:
 
     Nobody counts what the deletion of a batch deletes, since that would cost half as much as the deletion. A
     row that a trigger or row security keeps comes back with one of the next selections.
-
-    Args:
-        deleted: Batches that were deleted before.
     """
 
     def __init__(self, deleted: Sequence[Batch] = ()) -> None:
@@ -42,16 +39,7 @@ class KeptRows:
         self._remember(deleted)
 
     def checked(self, table: Rows, finished: Sequence[Batch], advanced: Advanced) -> Advanced:
-        """Returns the result of an advance, in which rows that were deleted before carry a fault.
-
-        Args:
-            table: The connection over which they were selected.
-            finished: The batches that the advance has deleted.
-            advanced: Its result.
-
-        Raises:
-            DriverError: As of :meth:`outbox_api.OutboxTable.rows`.
-        """
+        """Returns the result of an advance, in which rows that were deleted before carry a fault."""
         self._remember(finished)
         ids = [record.id for record in advanced.records]
         top = self._deleted[self._firsts[-1]][0] if self._firsts else 0
@@ -129,24 +117,14 @@ AT_ONCE = 500
 
 
 class SkippedDeadLetters:
-    """Deletes the skipped letters of an outbox, seldom and few at a time. One lane does it for all.
-
-    Args:
-        lane: The lane's number.
-        kept: For how many seconds they are kept; ``None`` for ever.
-        now: The present time in seconds.
-    """
+    """Deletes skipped letters after ``kept`` seconds, or never; seldom, few at a time, and in one lane."""
 
     def __init__(self, lane: int, kept: float | None, now: float) -> None:
         self._kept = None if lane else kept
         self._next = now + FIRST_SECONDS
 
     def forget(self, table: OutboxTable, now: float) -> int:
-        """Deletes some if it is time to; returns how many.
-
-        Raises:
-            DriverError: The database refuses, or cannot be reached; the next look comes after the interval.
-        """
+        """Deletes some if it is time to; returns how many."""
         if self._kept is None or now < self._next:
             return 0
         self._next = now + INTERVAL_SECONDS

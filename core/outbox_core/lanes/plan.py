@@ -16,39 +16,23 @@ from outbox_core.config.settings import Choice, Delivery, Failures, HarvestSetti
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings that the lanes of one leadership share; sent to the processes where they run.
+    """The settings that the lanes of one leadership share; sent to the processes where they run."""
 
-    Attributes:
-        outbox: The outbox's name; names lanes to the broker.
-        token: The fence token of the leadership.
-        lanes: How many lanes share the outbox.
-        dialect: The database.
-        affinity: Which rows may be marked.
-        publisher: The broker.
-        limits: Bounds and times of one lane.
-        failures: What happens after a failed delivery.
-        delivery: At-least-once or exactly-once.
-        topics: To which topics records may be published.
-        transforms: What changes records on their way out.
-        about: What heartbeats say besides the lane's metrics, for ``outbox status``.
-        key_names: What log lines call keys.
-        taken_over: The clusters whose rows are taken over at once, as an operator said.
-    """
-
-    outbox: str
-    token: int
+    outbox: str  # the outbox's name; names lanes to the broker
+    token: int  # the fence token of the leadership
     lanes: int
     dialect: Choice[Dialect]
-    affinity: Choice[Affinity]
+    affinity: Choice[Affinity]  # which rows may be marked
     publisher: Choice[Publisher]
-    limits: Limits
+    limits: Limits  # bounds and times of one lane
     failures: Failures
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     topics: PermittedTopics = field(default_factory=PermittedTopics)
-    transforms: tuple[Choice[Transform], ...] = ()
+    transforms: tuple[Choice[Transform], ...] = ()  # what changes records on their way out
     about: Mapping[str, object] = field(default_factory=dict)
+    """What heartbeats say besides the lane's metrics, for ``outbox status``."""
     key_names: KeyNames = field(default_factory=KeyNames)
-    taken_over: tuple[int, ...] = ()
+    taken_over: tuple[int, ...] = ()  # the clusters whose rows are taken over at once, as an operator said
 
     @classmethod
     def of(
@@ -61,12 +45,8 @@ class Plan:
     ) -> Self:
         """Returns the plan of a new leadership.
 
-        Args:
-            settings: The settings of the outbox, whose limits all lanes share.
-            election: The election with its group, whose topic takes no records.
-            token: As in the plan.
-            silence: Seconds since the former leader's lanes were last heard of; ``None`` if there was none.
-            taken_over: As in the plan.
+        ``election`` names its group, whose topic takes no records. ``silence``: seconds since the former
+        leader's lanes were last heard of; ``None`` if there was none.
         """
         lanes = settings.limits.send_concurrency
         share = ceil(settings.limits.max_in_flight_records / lanes)

@@ -63,19 +63,13 @@ def open_lane(
 
 
 class Begun(NamedTuple):
-    """A leadership whose lanes may start.
-
-    Attributes:
-        token: The fence token.
-        silence: Seconds since a lane of the former leader was last heard of; ``None`` if none ever was.
-        taken_over: The clusters whose rows are taken over at once, as an operator said.
-        settled: What became of transactions of former lanes.
-    """
+    """A leadership whose lanes may start."""
 
     token: int
     silence: float | None
-    taken_over: tuple[int, ...] = ()
-    settled: tuple[AttemptSettled, ...] = ()
+    """Seconds since a lane of the former leader was last heard of; ``None`` if none ever was."""
+    taken_over: tuple[int, ...] = ()  # the clusters whose rows are taken over at once, as an operator said
+    settled: tuple[AttemptSettled, ...] = ()  # what became of transactions of former lanes
 
 
 def begin_leadership(settings: HarvestSettings) -> Begun:
@@ -123,7 +117,6 @@ def _recovery(plan: Plan) -> Recovery:
 
 
 def _log(lane: str, rows: int, doubt: Doubt | None) -> None:
-    """Says what a recovery found."""
     if rows:
         log.info("%s: %d rows were in the log already", lane, rows)
     if doubt is None:
@@ -143,14 +136,7 @@ def _log(lane: str, rows: int, doubt: Doubt | None) -> None:
 
 
 class ConnectedServers:
-    """Connects to the database at once, and to the broker for each sender; belongs to one thread.
-
-    Attributes:
-        senders: Name → open sender. A caller that removes one closes it.
-
-    Raises:
-        DriverError: The database cannot be used.
-    """
+    """Connects to the database at once, and to the broker for each sender; belongs to one thread."""
 
     def __init__(
         self,
@@ -166,6 +152,7 @@ class ConnectedServers:
         self._topics = topics
         self._torn = TornRows()
         self.senders: dict[str, TransformingTransactionalSender] = {}
+        """Name → open sender. A caller that removes one closes it."""
         self.table: OutboxTable = dialect.create().connect(eligible)
 
     def open_sender(self, name: str) -> TransactionalSender:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outbox_core.delivery.retries import jittered
+from outbox_api.election import RefusalTimeout
+
+from outbox_core.delivery.retries import Backoff
 
 RESTART_SECONDS = (0.5, 5.0)
-"""The first and the longest pause before a lane restarts; it doubles between them."""
+"""The first and the longest pause before a lane restarts."""
 PROVEN_SECONDS = 60.0
 """A lane that ran this long, or purged anything, was not refused before its error."""
 
 
 class Restarts:
-    """The restarts of one lane.
-
-    Args:
-        stop_after: For how many seconds the database or the broker may refuse for good.
-        chance: Returns a random number from 0 up to 1; spreads the restarts of many lanes.
-        pauses: The first and the longest pause, in seconds, instead of ``RESTART_SECONDS``.
-    """
+    """The restarts of one lane; ``stop_after``: seconds for which database or broker may refuse for good."""
 
     def __init__(
         self,
@@ -27,31 +23,19 @@ class Restarts:
         chance: Callable[[], float],
         pauses: tuple[float, float] | None = None,
     ) -> None:
-        self._stop_after = stop_after
-        self._chance = chance
-        self._first, self._last = pauses or RESTART_SECONDS
-        self._pause = self._first
-        self._refused_since: float | None = None
+        first, longest = pauses or RESTART_SECONDS
+        self._refusals = RefusalTimeout(stop_after)
+        self._backoff = Backoff(first, chance, longest)
 
     def failed(self, now: float, *, lasted: float, purged: int, retryable: bool) -> float | None:
-        """Handles a failure of the lane.
+        """Handles a failure of the lane after ``lasted`` seconds, in which it had ``purged`` records.
 
-        Args:
-            now: The time.
-            lasted: For how many seconds it had run.
-            purged: How many records it had purged.
-            retryable: Whether a restart may succeed without anybody's help.
-
-        Returns:
-            Seconds until the restart; ``None`` if the lane has been refused for too long.
+        Returns the seconds until the restart; ``None`` if the lane has been refused for too long.
         """
-        if purged or lasted > PROVEN_SECONDS:
-            self._pause, self._refused_since = self._first, None
-        if retryable:
-            self._refused_since = None
-        elif self._refused_since is None:
-            self._refused_since = now
-        if self._refused_since is not None and now - self._refused_since >= self._stop_after:
-            return None
-        pause, self._pause = self._pause, min(self._pause * 2, self._last)
-        return jittered(pause, self._chance)
+        if proven := purged or lasted > PROVEN_SECONDS:
+            self._backoff.answered()
+        if proven or retryable:
+            self._refusals.permitted()
+        if not retryable:
+            self._refusals.refused(now)
+        return None if self._refusals.has_expired(now) else self._backoff.failed(now)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from uuid import UUID, uuid4
+from random import random
+from uuid import uuid4
 
 from outbox_api import Batch, ColumnIs, OutboxTable, RunSender, Sender
 
@@ -39,25 +39,19 @@ class LaneRun:
         telemetry: Telemetry,
         *,
         threads: Threads | None = None,
-        new_leader_id: Callable[[], UUID] = uuid4,
-        chance: Callable[[], float] = random.random,
     ) -> None:
         self._telemetry = telemetry
         self._plan = plan
         self._number = number
         self._control = control
         self._threads = threads or Threads()
-        self._new_leader_id, self._chance = new_leader_id, chance
         self._dialect = plan.dialect.create()
+        telemetry.unacknowledged.longest_call = self._dialect.longest_call()
 
     def run(self) -> None:
         """Harvests until ``control`` ends the lane, or it has reached its age limit.
 
         A drained lane leaves nothing in flight.
-
-        Raises:
-            LeadershipLost: The fence carries another leader's token.
-            DriverError: The database or the broker cannot be used; a restart may succeed.
         """
         exactly_once = self._plan.delivery is Delivery.EXACTLY_ONCE
         try:
@@ -76,8 +70,8 @@ class LaneRun:
             machine = MarkPurgeReset(
                 plan.limits,
                 plan.failures,
-                self._new_leader_id,
-                self._chance,
+                uuid4,
+                random,
                 ages(eligible),
                 run_records=plan.limits.max_run_records if runs else 1,
             )
@@ -107,7 +101,7 @@ class LaneRun:
         metrics.purged += opened.recovered
         if opened.doubt:
             self._telemetry.add_event(settled(number, opened.doubt))
-        machine = SelectPublishPurge(plan.limits, plan.failures, self._chance, opened.locked, ages(eligible))
+        machine = SelectPublishPurge(plan.limits, plan.failures, random, opened.locked, ages(eligible))
         lane = ExactlyOnceLane(
             machine,
             number,

@@ -48,11 +48,7 @@ class TakeoverLog:
         return self._clusters[source] if source < len(self._clusters) else None
 
     def add(self, now: float, cluster: int, records: int) -> TakeoverBegan | None:
-        """Counts records of another cluster, at least one, that a mark or selection returned.
-
-        Returns:
-            The event, if a takeover has begun with them.
-        """
+        """Counts records of another cluster, at least one; returns the event if a takeover begins."""
         taken = self._taken.setdefault(cluster, _Taken())
         begins = now - taken.last > QUIET_SECONDS
         taken.records += records

@@ -48,15 +48,7 @@ _topic = attrgetter("topic")
 
 
 class Telemetry:
-    """One lane's metrics, events and log, whose lines wait for :meth:`write_lines`: a log may block.
-
-    Args:
-        interval: Seconds between two heartbeats.
-        wall_clock: Returns seconds since the epoch, as rows tell when they were created.
-
-    Attributes:
-        opened: Whether the lane has begun to work.
-    """
+    """One lane's metrics, events and log, whose lines wait for :meth:`write_lines`: a log may block."""
 
     def __init__(
         self,
@@ -77,7 +69,7 @@ class Telemetry:
         self._delivered: list[MarkedRecord] = []  # whose topics are not counted yet
         self.takeovers = takeovers or TakeoverLog(lane)
         self.unacknowledged = unacknowledged or Unacknowledged()
-        self.opened = False
+        self.opened = False  # whether the lane has begun to work
         self._events: deque[LaneEvent] = deque()
         self._lines: deque[Callable[[], None]] = deque()
         self._lane = lane
@@ -248,11 +240,7 @@ class Telemetry:
         self.counted(parked, policy, self._parked_before)
 
     def not_beaten(self, error: Exception) -> None:
-        """Handles an error of the heartbeat. One of the database does not end the lane.
-
-        Raises:
-            Exception: It is another error.
-        """
+        """Handles an error of the heartbeat. One of the database does not end the lane."""
         self._heartbeat_outstanding = False
         if not isinstance(error, DriverError | LeadershipLost):  # the next purge reports it, too
             raise error

@@ -31,14 +31,7 @@ def dedicate_process(outboxes: int = 1) -> None:
 
 
 def run_group(plan: Plan, group: int, lanes: Sequence[int], channel: ControlChannel) -> None:
-    """Runs a lane group on threads of this process; see :meth:`.LaneGroup.run`.
-
-    Args:
-        plan: The plan of the leadership.
-        group: The group's number.
-        lanes: The numbers of its lanes.
-        channel: The connection to the leader.
-    """
+    """Runs a lane group on threads of this process; see :meth:`.LaneGroup.run`."""
     threads = Threads()
 
     def run_lane(number: int, control: LaneControl, telemetry: Telemetry) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from outbox_api import Failure
-
-HUNG_SECONDS = 300.0
-"""From then on a call of the database counts as due: most likely it hangs, as its dialect has no time-out."""
 
 
 class Unacknowledged:
@@ -17,6 +15,8 @@ class Unacknowledged:
     """
 
     def __init__(self) -> None:
+        self.longest_call = inf
+        """A call of the database that takes longer counts as due: most likely it hangs."""
         self._since: float | None = None
         self._failing = False
         self._asked: dict[object, float] = {}  # loop → when its call of the database began
@@ -61,5 +61,5 @@ class Unacknowledged:
     def seconds(self, now: float) -> float:
         """Returns for how long something has been due without an answer; 0 if nothing is."""
         since = self._since  # another thread may clear it
-        hung = [asked + HUNG_SECONDS for asked in [*self._asked.values()]]
+        hung = [asked + self.longest_call for asked in [*self._asked.values()]]
         return max(now - min(hung if since is None else [*hung, since], default=now), 0.0)

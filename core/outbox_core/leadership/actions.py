@@ -45,11 +45,7 @@ class Actions(Protocol):
         ...
 
     def reach_servers(self) -> None:
-        """Makes sure that database and broker answer this process.
-
-        Raises:
-            OutboxError: They do not.
-        """
+        """Makes sure that database and broker answer this process."""
         ...
 
     def find_rival(self) -> str | None:
@@ -70,19 +66,11 @@ class Actions(Protocol):
         ...
 
     def join_election(self) -> None:
-        """Joins the election again, unless the process is to end.
-
-        Raises:
-            OutboxError: It cannot.
-        """
+        """Joins the election again, unless the process is to end."""
         ...
 
     def warm_engine(self) -> None:
-        """Prepares the engine to start lanes.
-
-        Raises:
-            OutboxError: It cannot.
-        """
+        """Prepares the engine to start lanes."""
         ...
 
     def check_engine(self) -> None:

@@ -21,6 +21,7 @@ from math import inf
 from uuid import UUID, uuid4
 
 from outbox_api import DriverError, EngineLost, LeadershipLost, OutboxError
+from outbox_api.election import RefusalTimeout
 
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked, MeterRead
 from outbox_core.leadership.actions import Actions
@@ -37,18 +38,6 @@ class Candidacy:
 
     The elector's thread calls :meth:`acquired`, :meth:`fenced`, :meth:`failed` and :meth:`revoked`; another
     thread calls :meth:`run`. They block in actions only.
-
-    Args:
-        timeouts: The time-outs.
-        actions: What it can do.
-        new_leader_id: Returns a UUID that was never used before.
-        totals: Counts what all leaderships of this outbox do in this process.
-
-    Attributes:
-        elected: Whether the elector says that this process leads.
-        ending: Whether the process is to end.
-        error: The error that ends it, or ``None``.
-        leadership: The present leadership, or ``None``.
     """
 
     def __init__(
@@ -59,8 +48,8 @@ class Candidacy:
         new_leader_id: Callable[[], UUID] = uuid4,
         totals: Totals | None = None,
     ) -> None:
-        self.elected = False
-        self.ending = False
+        self.elected = False  # whether the elector says that this process leads
+        self.ending = False  # whether the process is to end
         self.error: Exception | None = None
         self.leadership: Leadership | None = None
         self._timeouts = timeouts
@@ -131,11 +120,7 @@ class Candidacy:
     # --- standing by and leading --------------------------------------------------------------------
 
     def run(self) -> None:
-        """Leads whenever this process is elected, until it is to end.
-
-        Raises:
-            Exception: This process cannot lead; another one may.
-        """
+        """Leads whenever this process is elected, until it is to end."""
         while not self.ending:
             try:
                 self._actions.check_engine()  # a standby whose engine has died could not lead
@@ -166,7 +151,7 @@ class Candidacy:
 
     def _begin(self) -> Leadership | None:
         """Takes over and starts the lanes; returns ``None`` if leadership is lost meanwhile."""
-        refused_since: float | None = None
+        refusals = RefusalTimeout(self._timeouts.refused)
         elected_at = unreached_since = self._actions.clock()
         while self._leads():
             if self._actions.lease() <= 0:  # this process was suspended: another may lead by now
@@ -181,13 +166,14 @@ class Candidacy:
             except DriverError as error:
                 now = self._actions.clock()
                 if error.retryable:
-                    refused_since = None
+                    refusals.permitted()
                 else:
-                    refused_since, unreached_since = refused_since or now, now
+                    refusals.refused(now)
+                    unreached_since = now
                 if self._has_run_out(now - unreached_since):
                     self._resign_cut_off(f"cannot begin to lead: {error}")
                     return None
-                if refused_since is not None and now - refused_since >= self._timeouts.refused:
+                if refusals.has_expired(now):
                     raise  # another process may be able to
                 log.warning("cannot begin to lead, trying again: %s", error)
                 self._pause(self._timeouts.retry)
@@ -255,7 +241,6 @@ class Candidacy:
             self._resign_cut_off(reason, leadership)
 
     def _resign(self, leadership: Leadership, defect: str = "") -> None:
-        """Drains the lanes and leaves the election, so that a standby leads."""
         if defect:
             log.warning("cannot lead: %s", defect)
         self._defective = bool(defect)

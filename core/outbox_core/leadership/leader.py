@@ -40,7 +40,6 @@ class _Incarnation:
     unacknowledged_seconds: float = 0.0
 
     def work(self) -> dict[int, LaneWork]:
-        """Returns what each lane has done."""
         return {
             lane: LaneWork(metrics, self.measurements_by_lane.get(lane, Measurements()))
             for lane, metrics in self.metrics_by_lane.items()
@@ -50,14 +49,7 @@ class _Incarnation:
 class Leadership:
     """Answers the reports of lane groups; the leader's end of all control channels.
 
-    Safe to use from any thread.
-
-    Args:
-        token: The fence token of the leadership.
-        lease: Returns for how many more seconds leadership is confirmed.
-        clock: Returns seconds, and never goes back.
-        silent_seconds: How long a group may go unheard.
-        start_seconds: How long a group that is started may take to its first report.
+    Safe to use from any thread. ``lease`` returns for how many more seconds leadership is confirmed.
     """
 
     def __init__(

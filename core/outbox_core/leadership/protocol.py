@@ -25,19 +25,12 @@ REPORT_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The error with which a database or broker has refused a lane for too long.
-
-    Attributes:
-        message: Its text.
-        retryable: As in ``DriverError``.
-        denied: Whether it is an ``AccessDenied``.
-        code: Its code; empty for that of its class.
-    """
+    """The error with which a database or broker has refused a lane for too long."""
 
     message: str
-    retryable: bool
-    denied: bool
-    code: str = ""
+    retryable: bool  # as in DriverError
+    denied: bool  # whether it is an AccessDenied
+    code: str = ""  # empty for that of its class
 
     @classmethod
     def of(cls, error: DriverError) -> Refusal:
@@ -54,73 +47,48 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line that was logged where the leader's log does not reach.
+    """A line that was logged where the leader's log does not reach."""
 
-    Attributes:
-        level: Its level, as a number.
-        logger: Its logger's name.
-        text: The line, without a traceback.
-        template: The text that it was made from, which is the same for lines of one kind.
-        traceback: Its traceback, or empty.
-        about: What it is about; see :data:`outbox_core.log_context.FIELDS`.
-    """
-
-    level: int
-    logger: str
+    level: int  # its level, as a number
+    logger: str  # its logger's name
     text: str
-    template: str = ""
+    template: str = ""  # the text that it was made from, which is the same for lines of one kind
     traceback: str = ""
     about: Mapping[str, str | int] = field(default_factory=dict)
+    """What it is about; see :data:`outbox_core.log_context.FIELDS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report of a lane group to its leader.
+    """A report of a lane group to its leader."""
 
-    Attributes:
-        token: The fence token of the leadership that the group works for.
-        group: The group's number.
-        incarnation: Names this incarnation of the group; a later one of the same group has another name.
-        metrics_by_lane: Lane number → what the lane has done in this incarnation of the group.
-        events: What lanes have to tell observers since the last report.
-        lost: Why a lane found that somebody else leads, or empty.
-        refusal: Why a lane cannot go on at all, or ``None``.
-        messages: What lanes logged where the leader's log does not reach.
-        outbox: What the leader's process calls the outbox, where it harvests several.
-        measurements_by_lane: Lane number → what the lane has measured in this incarnation of the group; empty
-            in most reports, as they are longer than the rest.
-        unacknowledged_seconds: For how long something has been due in one of its lanes, of which the broker
-            has acknowledged nothing meanwhile; of such lanes, the longest.
-    """
-
-    token: int
+    token: int  # the fence token of the leadership that the group works for
     group: int
-    incarnation: str
+    incarnation: str  # names this incarnation of the group; a later one of the same group has another name
     metrics_by_lane: Mapping[int, LaneMetrics]
-    events: tuple[LaneEvent, ...] = ()
-    lost: str = ""
-    refusal: Refusal | None = None
-    messages: tuple[LogLine, ...] = ()
-    outbox: str = ""
+    """Lane number → what the lane has done in this incarnation of the group."""
+    events: tuple[LaneEvent, ...] = ()  # what lanes have to tell observers since the last report
+    lost: str = ""  # why a lane found that somebody else leads, or empty
+    refusal: Refusal | None = None  # why a lane cannot go on at all, or None
+    messages: tuple[LogLine, ...] = ()  # what lanes logged where the leader's log does not reach
+    outbox: str = ""  # what the leader's process calls the outbox, where it harvests several
     measurements_by_lane: Mapping[int, Measurements] = field(default_factory=dict)
+    """Lane number → what the lane has measured in this incarnation of the group; empty in most reports, as
+    they are longer than the rest."""
     unacknowledged_seconds: float = 0.0
+    """For how long something has been due in one of its lanes, of which the broker has acknowledged nothing
+    meanwhile; of such lanes, the longest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The leader's answer to a report.
+    """The leader's answer to a report."""
 
-    Attributes:
-        lease: Seconds for which leadership is confirmed, from the time when the report was sent.
-        draining: Whether lanes shall drain and end.
-        stopped: Whether lanes shall end at once.
-        about: What the first lane's heartbeats say of the leader's own work.
-    """
-
-    lease: float
-    draining: bool = False
+    lease: float  # seconds for which leadership is confirmed, from the time when the report was sent
+    draining: bool = False  # whether lanes shall drain and end
     stopped: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
+    """What the first lane's heartbeats say of the leader's own work."""
 
 
 class ControlChannel(Protocol):
@@ -138,16 +106,9 @@ class ControlChannel(Protocol):
 
 @dataclass(slots=True)
 class LaneControl:
-    """The orders that the lanes of one process follow. One thread writes it, many threads read it.
+    """The orders that the lanes of one process follow. One thread writes it, many threads read it."""
 
-    Attributes:
-        lease_until: Until when lanes may mark and send, on the process's monotonic clock.
-        draining: Whether lanes shall drain and end.
-        stopped: Whether lanes shall end at once.
-        about: What the first lane's heartbeats say of the leader's own work.
-    """
-
-    lease_until: float = float("-inf")
+    lease_until: float = float("-inf")  # until when lanes may mark and send, on the process's monotonic clock
     draining: bool = False
     stopped: bool = False
     about: Mapping[str, object] = field(default_factory=dict)
@@ -158,13 +119,7 @@ class LaneControl:
         return self.draining or self.stopped
 
     def follow(self, orders: Orders, sent_at: float) -> None:
-        """Puts orders into force.
-
-        Args:
-            orders: The leader's answer.
-            sent_at: When the report was sent that they answer; the lease counts from there, so that a slow
-                network can only shorten it.
-        """
+        """Puts orders into force. The lease counts from when the report was sent that they answer."""
         self.lease_until = sent_at + orders.lease
         self.draining |= orders.draining
         self.stopped |= orders.stopped
@@ -187,11 +142,7 @@ def encode(message: Report | Orders) -> bytes:
 
 
 def decode(kind: type[Message], text: bytes) -> Message:
-    """Reads a message.
-
-    Raises:
-        ConnectionError: It is none of this kind: the other end is of another version.
-    """
+    """Reads a message."""
     try:
         message: Message = _ADAPTERS[kind].validate_json(text)
     except ValidationError:

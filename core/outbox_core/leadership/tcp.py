@@ -148,23 +148,14 @@ class ControlServer:
 
 
 class ControlClient:
-    """A group's end of the control channel; connects again after the connection has failed.
-
-    Args:
-        address: Host, port and secret of the leader's :class:`ControlServer`.
-    """
+    """A group's end of the control channel; connects again after the connection has failed."""
 
     def __init__(self, address: Address) -> None:
         self._host, self._port, self._secret = address
         self._wire: Wire | None = None
 
     def connect(self) -> None:
-        """Connects, unless it is connected already; takes ``CONNECT_SECONDS`` and ``ANSWER_SECONDS`` at most.
-
-        Raises:
-            ConnectionError: The leader cannot be reached, does not answer in time, does not know the secret,
-                or closes the connection.
-        """
+        """Connects, unless it is connected; takes ``CONNECT_SECONDS`` and ``ANSWER_SECONDS`` at most."""
         if self._wire is not None:
             return
         try:
@@ -181,12 +172,7 @@ class ControlClient:
         self._wire = wire
 
     def exchange(self, report: Report) -> Orders:
-        """Delivers a report and returns the orders; takes as long as :meth:`connect` and an answer at most.
-
-        Raises:
-            OSError: The leader cannot be reached, does not answer in time, or does not know the secret.
-            EOFError: The leader has closed the connection.
-        """
+        """Delivers a report and returns the orders; takes as long as a connect and an answer at most."""
         self.connect()
         assert self._wire is not None  # noqa: S101 - connected
         try:

@@ -9,53 +9,35 @@ from outbox_core.leadership.leader import SILENT_SECONDS, START_SECONDS, UNACKNO
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """The time-outs of a candidate, in seconds.
+    """The time-outs of a candidate, in seconds."""
 
-    Attributes:
-        drain: For lanes to drain when leadership is handed over.
-        retry: Between two attempts after an error.
-        refused: For a database or a broker that refuses with an error that is not retryable.
-        metrics: Between two statistics.
-        check: Between two checks of a standby's engine.
-        stop: For lanes that were ordered to stop at once, before the engine cancels them.
-        cancel: For cancelled lanes, before the engine is replaced; the fence stops what is left of them.
-        yielded: For another process to lead, after this one has lost the fence again and again although its
-            elector names it; from ``retry`` on it doubles with each, and begins anew after ten times as long.
-        join: Between two attempts to replace the engine and to join the election.
-        aside: For another process to lead, after this one has given up.
-        silent: For the next report of a lane group.
-        start: For the first report of a lane group.
-        unacknowledged: For the broker to acknowledge anything, while something is due.
-        unacknowledged_again: The same after many leaderships that ended thereby; it doubles with each.
-        forgiven: After so long without such an end, the next one counts as the first.
-    """
-
-    drain: float
-    retry: float
-    refused: float
-    metrics: float
-    check: float = 1.0
-    stop: float = 2.0
+    drain: float  # for lanes to drain when leadership is handed over
+    retry: float  # between two attempts after an error
+    refused: float  # for a database or a broker that refuses with an error that is not retryable
+    metrics: float  # between two statistics
+    check: float = 1.0  # between two checks of a standby's engine
+    stop: float = 2.0  # for lanes that were ordered to stop at once, before the engine cancels them
     cancel: float = 8.0
+    """For cancelled lanes, before the engine is replaced; the fence stops what is left of them."""
     yielded: float = 60.0
-    join: float = 5.0
-    aside: float = 5.0
-    silent: float = SILENT_SECONDS
-    start: float = START_SECONDS
+    """For another process to lead, after this one has lost the fence again and again although its elector
+    names it; from ``retry`` on it doubles with each, and begins anew after ten times as long."""
+    join: float = 5.0  # between two attempts to replace the engine and to join the election
+    aside: float = 5.0  # for another process to lead, after this one has given up
+    silent: float = SILENT_SECONDS  # for the next report of a lane group
+    start: float = START_SECONDS  # for the first report of a lane group
     unacknowledged: float = UNACKNOWLEDGED_SECONDS
+    """For the broker to acknowledge anything, while something is due."""
     unacknowledged_again: float = 16 * UNACKNOWLEDGED_SECONDS
-    forgiven: float = 3600.0
+    """The same after many leaderships that ended thereby; it doubles with each."""
+    forgiven: float = 3600.0  # after so long without such an end, the next one counts as the first
 
 
 class Patience:
     """A time that doubles whenever it has run out, so that leadership is passed on more and more rarely.
 
-    If a broker is away for all processes, passing leadership on does not help.
-
-    Args:
-        first: Seconds for the first time.
-        longest: Seconds at most.
-        forgiven: After so many seconds without an end, the next one counts as the first.
+    If a broker is away for all processes, passing leadership on does not help. After ``forgiven`` seconds
+    without an end, the next one counts as the first.
     """
 
     def __init__(self, first: float, longest: float, forgiven: float) -> None:

@@ -31,13 +31,7 @@ class NotAuthentic(ConnectionError):  # noqa: N818 - says what the other end is
 
 
 class Wire:
-    """One end of a connection. :meth:`allow` says how long all that follows may take.
-
-    Args:
-        peer: The connected socket.
-        role: The role of this end; the other end has the other.
-        secret: What both ends know.
-    """
+    """One end of a connection. :meth:`allow` says how long all that follows may take."""
 
     def __init__(self, peer: socket.socket, role: Role, secret: bytes) -> None:
         self._peer = peer
@@ -56,11 +50,6 @@ class Wire:
         """Makes the key of this connection, and makes sure that the other end can.
 
         A group proves itself first. Until it has, the leader sends it a random number and nothing else.
-
-        Raises:
-            NotAuthentic: It cannot.
-            OSError: The connection failed, or the time is over.
-            EOFError: The other end has closed the connection.
         """
         mine = secrets.token_bytes(_NONCE_BYTES)
         self._write(mine)

@@ -56,6 +56,8 @@ _OF_LANES: Mapping[str, Metric] = {
     "purged": names.PURGED,
     "failed": names.FAILED,
     "aborted": names.ABORTED,
+    "transactions": names.TRANSACTIONS,
+    "paused_seconds": names.PAUSES,
     "recovered": names.RECOVERED,
     "remarks": names.REMARKS,
     "in_flight": names.IN_FLIGHT,

@@ -18,18 +18,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric.
-
-    Attributes:
-        name: Its name in OpenTelemetry.
-        kind: What it is.
-        unit: Its unit as UCUM writes it, in braces where it only says what is counted.
-        about: What it says, in one sentence.
-    """
+    """One metric."""
 
     name: str
     kind: Kind
-    unit: str
+    unit: str  # its unit as UCUM writes it, in braces where it only says what is counted
     about: str
 
 
@@ -60,6 +53,10 @@ FAILED = Metric(
     conventions.FAILED, Kind.COUNTER, "{record}", "Deliveries that failed, and are tried again or parked"
 )
 ABORTED = Metric("outbox.aborted", Kind.COUNTER, "{batch}", "Batches whose transaction was aborted")
+TRANSACTIONS = Metric(
+    "outbox.transactions", Kind.COUNTER, "{transaction}", "Transactions that were committed"
+)
+PAUSES = Metric("outbox.pauses", Kind.COUNTER, "s", "Seconds of pauses between two transactions of a lane")
 RECOVERED = Metric(
     "outbox.recovered", Kind.COUNTER, "{record}", "Records that a lane found in the log when it started"
 )

@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 from outbox_api import OutboxError
 from outbox_api.context_thread import ContextThread
 
-from outbox_core.config.outboxes import database_of
 from outbox_core.config.settings import HarvestSettings
+from outbox_core.outboxes import database_of
 from outbox_core.snapshot import Snapshot, as_data
 
 log = logging.getLogger(__name__)
@@ -48,19 +48,13 @@ IdleSince = Callable[[HarvestSettings], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """The result of a poll.
+    """The result of a poll."""
 
-    Attributes:
-        at: When it was complete, on the monotonic clock.
-        snapshot: The state of the outbox; ``None`` if the poll failed.
-        error: Why it failed, free of secrets.
-        failing_since: Since when polls have failed, on the monotonic clock; ``None`` if it did not fail.
-    """
-
-    at: float
-    snapshot: Snapshot | None
-    error: str = ""
+    at: float  # when it was complete, on the monotonic clock
+    snapshot: Snapshot | None  # the state of the outbox; None if the poll failed
+    error: str = ""  # why it failed, free of secrets
     failing_since: float | None = None
+    """Since when polls have failed, on the monotonic clock; ``None`` if it did not fail."""
 
     @property
     def data(self) -> Data | None:

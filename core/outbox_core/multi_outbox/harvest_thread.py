@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from random import random
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
@@ -12,6 +13,7 @@ from outbox_api import LaneStatus, OutboxError
 from outbox_api.context_thread import ContextThread
 
 from outbox_core.config.settings import HarvestSettings
+from outbox_core.delivery.retries import Backoff
 from outbox_core.engines.runner import SharedEngine
 from outbox_core.events import EventHandler
 from outbox_core.harvest import Harvest
@@ -21,7 +23,7 @@ from outbox_core.log_context import log_as
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 1.0
-"""The pause before an outbox that failed is tried again; twice as long after each further failure."""
+"""The first pause before an outbox that failed is tried again."""
 LONGEST_PAUSE_SECONDS = 60.0
 SEEN_SECONDS = 3.0
 """For how long a look at an outbox that rests tells that its database answers."""
@@ -37,12 +39,6 @@ class HarvestThread:
         delay: Seconds to wait before the first attempt, from the first :meth:`wake`; ``None`` if it may rest.
 
     Attributes:
-        settings: As given.
-        totals: What is harvested, in all attempts.
-        may_rest: Whether it was made to rest.
-        led: The token under which it led when it was told to rest, until ``resting_lanes`` are known.
-        resting_lanes: While it rests, the lanes of this process's last leadership, unless another has begun.
-            Whoever looks at outboxes that rest finds them.
         rests_since: Since when it has rested under the same leader, as far as this process knows.
         seen_empty: When it was last found to rest and to be empty. Both are on the monotonic clock.
     """
@@ -56,9 +52,12 @@ class HarvestThread:
     ) -> None:
         self.settings = settings
         self.totals = Totals()
-        self.may_rest = delay is None
+        self.may_rest = delay is None  # whether it was made to rest
         self.led: int | None = None
+        """The token under which it led when it was told to rest, until ``resting_lanes`` are known."""
         self.resting_lanes: Sequence[LaneStatus] = ()
+        """While it rests, the lanes of this process's last leadership, unless another has begun. Whoever
+        looks at outboxes that rest finds them."""
         self.rests_since, self.seen_empty = monotonic(), 0.0
         self._engine = engine
         self._handler = handler
@@ -100,11 +99,7 @@ class HarvestThread:
         return self.joined and (harvest is None or harvest.takes_part)
 
     def wake(self) -> None:
-        """Begins to harvest, unless it does or is stopped. Returns at once.
-
-        Raises:
-            RuntimeError: There can be no thread at present.
-        """
+        """Begins to harvest, unless it does or is stopped. Returns at once."""
         named = log_as(f"{self.settings.name}/{self.settings.label}", outbox=self.settings.title)
         with self._lock, named:
             if self._thread is None and not self._stopping.is_set():
@@ -153,7 +148,7 @@ class HarvestThread:
                 self._thread, self.rests_since = None, monotonic()
 
     def _harvest_on(self) -> None:
-        pause, told, known = FIRST_PAUSE_SECONDS, "", self._has_joined
+        backoff, known = Backoff(FIRST_PAUSE_SECONDS, random, LONGEST_PAUSE_SECONDS), self._has_joined
         self._stopping.wait(self._delay)
         while not (self._stopping.is_set() or self._retiring):
             started = monotonic()
@@ -162,32 +157,25 @@ class HarvestThread:
             except BaseException as error:
                 known = False
                 if monotonic() - started > LONGEST_PAUSE_SECONDS:
-                    pause, told = FIRST_PAUSE_SECONDS, ""
-                # The same error is a warning once, as it may last for days.
-                level = logging.DEBUG if str(error) == told else logging.WARNING
-                told, defect = str(error), None if isinstance(error, OutboxError) else error
-                log.log(level, "not harvested, trying again in %g s: %s", pause, error, exc_info=defect)
+                    backoff.answered()
+                pause, defect = backoff.failed(started), None if isinstance(error, OutboxError) else error
+                log.warning("not harvested, trying again in %.1f s: %s", pause, error, exc_info=defect)
                 self._stopping.wait(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         if self._retiring:
             log.info("rests until there is a record")
 
     def _attempt(self, *, known: bool) -> None:
-        """Harvests until it is stopped; ``known`` as in :meth:`Harvest.start`.
-
-        Raises:
-            Exception: What has ended the harvest.
-        """
+        """Harvests until it is stopped; ``known`` as in :meth:`Harvest.join`."""
         harvest = Harvest(self.settings, self._engine, self.totals)
         harvest.set_event_handler(self._handler)
         try:
-            harvest.start(known=known)
+            harvest.join(known=known)
             log.info("joined the election")
             with self._lock:
                 if self._stopping.is_set():
                     return
                 self._harvest, self._has_joined = harvest, True
-            harvest.wait()
+            harvest.run()
         finally:
             self._harvest = None
             harvest.stop()

@@ -17,7 +17,6 @@ from time import monotonic
 from outbox_api import OutboxError
 from outbox_api.context_thread import ContextThread, repeat
 
-from outbox_core.config.outboxes import database_of, matching, unknown
 from outbox_core.config.settings import HarvestSettings, Settings, Template
 from outbox_core.engines.runner import SharedEngine
 from outbox_core.events import Event
@@ -25,6 +24,7 @@ from outbox_core.members import NOTE_SECONDS, MembersThread, group_of, member_na
 from outbox_core.multi_outbox.harvest_thread import HarvestThread
 from outbox_core.multi_outbox.rebalance import Rebalance
 from outbox_core.multi_outbox.resting import RestThread, may_rest
+from outbox_core.outboxes import database_of, matching, unknown
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,6 @@ class Harvester:
         self._group = group_of(settings)
         # Processes may share a configuration that sets harvest.name.
         self._member = member_name(settings.process.name)
-        self._troubles: dict[str, str] = {}
         self._stopping = Flag()
         self._changing = Lock()
         """Held while outboxes and members are added, none of which is after :meth:`stop`."""
@@ -123,7 +122,6 @@ class Harvester:
         repeat(self._look_for_outboxes, self._stopping, LOOK_SECONDS, log, complaint)
 
     def _keep_awake(self) -> None:
-        """Has every outbox harvested that must not rest."""
         for thread in self.harvests:
             if not thread.may_rest:
                 thread.wake()
@@ -148,13 +146,14 @@ class Harvester:
             try:
                 found = matching(template)
             except OutboxError as error:
-                self._tell(template, f"cannot look for outboxes of '{template.label}', trying again: {error}")
+                log.warning("cannot look for outboxes of '%s', trying again: %s", template.label, error)
                 continue
             others = [each for each in known if not _is_of(template, each)]
             found = unknown(found, others)
             self._drop({each.title for each in known if _is_of(template, each)}, found, template)
             self._add(found)
-            self._tell(template, "" if found else f"no table matches '{template.pattern}' yet")
+            if not found:
+                log.warning("no table matches '%s' yet", template.pattern)
 
     def _drop(self, known: set[str], found: Iterable[HarvestSettings], template: Template) -> None:
         """Ends the outboxes that two searches in a row have not found; one may come in between a renaming."""
@@ -178,12 +177,6 @@ class Harvester:
             thread.stop()
         finally:
             del self._ending[title]
-
-    def _tell(self, template: Template, trouble: str) -> None:
-        """Logs what is wrong with a template, once for as long as it stays the same."""
-        if trouble and trouble != self._troubles.get(template.label):
-            log.warning("%s", trouble)
-        self._troubles[template.label] = trouble
 
     def _keep_members(self) -> None:
         """Has a note in each database.

@@ -33,13 +33,7 @@ class Rebalance:
         self._unwanted: dict[str, float] = {}
 
     def to_give_up(self, led: Sequence[str], members: Mapping[str, int], now: float) -> Sequence[str]:
-        """Returns which outboxes to give up now.
-
-        Args:
-            led: The outboxes that this process leads.
-            members: Process → how many outboxes it leads; this process may be among them.
-            now: The time.
-        """
+        """Returns which outboxes to give up now."""
         self._note_returned(led, now)
         led = [outbox for outbox in led if outbox not in self._leaving]
         counts = {**members, self._member: len(led)}

@@ -76,32 +76,18 @@ def is_led(outbox: HarvestSettings, lanes: Iterable[LaneStatus]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Outbox:
-    """What is known of one outbox.
-
-    Attributes:
-        thread: Its harvest.
-        dialect: Its database.
-        begun: Whether it has begun, and need not again without a row.
-        beginner: Whether it has begun without a row, and had nothing to do since.
-        busy_at: When it was last known to have something to do, or was woken.
-        done: What its lanes had done then.
-        rested_at: When it came to rest.
-        later: How many times later than ``restAfter`` it rests, as it was woken often: each wake is a
-            takeover, and costs as much.
-        look_due: When to look at it, if it does not rest.
-        beat_due: When the next heartbeat of its resting lanes is due.
-    """
-
     thread: HarvestThread
     dialect: Dialect
-    begun: bool = False
-    beginner: bool = False
-    busy_at: float = 0.0
-    done: tuple[int, ...] = (0, 0, 0)
-    rested_at: float = 0.0
+    begun: bool = False  # whether it has begun, and need not again without a row
+    beginner: bool = False  # whether it has begun without a row, and had nothing to do since
+    busy_at: float = 0.0  # when it was last known to have something to do, or was woken
+    done: tuple[int, ...] = (0, 0, 0)  # what its lanes had done then
+    rested_at: float = 0.0  # when it came to rest
     later: int = 1
-    look_due: float = 0.0
-    beat_due: float = 0.0
+    """How many times later than ``restAfter`` it rests, as it was woken often: each wake is a takeover, and
+    costs as much."""
+    look_due: float = 0.0  # when to look at it, if it does not rest
+    beat_due: float = 0.0  # when the next heartbeat of its resting lanes is due
 
     def is_due(self, now: float) -> bool:
         """Returns whether to look at it now; not while its lanes do something."""
@@ -124,14 +110,7 @@ class _Outbox:
 
 
 class RestThread:
-    """Looks at all outboxes of one database, has them begin, rest and wake, on a thread of its own.
-
-    Args:
-        threads: Their harvests, which rest.
-
-    Attributes:
-        threads: As given; may be replaced by the caller.
-    """
+    """Looks at all outboxes of one database, has them begin, rest and wake, on a thread of its own."""
 
     def __init__(self, threads: Collection[HarvestThread]) -> None:
         self.threads = threads
@@ -219,7 +198,6 @@ class RestThread:
         return outbox.thread.takes_part and now - outbox.busy_at >= patience
 
     def _begin(self, now: float) -> None:
-        """Has outboxes begin that never did."""
         outboxes = self._outboxes.values()
         beginning = sum(each.beginner and now - each.busy_at < BEGIN_SECONDS for each in outboxes)
         waiting = [outbox for outbox in outboxes if not outbox.begun]
@@ -249,11 +227,7 @@ class RestThread:
     def _of_each(
         self, ask: Callable[[PortableGlance, Sequence[Item]], Sequence[Answer]], items: Sequence[Item]
     ) -> Iterable[tuple[Item, Answer | None]]:
-        """Asks about many at a time; where that fails, about each, and ``None`` is the answer that fails.
-
-        Raises:
-            DriverError: The database cannot be reached.
-        """
+        """Asks about many at a time; where that fails, about each, and ``None`` is the answer that fails."""
         for start in range(0, len(items), AT_ONCE):
             some = items[start : start + AT_ONCE]
             try:

@@ -2,8 +2,8 @@
 
 Each action is noted in the outbox's journal before it is done, and its outcome afterwards. An action that
 cannot be noted is refused before anything is done. Every function connects, does its work and disconnects;
-it may be called on any thread, and beside harvesters. All raise :class:`outbox_api.errors.OutboxError` with
-a message that names the cure.
+it may be called on any thread, and beside harvesters. All raise :class:`outbox_api.OutboxError` with a
+message that names the cure.
 """
 
 from outbox_core.operations.dead_letters import Changed, change, letters, reveal, waiting

@@ -17,19 +17,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a verb has done to dead letters.
-
-    Attributes:
-        verb: The verb.
-        changed: The ids of those that it changed, ascending.
-        gone: The ids of those that did not exist any more, or not in the required state, as asked for.
-        unnoted: Why the journal lacks the outcome; empty if it has it.
-    """
+    """What a verb has done to dead letters."""
 
     verb: Verb
-    changed: tuple[int, ...]
+    changed: tuple[int, ...]  # the ids of those that it changed, ascending
     gone: tuple[int, ...]
-    unnoted: str = ""
+    """The ids of those that did not exist any more, or not in the required state, as asked for."""
+    unnoted: str = ""  # why the journal lacks the outcome; empty if it has it
 
 
 def reveal(settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> list[DeadLetter]:

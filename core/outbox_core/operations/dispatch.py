@@ -14,18 +14,13 @@ from outbox_core.operations.verbs import Target, Verb
 
 
 class Arguments(NamedTuple):
-    """What a verb is done to; which of these counts is told by its :class:`Target`.
+    """What a verb is done to; which of these counts is told by its :class:`Target`."""
 
-    Attributes:
-        ids: The ids of dead letters.
-        cluster: A cluster.
-        fence_token: The fence's token as the operator has seen it, for a leader or a cluster; ``None`` for
-            whatever it is.
-    """
-
-    ids: Sequence[int] = ()
+    ids: Sequence[int] = ()  # the ids of dead letters
     cluster: int = 0
     fence_token: int | None = None
+    """The fence's token as the operator has seen it, for a leader or a cluster; ``None`` for whatever it is.
+    """
 
 
 Done = Changed | Raised | Forgotten | TakeoverChanged | list[DeadLetter]

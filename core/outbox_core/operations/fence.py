@@ -18,47 +18,27 @@ _MAX_TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The fence was raised.
-
-    Attributes:
-        token: The token now.
-        lanes: The number of lanes for which it holds.
-        holder: Who holds the fence now: the operator, until a leader raises it again.
-        fenced: Who held it before, and under which token; empty if nobody has ever led.
-        unnoted: Why the journal lacks the outcome; empty if it has it.
-    """
+    """The fence was raised."""
 
     token: int
-    lanes: int
-    holder: str
-    fenced: str = ""
-    unnoted: str = ""
+    lanes: int  # the number of lanes for which it holds
+    holder: str  # who holds the fence now: the operator, until a leader raises it again
+    fenced: str = ""  # who held it before, and under which token; empty if nobody has ever led
+    unnoted: str = ""  # why the journal lacks the outcome; empty if it has it
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Notes of lanes that publish in transactions were removed.
+    """Notes of lanes that publish in transactions were removed."""
 
-    Attributes:
-        token: The token that was raised for it; ``None`` if there was nothing to forget.
-        holder: Who holds the fence now; ``None`` likewise.
-        notes: Lane → the note that was removed.
-        unnoted: Why the journal lacks the outcome; empty if it has it.
-    """
-
-    token: int | None = None
-    holder: str | None = None
-    notes: Mapping[int, TransactionalLane] = field(default_factory=dict)
-    unnoted: str = ""
+    token: int | None = None  # the token that was raised for it; None if there was nothing to forget
+    holder: str | None = None  # who holds the fence now; None likewise
+    notes: Mapping[int, TransactionalLane] = field(default_factory=dict)  # lane → the note that was removed
+    unnoted: str = ""  # why the journal lacks the outcome; empty if it has it
 
 
 def raise_fence(settings: HarvestSettings, operator: Operator, seen: int | None = None) -> Raised:
-    """Raises the token, so that the present leader can change nothing from now on.
-
-    Args:
-        settings: The outbox.
-        operator: Who does it.
-        seen: The token of the leader whom the operator wants to fence; ``None`` for whoever leads.
+    """Raises the token, so that the leader of the token ``seen``, or any, can change nothing from now on.
 
     Raises:
         OutboxError: Somebody has raised the token since; nothing was done.
@@ -96,11 +76,7 @@ def forget(settings: HarvestSettings, operator: Operator) -> Forgotten:
 
 
 def refuse_if_raised(held: Sequence[LaneStatus], seen: int | None) -> None:
-    """Makes sure that the fence has the token that an operator has seen, if one is given.
-
-    Raises:
-        OutboxError: Somebody has raised it since.
-    """
+    """Makes sure that the fence has the token that an operator has seen, if one is given."""
     if seen not in {None, held_token(held)}:
         raise _raised_meanwhile(held_by(held))
 

@@ -26,20 +26,11 @@ UNCERTAIN = "it may be done nevertheless: see the journal"
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Who does something to an outbox, and why.
-
-    Attributes:
-        name: Who, such as a user at a machine.
-        via: By which way: ``cli`` or ``http``.
-        reason: Why; may be empty.
-
-    Raises:
-        ReasonTooLong: The reason has more than ``LONGEST_REASON`` characters.
-    """
+    """Who does something to an outbox, and why."""
 
     name: str
-    via: str
-    reason: str = ""
+    via: str  # by which way: cli or http
+    reason: str = ""  # why; may be empty
 
     def __post_init__(self) -> None:
         check_reason(self.reason)
@@ -52,15 +43,10 @@ class Operator:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of an action.
+    """What came of an action."""
 
-    Attributes:
-        text: For the journal; set it once the action is done.
-        unnoted: Why the journal does not have the text, although the action is done; empty if it has.
-    """
-
-    text: str = "done"
-    unnoted: str = ""
+    text: str = "done"  # for the journal; set it once the action is done
+    unnoted: str = ""  # why the journal does not have the text, although the action is done; empty if it has
 
 
 @contextmanager
@@ -70,15 +56,8 @@ def journalled(
     """Notes an action in the journal before the block, and afterwards its outcome or its error.
 
     An error of the block is raised as it is; a retryable one also says that the action may be done, or that
-    nothing was done, if the database says so. If only the outcome cannot be noted, nothing is raised, as the
-    action is done: ``unnoted`` says why.
-
-    Args:
-        settings: The outbox.
-        verb: The verb.
-        subject: To what, for people.
-        operator: Who does it, and why.
-        at_once: Whether the block changes the outbox in one transaction, or not at all.
+    nothing was done, if the database says so or the block is ``at_once`` one transaction. If only the outcome
+    cannot be noted, nothing is raised, as the action is done: ``unnoted`` says why.
 
     Raises:
         DriverError: The action cannot be noted; the block is not executed.

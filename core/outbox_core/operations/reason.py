@@ -11,11 +11,7 @@ class ReasonTooLong(OutboxError):  # noqa: N818 - reads as what happened, like i
 
 
 def check_reason(reason: str) -> str:
-    """Returns the reason as it is.
-
-    Raises:
-        ReasonTooLong: It has more than ``LONGEST_REASON`` characters; nothing was done.
-    """
+    """Returns the reason as it is."""
     if len(reason) > LONGEST_REASON:
         raise ReasonTooLong(
             f"nothing was done: the reason has {len(reason):,} characters, "

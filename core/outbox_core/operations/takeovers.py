@@ -20,21 +20,13 @@ class UnknownCluster(OutboxError):  # noqa: N818 - reads as what is wrong with t
 
 @dataclass(frozen=True, slots=True)
 class TakeoverChanged:
-    """A takeover was begun or ended.
+    """A takeover was begun or ended."""
 
-    Attributes:
-        verb: Which of the two.
-        cluster: Of which cluster.
-        changed: Whether that is news; ``False`` if it was on already, or was not on.
-        token: The token that was raised for it; ``None`` if nobody has ever led.
-        unnoted: Why the journal lacks the outcome; empty if it has it.
-    """
-
-    verb: Verb
+    verb: Verb  # which of the two
     cluster: int
-    changed: bool
-    token: int | None
-    unnoted: str = ""
+    changed: bool  # whether that is news; False if it was on already, or was not on
+    token: int | None  # the token that was raised for it; None if nobody has ever led
+    unnoted: str = ""  # why the journal lacks the outcome; empty if it has it
 
 
 def check_cluster(settings: HarvestSettings, verb: Verb, cluster: int) -> None:
@@ -58,17 +50,7 @@ def origin_of(settings: HarvestSettings) -> Origin:
 
 
 def _refuse(cluster: int, origin: Origin, found: Collection[int]) -> None:
-    """Makes sure that a cluster is another one, and known or among those found.
-
-    Args:
-        cluster: The number that was given.
-        origin: Says which clusters are known.
-        found: The others that may be given: to begin, orphans, which have records here; to end, the
-            clusters that are taken over.
-
-    Raises:
-        UnknownCluster: It is none of them.
-    """
+    """Makes sure that a cluster is another one, and known or among those found: orphans, or taken over."""
     if cluster == origin.own:
         raise UnknownCluster(f"this is cluster {cluster}: it takes its own records in any case")
     if cluster not in origin.known and (cluster not in found or not 1 <= cluster <= MAX_CLUSTER):

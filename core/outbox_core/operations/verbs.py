@@ -30,33 +30,19 @@ class Target(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What is said of a verb.
+    """What is said of a verb."""
 
-    Attributes:
-        target: What it is done to.
-        label: What it is called on a button; ``{0}`` stands for the cluster.
-        summary: What it does, in a line.
-        effect: What it does to the order of records, and what is lost; see :meth:`Verb.effect`.
-        done: What has become of dead letters afterwards: the end of "2 records were …".
-        status: The status that dead letters must have; ``None`` for any.
-        question: What a command asks before, which then takes ``--yes``; empty if it asks nothing.
-    """
-
-    target: Target
-    label: str
+    target: Target  # what it is done to
+    label: str  # what it is called on a button; {0} stands for the cluster
     summary: str
-    effect: str
-    done: str = ""
-    status: DeadLetterStatus | None = None
-    question: str = ""
+    effect: str  # what it does to the order of records, and what is lost; see :meth:`Verb.effect`
+    done: str = ""  # what has become of dead letters afterwards: the end of "2 records were …"
+    status: DeadLetterStatus | None = None  # the status that dead letters must have; None for any
+    question: str = ""  # what a command asks before, which then takes --yes; empty if it asks nothing
 
 
 class Verb(StrEnum):
-    """What an operator does; journals and programs rely on these names.
-
-    Attributes:
-        about: What is said of it.
-    """
+    """What an operator does; journals and programs rely on these names."""
 
     about: About
 
@@ -190,9 +176,5 @@ class Verb(StrEnum):
         return [each for each in cls if each.about.status == status]
 
     def effect(self, cluster: int | None = None) -> str:
-        """Returns what it does to the order of records, in a few sentences, to be told before it is done.
-
-        Args:
-            cluster: Of which cluster a takeover is; other verbs ignore it.
-        """
+        """Returns what it does to the order of records, in a few sentences, to be told before it is done."""
         return self.about.effect.format("another" if cluster is None else cluster)

@@ -15,17 +15,11 @@ from outbox_api.registry import DISTRIBUTIONS, Seam, installation, installed
 
 @dataclass(frozen=True, slots=True)
 class _Scaffold:
-    """What a new driver of a seam begins with.
+    """What a new driver of a seam begins with."""
 
-    Attributes:
-        what: What it is, for its description.
-        client: What it may depend on beside outbox-api.
-        modules: Its modules beside ``__init__``, each made from the template of its name.
-    """
-
-    what: str
-    client: str
-    modules: Sequence[str]
+    what: str  # what it is, for its description
+    client: str  # what it may depend on beside outbox-api
+    modules: Sequence[str]  # its modules beside __init__, each made from the template of its name
 
 
 _SCAFFOLDS = {
@@ -59,14 +53,7 @@ def distribution(name: str) -> str:
 
 
 def write(seam: Seam, name: str, folder: Path) -> list[Path]:
-    """Writes the distribution of the driver ``name`` into ``folder``, which must not exist.
-
-    Returns:
-        The files.
-
-    Raises:
-        OSError: The folder exists, or cannot be written.
-    """
+    """Writes the distribution of the driver ``name`` into ``folder``, which must not exist."""
     scaffold = _SCAFFOLDS[seam]
     words = {
         "what": scaffold.what,

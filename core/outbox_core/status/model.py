@@ -30,23 +30,14 @@ LANE_HEADINGS = ("records/s", "in flight", "waiting", "purged")
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads.
+    """Who leads."""
 
-    Attributes:
-        name: The process.
-        token: Of the fence.
-        since: When it raised the token.
-        elector: What elected it; empty if that is not known.
-        before: For how long nobody was heard before it; empty if that is not known.
-        silent: Whether none of its lanes has been heard for too long.
-    """
-
-    name: str
-    token: int
-    since: datetime
-    elector: str
-    before: str
-    silent: bool
+    name: str  # the process
+    token: int  # of the fence
+    since: datetime  # when it raised the token
+    elector: str  # what elected it; empty if that is not known
+    before: str  # for how long nobody was heard before it; empty if that is not known
+    silent: bool  # whether none of its lanes has been heard for too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +86,13 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is shown of one outbox.
+    """What is shown of one outbox."""
 
-    Attributes:
-        title: What users call it.
-        verdict: Its state.
-        age: For how long its last known state has been out of date; empty if it is not.
-        seen: When it was last seen; ``None`` if never.
-    """
-
-    title: str
-    verdict: Verdict
+    title: str  # what users call it
+    verdict: Verdict  # its state
     table: str
-    seen: datetime | None
-    age: str
+    seen: datetime | None  # when it was last seen; None if never
+    age: str  # for how long its last known state has been out of date; empty if it is not
     figures: Figures | None
     leader: Leader | None
     starting: str
@@ -123,14 +107,7 @@ Word = Callable[[float], str]
 
 
 def status_of(title: str, known: LastStatus, now: datetime, *, steady: bool = False) -> Status:
-    """Returns what is shown of an outbox.
-
-    Args:
-        title: What users call it.
-        known: What is known of it.
-        now: The time.
-        steady: Whether ages advance in steps, so that what is shown stays the same while nothing happens.
-    """
+    """Returns what is shown; ``steady``: ages advance in steps, so that it stays while nothing happens."""
     word = coarse_duration if steady else duration
     snapshot = known.snapshot
     away = known.away_since is not None

@@ -23,19 +23,12 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LastStatus:
-    """What this process knows of an outbox.
+    """What this process knows of an outbox."""
 
-    Attributes:
-        snapshot: Its last known state; ``None`` if it was never seen.
-        at: When that was; ``None`` if never.
-        error: Why it cannot be seen now; empty if it can.
-        away_since: Since when it cannot be seen; ``None`` if it can.
-    """
-
-    snapshot: Snapshot | None = None
-    at: datetime | None = None
-    error: str = ""
-    away_since: datetime | None = None
+    snapshot: Snapshot | None = None  # its last known state; None if it was never seen
+    at: datetime | None = None  # when that was; None if never
+    error: str = ""  # why it cannot be seen now; empty if it can
+    away_since: datetime | None = None  # since when it cannot be seen; None if it can
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +41,14 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The state of an outbox in one sentence.
+    """The state of an outbox in one sentence."""
 
-    Attributes:
-        state: In one word.
-        said: The sentence. It has no figures that change all the time, as it is read aloud when it changes.
-        short: The same in few words, for titles.
-        reasons: What is wrong.
-        remarks: What is as somebody wants it, and worth knowing nevertheless.
-    """
-
-    state: State
+    state: State  # in one word
     said: str
-    short: str
-    reasons: tuple[Reason, ...] = ()
-    remarks: tuple[Reason, ...] = ()
+    """The sentence. It has no figures that change all the time, as it is read aloud when it changes."""
+    short: str  # the same in few words, for titles
+    reasons: tuple[Reason, ...] = ()  # what is wrong
+    remarks: tuple[Reason, ...] = ()  # what is as somebody wants it, and worth knowing nevertheless
 
 
 def verdict(known: LastStatus) -> Verdict:

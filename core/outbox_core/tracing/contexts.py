@@ -17,17 +17,12 @@ _SAMPLED = 1
 
 @dataclass(slots=True)
 class TracedSend:
-    """Records of one topic that are sent together and share a span.
+    """Records of one topic that are sent together and share a span."""
 
-    Attributes:
-        topic: Their topic.
-        contexts: ``traceparent`` → what it came with, for each different one; at most ``LINKS``.
-        ids: The records' ids.
-    """
-
-    topic: str
+    topic: str  # their topic
     contexts: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    ids: list[int] = field(default_factory=list)
+    """``traceparent`` → what it came with, for each different one; at most ``LINKS``."""
+    ids: list[int] = field(default_factory=list)  # the records' ids
 
 
 def traced_sends(records: Iterable[MarkedRecord]) -> list[TracedSend]:

@@ -25,19 +25,10 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 @dataclass(slots=True)
 class _Open:
-    """A span that has not ended.
-
-    Attributes:
-        span: The span.
-        left: How many of its records have no outcome.
-        failed: How many were not delivered.
-        error: Why the last of these was not.
-    """
-
-    span: Span
-    left: int
-    failed: int = 0
-    error: str = ""
+    span: Span  # the span
+    left: int  # how many of its records have no outcome
+    failed: int = 0  # how many were not delivered
+    error: str = ""  # why the last of these was not
 
 
 class DeliverySpans:
@@ -54,12 +45,7 @@ class DeliverySpans:
         self._open: dict[int, _Open] = {}  # by the record's id
 
     def sent(self, records: Iterable[MarkedRecord], since: int) -> None:
-        """Begins the spans of records that were handed to the broker's client.
-
-        Args:
-            records: The records; none of them has an open span.
-            since: When they were handed over, in nanoseconds since the epoch.
-        """
+        """Begins the spans of records that were handed to the broker's client."""
         for send in traced_sends(records):
             links = [link for context in send.contexts.values() if (link := _link(context)) is not None]
             if links:

@@ -11,11 +11,10 @@ from traceback import extract_tb
 from typing import Self
 
 from outbox_api import MarkedRecord, Outgoing, Transform, TransformError
-from outbox_api.hooks import GROUP
+from outbox_api.hooks import GROUP, is_given
 from outbox_api.placement import placed
 from outbox_api.stasher import problem_of_headers
 
-from outbox_core.config.decode import is_given
 from outbox_core.config.settings import Choice
 
 _DIGITS = 16
@@ -23,46 +22,25 @@ _DIGITS = 16
 
 
 class Chain:
-    """Transforms in the order in which they are applied; false if there are none.
-
-    Args:
-        transforms: Each with the name that users know it by.
-        fingerprint: As the attribute.
-
-    Attributes:
-        fingerprint: Equal for chains that make the same of every row; empty without transforms.
-    """
+    """Transforms in the order in which they are applied; false if there are none."""
 
     def __init__(self, transforms: Sequence[tuple[str, Transform]], fingerprint: str) -> None:
         self._transforms = transforms
         self.fingerprint = fingerprint
+        """Equal for chains that make the same of every row; empty without transforms."""
 
     @classmethod
     def of(cls, choices: Sequence[Choice[Transform]], identity: Callable[[], str]) -> Self:
-        """Makes the chain of an outbox.
-
-        Args:
-            choices: The transforms.
-            identity: Returns the outbox's identity; called only if a transform has to be given it.
-
-        Raises:
-            PluginError: A driver is not installed here.
-            DriverError: The database cannot be asked for the identity.
-        """
+        """Makes the chain of an outbox; asks for its identity only if a transform has to be given it."""
         known = [_with_identity(choice, identity) for choice in choices]
         made = [(choice.driver, choice.create()) for choice in known]
         return cls(made, _fingerprint(known) if known else "")
 
     def __bool__(self) -> bool:
-        """Returns whether there are transforms."""
         return bool(self._transforms)
 
     def outputs(self, row: MarkedRecord) -> Sequence[Outgoing]:
-        """Returns what is published instead of a row, in this order.
-
-        Raises:
-            TransformError: A transform failed; the message names it.
-        """
+        """Returns what is published instead of a row, in this order."""
         made: Sequence[Outgoing] = [
             Outgoing(
                 row.id, 0, row.topic, row.key, row.value, tuple(row.headers), row.partition, row.timestamp_ms

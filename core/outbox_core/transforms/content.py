@@ -10,17 +10,13 @@ from typing import Any
 
 from outbox_api import ConfigError, Outgoing, TransformError
 
-from outbox_core.config.problems import nearest_key
+from outbox_core.spelling import nearest_key
 
 _PLACEHOLDERS = ("topic", "key", "header.NAME", "field.PATH")
 
 
 class Template:
-    """A text with placeholders in braces, of which a record fills in each.
-
-    Raises:
-        ConfigError: A placeholder is none of those that exist.
-    """
+    """A text with placeholders in braces, of which a record fills in each."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -33,22 +29,11 @@ class Template:
         ]
 
     def filled(self, record: Outgoing) -> str:
-        """Returns the text for a record.
-
-        Raises:
-            TransformError: The record lacks a header or a field that the text names.
-        """
+        """Returns the text for a record."""
         return "".join(literal + (fill(record) if fill else "") for literal, fill in self._parts)
 
 
 def _placeholder(text: str, name: str, *, plain: bool) -> Callable[[Outgoing], str]:
-    """Returns what fills in a placeholder.
-
-    Args:
-        text: The template.
-        name: What is in the braces.
-        plain: Whether nothing else is there, such as a format.
-    """
     kind, _, rest = name.partition(".")
     match (kind, bool(rest), plain):
         case ("topic", False, True):
@@ -96,12 +81,10 @@ def with_headers(record: Outgoing, made: Mapping[str, str], removed: Collection[
 def json_value(record: Outgoing, *, exact: bool = False) -> Any:
     """Returns a record's value, parsed; ``None`` for a tombstone.
 
-    Args:
-        record: The record.
-        exact: Whether to refuse a number that would be rounded; otherwise it is the text that the value has.
+    Numbers that would be rounded are refused if ``exact``; otherwise they are the text that the value has.
 
     Raises:
-        TransformError: It is not JSON, or has a number that would be rounded.
+        TransformError: It is not JSON, or has such a number.
     """
     if record.value is None:
         return None
@@ -130,9 +113,7 @@ def _exact(text: str) -> float:
 def field_text(value: Any, path: str) -> str | None:
     """Returns a field as text, as JSON writes it; ``None`` if there is none, or it is an object or a list.
 
-    Args:
-        value: Parsed JSON.
-        path: Names of objects' members, with dots between them; numbers for items of lists.
+    ``path`` has names of members, with dots between them; numbers for items of lists.
     """
     for name in path.split("."):
         if isinstance(value, list) and name.isdecimal() and int(name) < len(value):

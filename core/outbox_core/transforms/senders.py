@@ -34,11 +34,7 @@ Refusal = Callable[[str], str]
 
 
 def _permitted(chain: Chain, row: MarkedRecord, refusal: Refusal) -> Sequence[Outgoing]:
-    """Returns what is published instead of a row.
-
-    Raises:
-        TransformError: A transform failed, or a topic is not permitted.
-    """
+    """Returns what is published instead of a row."""
     outputs = chain.outputs(row)
     for output in outputs:
         if output.topic != row.topic and (refused := refusal(output.topic)):
@@ -56,13 +52,7 @@ class TransformingSender:
 
     What is made of one row is sent one by one: the next once the one before is acknowledged, so that their
     order holds whatever fails. The row is delivered with the last, and failed with the first that fails.
-
-    Args:
-        sender: Sends what is made of rows; used and closed by this one.
-        chain: The transforms.
-        refusal: To which topics may be published.
-        leading: Returns whether leadership is confirmed at this moment; without it, nothing more of a row is
-            sent.
+    Nothing more of a row is sent without ``leading``. Closing it closes the sender below.
     """
 
     def __init__(self, sender: Sender, chain: Chain, refusal: Refusal, leading: Callable[[], bool]) -> None:
@@ -136,15 +126,6 @@ class TransformingTransactionalSender:
     The place of a checkpoint names the transforms, too. Lanes note the place, durably, before they publish
     anything; so whoever looks for an attempt learns here how its rows were transformed. Rows that would be
     transformed otherwise now cannot be recognised in the log.
-
-    Args:
-        sender: Publishes what is made of rows; used and closed by this one.
-        chain: The transforms.
-        refusal: To which topics may be published.
-        torn: The rows of which a part is in the log; shared with senders that are opened after another.
-
-    Attributes:
-        torn: These rows. While there are any, checkpoints carry them, and must be found by the next holder.
     """
 
     def __init__(
@@ -154,6 +135,7 @@ class TransformingTransactionalSender:
         self._chain = chain
         self._refusal = refusal
         self.torn = TornRows() if torn is None else torn
+        """These rows. While there are any, checkpoints carry them, and must be found by the next holder."""
         self._former = chain.fingerprint  # of the transforms of the attempt
 
     @property

@@ -18,13 +18,9 @@ from outbox_core.transforms.content import Template, field_text, header_text, js
 
 @dataclass(frozen=True)
 class TopicOptions:
-    """The transform ``topic``.
+    """The transform ``topic``."""
 
-    Attributes:
-        to: The topic to publish to, a template.
-    """
-
-    to: str
+    to: str  # the topic to publish to, a template
 
     def __post_init__(self) -> None:
         Template(self.to)
@@ -43,15 +39,11 @@ class Topic:
 
 @dataclass(frozen=True)
 class HeadersOptions:
-    """The transform ``headers``.
-
-    Attributes:
-        set: Name → value, a template; it replaces all headers of its name.
-        remove: The names of headers that are left out.
-    """
+    """The transform ``headers``."""
 
     set: Mapping[str, str] = field(default_factory=dict)
-    remove: tuple[str, ...] = ()
+    """Name → value, a template; it replaces all headers of its name."""
+    remove: tuple[str, ...] = ()  # the names of headers that are left out
 
     def __post_init__(self) -> None:
         if not self.set and not self.remove:
@@ -75,28 +67,19 @@ class Headers:
 
 @dataclass(frozen=True)
 class Match:
-    """A condition on records; all that it names must be so. In patterns ``*`` and ``?`` are wildcards.
+    """A condition on records; all that it names must be so. In patterns ``*`` and ``?`` are wildcards."""
 
-    Attributes:
-        topic: A pattern of the topic.
-        headers: Name → a pattern of the header's text.
-        fields: Path → a pattern of the field's text in the value, which must be JSON.
-    """
-
-    topic: str = "*"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    topic: str = "*"  # a pattern of the topic
+    headers: Mapping[str, str] = field(default_factory=dict)  # name → a pattern of the header's text
     fields: Mapping[str, str] = field(default_factory=dict)
+    """Path → a pattern of the field's text in the value, which must be JSON."""
 
     def __post_init__(self) -> None:
         if self.topic == "*" and not self.headers and not self.fields:
             raise ConfigError("names no condition; there are 'topic', 'headers' and 'fields'")
 
     def meets(self, record: Outgoing) -> bool:
-        """Returns whether a record meets the condition.
-
-        Raises:
-            TransformError: Its value is looked into, and is not JSON.
-        """
+        """Returns whether a record meets the condition."""
         if not matches(record.topic, self.topic):
             return False
         if not all(_fits(header_text(record, name), each) for name, each in self.headers.items()):
@@ -111,15 +94,10 @@ def _fits(text: str | None, pattern: str) -> bool:
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """The transform ``filter``.
+    """The transform ``filter``."""
 
-    Attributes:
-        keep: Only records that meet this are published.
-        drop: Of these, records that meet this are not published.
-    """
-
-    keep: Match | None = None
-    drop: Match | None = None
+    keep: Match | None = None  # only records that meet this are published
+    drop: Match | None = None  # of these, records that meet this are not published
 
     def __post_init__(self) -> None:
         if self.keep is None and self.drop is None:
@@ -140,15 +118,11 @@ class Filter:
 
 @dataclass(frozen=True)
 class RedactOptions:
-    """The transform ``redact``.
+    """The transform ``redact``."""
 
-    Attributes:
-        fields: Paths in the value, which must be JSON; ``*`` is every member or item.
-        replacement: What the fields contain instead; ``None`` removes them, and makes items of lists null.
-    """
-
-    fields: tuple[str, ...]
+    fields: tuple[str, ...]  # paths in the value, which must be JSON; * is every member or item
     replacement: str | None = None
+    """What the fields contain instead; ``None`` removes them, and makes items of lists null."""
 
     def __post_init__(self) -> None:
         if not self.fields or not all(part for path in self.fields for part in path.split(".")):
@@ -195,15 +169,10 @@ def _index(value: list[Any], name: str) -> list[Any]:
 
 @dataclass(frozen=True)
 class IdentityOptions:
-    """The transform ``identity``.
+    """The transform ``identity``."""
 
-    Attributes:
-        header: The header's name.
-        identity: The outbox's identity.
-    """
-
-    header: str = ID_HEADER
-    identity: str = field(default="", metadata=GIVEN)
+    header: str = ID_HEADER  # the header's name
+    identity: str = field(default="", metadata=GIVEN)  # the outbox's identity
 
 
 class Identity:
@@ -226,22 +195,15 @@ class CloudEventsOptions:
     """The transform ``cloudevents``, in binary mode: the value stays as it is.
 
     All but the identity are templates.
-
-    Attributes:
-        source: Where events come from, a URI.
-        type: What they tell of.
-        id: Unique for the source; by default what the transform ``identity`` would set.
-        time: When it happened, by RFC 3339; by default the record's own timestamp, if it has one.
-        content_type: What the value is; by default the header stays as it is.
-        identity: The outbox's identity.
     """
 
-    source: str
-    type: str = "{topic}"
-    id: str | None = None
+    source: str  # where events come from, a URI
+    type: str = "{topic}"  # what they tell of
+    id: str | None = None  # unique for the source; by default what the transform identity would set
     time: str | None = None
-    content_type: str | None = None
-    identity: str = field(default="", metadata=GIVEN)
+    """When it happened, by RFC 3339; by default the record's own timestamp, if it has one."""
+    content_type: str | None = None  # what the value is; by default the header stays as it is
+    identity: str = field(default="", metadata=GIVEN)  # the outbox's identity
 
     def __post_init__(self) -> None:
         for text in self.templates().values():
@@ -285,7 +247,6 @@ class _Plugin:
 
     @hookimpl
     def outbox_transform(self) -> Driver[Transform]:
-        """Offers the transform."""
         return self._driver
 
 

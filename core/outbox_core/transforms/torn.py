@@ -63,5 +63,4 @@ class TornRows:
                 yield trace, found
 
     def __len__(self) -> int:
-        """Returns how many rows are remembered."""
         return len(set().union(*(torn for _, torn in self._attempts)))

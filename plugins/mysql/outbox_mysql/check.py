@@ -127,8 +127,7 @@ def free_connections(session: Session) -> int:
 
 def _settings(session: Session) -> Mapping[str, str]:
     listed = ", ".join(f"'{name}'" for name in _VARIABLES)
-    with session.transaction("read the server's settings"):
-        rows = session.fetch(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})")
+    rows = session.query("read the settings", f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})")
     return {str(name).lower(): str(value) for name, value in rows}
 
 
@@ -229,8 +228,7 @@ def _packet(settings: Mapping[str, str]) -> Finding:
 
 
 def _proxy(session: Session) -> Iterator[Finding]:
-    with session.transaction("ask for the session's number"):
-        [(number,)] = session.fetch("SELECT CONNECTION_ID()")
+    [(number,)] = session.query("ask for the session's number", "SELECT CONNECTION_ID()")
     if number != session.connection.thread_id():
         yield Finding(
             Level.WARNING,
@@ -243,8 +241,7 @@ def _proxy(session: Session) -> Iterator[Finding]:
 def _transactions(session: Session) -> Iterator[Finding]:
     subject = "open transactions"
     try:
-        with session.transaction("look at open transactions"):
-            [(seconds,)] = session.fetch(_LONGEST)
+        [(seconds,)] = session.query("look at open transactions", _LONGEST)
     except AccessDenied:
         yield Finding(
             Level.WARNING,

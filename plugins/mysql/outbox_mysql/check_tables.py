@@ -10,17 +10,17 @@ from outbox_api import Finding, Level
 from outbox_api.portable import Session, TableName
 from outbox_api.portable.tables import HARVESTED
 
+from outbox_mysql.idiom import OF_TABLE
 from outbox_mysql.options import MySqlOptions
 
-_WHERE = "WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
-_ENGINE = f"SELECT engine FROM information_schema.tables {_WHERE}"
+_ENGINE = f"SELECT engine FROM information_schema.tables {OF_TABLE}"
 _COLUMNS = (
     "SELECT column_name, data_type, character_set_name, character_maximum_length, column_default"
-    f" FROM information_schema.columns {_WHERE}"
+    f" FROM information_schema.columns {OF_TABLE}"
 )
 _INDEXES = (
     "SELECT index_name, GROUP_CONCAT(column_name ORDER BY seq_in_index)"
-    f" FROM information_schema.statistics {_WHERE} GROUP BY index_name"
+    f" FROM information_schema.statistics {OF_TABLE} GROUP BY index_name"
 )
 _TEXTS: Final = ("kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values")
 _UUID: Final = 36
@@ -49,8 +49,7 @@ def table_findings(session: Session, options: MySqlOptions) -> Iterator[Finding]
 
 
 def _ask(session: Session, sql: str, table: TableName) -> Sequence[Sequence[Any]]:
-    with session.transaction(f"look at table {table}"):
-        return session.fetch(sql, schema=table.schema, table=table.table)
+    return session.query(f"look at table {table}", sql, **session.idiom.place(table))
 
 
 def _outbox(session: Session, options: MySqlOptions) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pymysql
 from outbox_api import ConfigError, DriverError, OutboxError
+from outbox_api.portable.session import closing_at_errors
 from pymysql.constants import CLIENT, CR
 
 from outbox_mysql.options import DataSource, MySqlOptions
@@ -74,16 +75,13 @@ class HarvestConnection(pymysql.Connection):
         """Connects, and sets the variables of the session."""
         self._used = self._looked = monotonic()  # before PyMySQL opens a cursor
         super().connect(sock)
-        try:
+        with closing_at_errors(self):
             _keep_alive(self._sock)  # type: ignore[attr-defined]  # not in its stubs
             version = str(self.get_server_info())  # type: ignore[no-untyped-call]  # in its stubs
             for statement in _session(self._options, mariadb="MariaDB" in version):
                 self.query(statement)
             self._sign()
             self.commit()
-        except BaseException:
-            self.close()
-            raise
         self._used = monotonic()
 
     def query(self, sql: str | bytes, unbuffered: bool = False) -> int:

@@ -20,15 +20,13 @@ from outbox_api.portable import (
 from outbox_api.portable.by_ids import ChangeByIds
 from outbox_api.portable.intake_table import refusal
 from outbox_api.portable.sources import quoted
-from outbox_api.portable.tables import Tables
 
 from outbox_mysql import idiom
 from outbox_mysql.idiom import MySqlIdiom
 from outbox_mysql.options import MySqlOptions
 
 _INDEX = (
-    "SELECT index_name FROM information_schema.statistics"
-    " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
+    f"SELECT index_name FROM information_schema.statistics {idiom.OF_TABLE}"
     " AND column_name = {column} AND seq_in_index = 1 ORDER BY non_unique, index_name = 'PRIMARY' DESC"
 )
 
@@ -81,12 +79,6 @@ class MySqlIntake(PortableIntake):
         return sum(self.session.execute(one, key=key, **self._done) for key in places)
 
 
-_KNOWN = """
-SELECT table_schema, table_name FROM information_schema.tables
-WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}
-"""
-
-
 class MySqlDialect(PortableDialect):
     """An outbox in a MySQL or MariaDB database."""
 
@@ -121,13 +113,6 @@ class MySqlDialect(PortableDialect):
     def outbox_statements(self, table: str) -> Sequence[str]:
         """Returns the statement that creates the outbox."""
         return [idiom.outbox(table, binary=self.options.binary)]
-
-    def names(self, session: Session) -> Tables:
-        """Returns the tables' names; the outbox's with its database, in the case that the server stores."""
-        tables, table = self.options.tables, self.options.outbox
-        place = {"schema": table.schema, "table": table.table}
-        rows = session.query("ask for the outbox's name", _KNOWN, **place)
-        return tables._replace(outbox=TableName(*rows[0])) if rows else tables
 
     def free_connections(self) -> int:
         """Returns how many more connections the server and the account permit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from outbox_api.portable import ErrorKind
@@ -38,10 +39,14 @@ _ACCESS_DENIED: Final = frozenset(
     {1044, 1045, 1095, 1130, 1131, 1132, 1142, 1143, 1227, 1251, 1370, 1396, 1449, 1524, 1698, 1820, 1862,
      1873, 2049, 2054, 2058, 2059, 2061, 3118, 3159, 3955, 4151}
 )  # fmt: skip
-_LOCK_TIMEOUT: Final = frozenset({1205})
-_FULL: Final = frozenset({1040, 1203, 1226})
-_NO_TABLE: Final = frozenset({1146})
-_EXISTS: Final = frozenset({1050, 1062})
+_KINDS: Final[Mapping[int | None, ErrorKind]] = {
+    **dict.fromkeys(_TRANSIENT, ErrorKind.TRANSIENT),
+    **dict.fromkeys(_ACCESS_DENIED, ErrorKind.ACCESS_DENIED),
+    **dict.fromkeys((1040, 1203, 1226), ErrorKind.FULL),
+    **dict.fromkeys((1050, 1062), ErrorKind.EXISTS),
+    1146: ErrorKind.NO_TABLE,
+    1205: ErrorKind.LOCK_TIMEOUT,
+}
 
 CURES: Final = {
     1021: "the server's disk is full",
@@ -76,16 +81,8 @@ def error_kind(error: Exception) -> ErrorKind:
     if verification_error(error):
         return ErrorKind.PERMANENT
     number = _number(error)
-    for numbers, kind in (
-        (_TRANSIENT, ErrorKind.TRANSIENT),
-        (_ACCESS_DENIED, ErrorKind.ACCESS_DENIED),
-        (_LOCK_TIMEOUT, ErrorKind.LOCK_TIMEOUT),
-        (_FULL, ErrorKind.FULL),
-        (_NO_TABLE, ErrorKind.NO_TABLE),
-        (_EXISTS, ErrorKind.EXISTS),
-    ):
-        if number in numbers:
-            return kind
+    if known := _KINDS.get(number):
+        return known
     # An error without a number is PyMySQL's own: replies out of order, or a closed connection.
     state = str(getattr(error, "sqlstate", None) or "")  # not before PyMySQL 1.2
     passes = number is None or (state[:2] in _STATES and number not in _LASTING)

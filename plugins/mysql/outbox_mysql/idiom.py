@@ -1,4 +1,5 @@
 """How MySQL and MariaDB write what the SQL standard leaves open, their tables among it."""
+# ruff: noqa: S608 - all is of constants, or comes quoted
 
 from __future__ import annotations
 
@@ -43,6 +44,9 @@ def outbox(table: str, *, binary: bool) -> str:
 ) {TABLE_END}"""
 
 
+OF_TABLE = "WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
+"""Chooses what ``information_schema`` has of a table."""
+
 MAY_SEE = "PROCESS"
 """The privilege that shows the transactions of other users."""
 
@@ -72,7 +76,7 @@ UPKEEP = UpkeepQueries(
         WHERE t.trx_mysql_thread_id <> CONNECTION_ID()
           AND (t.trx_isolation_level <> 'READ COMMITTED' OR t.trx_rows_modified > 0
                OR t.trx_query IS NOT NULL)
-        ORDER BY t.trx_started LIMIT 1""",  # noqa: S608 - of constants
+        ORDER BY t.trx_started LIMIT 1""",
 )
 
 
@@ -94,23 +98,16 @@ class MySqlIdiom(Idiom):
     moment_type: ClassVar[str] = "DATETIME(6)"
     table_end: ClassVar[str] = f" {TABLE_END}"
     indexes: ClassVar[str] = (
-        "SELECT index_name, column_name FROM information_schema.statistics"
-        " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
+        f"SELECT index_name, column_name FROM information_schema.statistics {OF_TABLE}"
         " ORDER BY index_name, seq_in_index"
     )
-    defaults: ClassVar[str] = (
-        "SELECT column_name, column_default FROM information_schema.columns"
-        " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
-    )
-    view_query: ClassVar[str] = (
-        "SELECT table_name FROM information_schema.views"
-        " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
-    )
+    defaults: ClassVar[str] = f"SELECT column_name, column_default FROM information_schema.columns {OF_TABLE}"
+    view_query: ClassVar[str] = f"SELECT table_name FROM information_schema.views {OF_TABLE}"
+    spelling: ClassVar[str] = f"SELECT table_schema, table_name FROM information_schema.tables {OF_TABLE}"
     types: ClassVar[str] = (
         "SELECT column_name, CONCAT(column_type, IF(extra LIKE '%on update%', ' on update', '')),"
         " extra LIKE '%auto_increment%', is_nullable = 'NO'"
-        " FROM information_schema.columns"
-        " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
+        f" FROM information_schema.columns {OF_TABLE}"
     )
     second_digits: ClassVar[int] = 0
     upkeep: ClassVar[UpkeepQueries | None] = UPKEEP

@@ -35,25 +35,15 @@ _SYNONYMS: Final = {"socket": "unix-socket", "defaults-file": "read-default-file
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """A parsed data source. Empty and 0 are what it leaves open.
+    """A parsed data source. Empty and 0 are what it leaves open."""
 
-    Attributes:
-        server: ``MySQL`` or ``MariaDB``, as the scheme says; either connects to both.
-        host: The host's name or IP address.
-        port: The TCP port.
-        user: The account.
-        password: Its password.
-        database: The default database.
-        query: The options behind the question mark, by the names of MySQL's own options.
-    """
-
-    server: str
+    server: str  # as the scheme says; either connects to both
     host: str
     port: int
     user: str
     password: str = field(repr=False)
     database: str
-    query: Mapping[str, str]
+    query: Mapping[str, str]  # by the names of MySQL's own options
 
     @classmethod
     def parse(cls, text: str) -> DataSource:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from outbox_api import Candidate, Finding
-from outbox_api.election import elapsed
 from outbox_kafka.client.settings import client_settings
 
 from outbox_neli_kafka.settings import NeliOptions, refuse_reserved
@@ -21,19 +20,14 @@ log = logging.getLogger(__name__)
 class NeliElector:
     """Takes part in a NELI election; see :class:`outbox_api.Elector` for the contract."""
 
-    def __init__(self, options: NeliOptions, clock: Callable[[], float] = elapsed) -> None:
+    def __init__(self, options: NeliOptions) -> None:
         """Checks the options; does not connect.
-
-        Args:
-            options: How to reach Kafka, and the names and times of the election.
-            clock: Returns seconds; never goes back.
 
         Raises:
             ConfigError: A setting contradicts the election.
         """
         refuse_reserved(options.kafka)
         self._options = options
-        self._clock = clock
         self._member: Member | None = None
 
     def start(self, candidate: Candidate) -> None:
@@ -53,7 +47,7 @@ class NeliElector:
         settings = client_settings(self._options.kafka)
         admin = ensure_topic(settings, self._options.topic)
         ensure_group(admin.client, self._options, settings)
-        self._member = Member(self._options, candidate, self._clock)
+        self._member = Member(self._options, candidate)
         self._member.start()
 
     def lease(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from threading import Event, Thread, current_thread
 from typing import Final
 
@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 from outbox_api import Candidate, OutboxError
 from outbox_api.context_thread import ContextThread, as_exception
-from outbox_api.election.leadership import Leadership, LeadershipEvent, RefusalTimeout, notify
+from outbox_api.election.leadership import Leadership, LeadershipEvent, RefusalTimeout, elapsed, notify
 from outbox_kafka.client.clients import ClientLog, Consumer, try_files
 from outbox_kafka.client.errors import concerns_all_brokers, describe
 from outbox_kafka.client.files import Renewal
@@ -45,10 +45,10 @@ Commit = tuple[str, int, float]
 class Member:
     """Polls the group, confirms leadership, and notifies the candidate."""
 
-    def __init__(self, options: NeliOptions, candidate: Candidate, clock: Callable[[], float]) -> None:
+    def __init__(self, options: NeliOptions, candidate: Candidate) -> None:
         self._options = options
         self._candidate = candidate
-        self._clock = clock
+        self._clock = elapsed
         self._leadership = Leadership(options.lease_duration)
         self._refusal_timeout = RefusalTimeout(options.stop_after)
         self._settings = consumer_settings(options)

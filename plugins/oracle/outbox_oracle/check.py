@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from outbox_api import DriverError, Finding, Level
 from outbox_api.portable import Session, TableName
-from outbox_api.portable.check import no_index_on_id
+from outbox_api.portable.check import id_index
 from outbox_api.tls import Protection, transport_finding
 
 from outbox_oracle.idiom import OWNER
@@ -49,10 +49,6 @@ DATABASE = "SELECT open_mode, protection_mode, log_mode FROM SYS.v_$database"
 IDS = (
     "SELECT identity_options FROM SYS.all_tab_identity_cols"
     f" WHERE owner = {OWNER} AND table_name = {{wanted}} AND column_name = 'ID'"
-)
-INDEXED = (
-    "SELECT COUNT(*) FROM SYS.all_ind_columns"
-    f" WHERE table_owner = {OWNER} AND table_name = {{wanted}} AND column_name = 'ID' AND column_position = 1"
 )
 
 
@@ -97,11 +93,9 @@ def _database(session: Session) -> Finding:
 
 
 def _ids(session: Session, outbox: TableName) -> Iterator[Finding]:
-    place = session.idiom.place(outbox)
     try:
-        if not session.query("look at the indexes", INDEXED, **place)[0][0]:
-            yield no_index_on_id()
-        rows = session.query("look at the ids", IDS, **place)
+        yield from id_index(session, outbox)
+        rows = session.query("look at the ids", IDS, **session.idiom.place(outbox))
     except DriverError as error:
         yield Finding(Level.WARNING, "ids", str(error), "look at the sequence of id yourself: it needs ORDER")
         return

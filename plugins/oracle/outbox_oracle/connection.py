@@ -6,6 +6,7 @@ from typing import Any
 
 import oracledb
 from outbox_api import present_text
+from outbox_api.portable.session import closing_at_errors
 
 from outbox_oracle.options import OracleOptions
 
@@ -25,15 +26,11 @@ KEEPALIVE_MINUTES = 1
 def connect(options: OracleOptions) -> Any:
     """Opens a connection whose commits wait for the disk, and which reads what is committed."""
     connection = connect_plain(options)
-    try:
+    with closing_at_errors(connection), connection.cursor() as cursor:
         connection.call_timeout = int(options.statement_timeout * 1000)
         connection.outputtypehandler = _whole
-        with connection.cursor() as cursor:
-            for setting in SETTINGS:
-                cursor.execute(setting)
-    except BaseException:
-        connection.close()
-        raise
+        for setting in SETTINGS:
+            cursor.execute(setting)
     return connection
 
 

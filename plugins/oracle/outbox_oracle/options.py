@@ -17,15 +17,9 @@ PORTS = {"tcp": 1521, "tcps": 2484}
 
 
 class DataSource(NamedTuple):
-    """A database and who connects to it.
+    """A database and who connects to it; empty is what it leaves open."""
 
-    Attributes:
-        dsn: An easy connect string, a TNS alias, or a whole descriptor; without credentials.
-        user: The user, or empty.
-        password: The password, or empty.
-    """
-
-    dsn: str
+    dsn: str  # an easy connect string, a TNS alias, or a whole descriptor; without credentials
     user: str
     password: str
 

@@ -44,7 +44,7 @@ def statements() -> dict[str, str]:
     found |= {"inbox first": inbox.first, "inbox forget": inbox.forget}
     found["schema"] = schema_query(idiom, OPTIONS.fence)
     found["last id"] = idiom.last_id
-    found |= {name: getattr(check, name) for name in ("CHARACTER_SET", "DATABASE", "IDS", "INDEXED")}
+    found |= {name: getattr(check, name) for name in ("CHARACTER_SET", "DATABASE", "IDS")}
     return found
 
 

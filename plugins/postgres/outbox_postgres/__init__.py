@@ -1,15 +1,17 @@
 """PostgreSQL dialect of outbox."""
 
 from outbox_api import Dialect, Driver, hookimpl
+from outbox_api.portable import portable_insert
 
+from outbox_postgres.ddl import PostgresIdiom
 from outbox_postgres.dialect import PostgresDialect
-from outbox_postgres.insert import insert
-from outbox_postgres.options import PostgresOptions
+from outbox_postgres.options import PostgresOptions, QuotedName
 
-__all__ = ["PostgresDialect", "PostgresOptions", "insert", "outbox_dialect"]
+__all__ = ["PostgresDialect", "PostgresIdiom", "PostgresOptions", "outbox_dialect"]
 
 
 @hookimpl
 def outbox_dialect() -> Driver[Dialect]:
     """Offers the driver ``postgres``."""
+    insert = portable_insert(PostgresIdiom(), QuotedName.parse)
     return Driver(options=PostgresOptions, create=PostgresDialect, insert=insert)

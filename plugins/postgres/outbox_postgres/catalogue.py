@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from outbox_api import Origin
 from outbox_api.portable import Session, TableName
+from outbox_api.portable.column_facts import ColumnFacts
 from outbox_api.portable.given_ids import ids_behind
+from outbox_api.portable.outboxes import TELLING_COLUMNS
 
-from outbox_postgres.ddl import literal
+from outbox_postgres.ddl import PostgresIdiom
 from outbox_postgres.options import QuotedName
-from outbox_postgres.origin_columns import Column
 from outbox_postgres.search_path import Connection
 
 _COLUMNS = """
@@ -72,7 +74,7 @@ WHERE a.attrelid = {} AND a.attname = 'id'
 
 With another increment an application usually gives out the ids of each step itself, to any transaction.
 """
-SEQUENCES = """
+_SEQUENCES = """
 FROM pg_attribute AS a
 LEFT JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
 JOIN pg_depend AS d ON CASE WHEN a.attidentity <> ''
@@ -83,9 +85,12 @@ JOIN pg_sequence AS s ON s.seqrelid = CASE WHEN a.attidentity <> '' THEN d.objid
 WHERE a.attrelid = $1::oid
 """
 """The columns of a table whose numbers sequences give out: the sequence of an identity, or in a default."""
+_STEPS = f"""
+SELECT a.attname, CASE WHEN s.seqcycle THEN -1 ELSE 1 END * s.seqincrement * s.seqcache
+{_SEQUENCES} AND a.attnum > 0"""
 _COUNTERS = f"""
 SELECT s.seqrelid::regclass::text, has_sequence_privilege(s.seqrelid, 'SELECT')
-{SEQUENCES} AND a.attname = 'id' AND s.seqincrement > 0 AND NOT s.seqcycle
+{_SEQUENCES} AND a.attname = 'id' AND s.seqincrement > 0 AND NOT s.seqcycle
   AND (a.attidentity <> ''
        OR pg_get_expr(f.adbin, f.adrelid) = format('nextval(%L::regclass)', s.seqrelid::regclass))
 """
@@ -111,6 +116,20 @@ JOIN pg_class AS c ON c.oid = i.indexrelid
 JOIN pg_am AS m ON m.oid = c.relam AND m.amname = 'btree'
 WHERE i.indrelid = $1::oid AND i.indisvalid AND i.indpred IS NULL AND d.attname = 'id'
   AND i.indnkeyatts >= 2 AND i.indoption[0] = 0 AND i.indoption[1] = 0
+"""
+_FOUND = """
+SELECT n.nspname, c.relname
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
+  AND ($1 OR n.nspname::text = $2)
+  AND EXISTS (
+      SELECT FROM pg_roles AS r
+      WHERE r.oid = c.relowner AND (
+          r.rolname = current_user OR r.rolsuper OR r.rolname::text ~ ANY ($3::text[])
+          OR r.oid = (SELECT datdba FROM pg_database WHERE datname = current_database())))
+  AND (SELECT count(*) FROM pg_attribute AS a
+       WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attname::text = ANY ($4::text[]))
+      = cardinality($4::text[])
 """
 _SERVER = """
 SELECT current_database(), current_user, pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'
@@ -152,13 +171,31 @@ class Catalogue:
         oid, schema, table, kind = found[0]
         return Relation(oid, QuotedName(schema, table), kind)
 
+    def outboxes(self, owners: Sequence[str], *, everywhere: bool) -> list[tuple[str, str]]:
+        """Returns schema and name of outboxes: of this user, of who could harm it, or of such owners."""
+        listed = [f"^({'.*'.join(map(re.escape, each.split('*')))})$" for each in owners]
+        here = next(iter(self.connection.schemas), None)
+        return [
+            (row[0], row[1]) for row in self._rows(_FOUND, everywhere, here, listed, list(TELLING_COLUMNS))
+        ]
+
     def spelled_otherwise(self, name: TableName) -> list[str]:
         """Returns the tables that differ from a name by capitals only, as SQL writes them."""
         return [row[0] for row in self._rows(_SPELLED_OTHERWISE, name.table)]
 
-    def columns(self, oid: int) -> dict[str, Column]:
+    def columns(self, oid: int) -> dict[str, ColumnFacts]:
         """Returns a table's columns by name."""
-        return {row[0]: Column(*row) for row in self._rows(_COLUMNS, oid)}
+        return {
+            name: ColumnFacts(type_, default=default or "", required=required, base=base)
+            for name, type_, base, required, default in self._rows(_COLUMNS, oid)
+        }
+
+    def steps(self, oid: int) -> dict[str, int]:
+        """Returns by how much the numbers of a column differ that sequences give out to one session.
+
+        Meanwhile others get those in between. It is below 0 if they do not always rise.
+        """
+        return {row[0]: int(row[1]) for row in self._rows(_STEPS, oid)}
 
     def missing_privileges(self, oid: int, wanted: Sequence[str]) -> list[str]:
         """Returns those of the wanted privileges that the user lacks on a table."""
@@ -207,7 +244,7 @@ class Catalogue:
         """Writes the statement that moves the sequence of a table's ids behind all of them."""
         name, _ = self.counter(oid) or ("…", False)
         of_rows = f"SELECT max(id) FROM {self.name(oid)}"  # noqa: S608 - regclass quotes it
-        return f"SELECT setval({literal(name)}, ({of_rows}))"
+        return f"SELECT setval({PostgresIdiom().literal(name)}, ({of_rows}))"
 
     def name(self, oid: int) -> str:
         """Returns the name of a table or sequence, as SQL writes it."""

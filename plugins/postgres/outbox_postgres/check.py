@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 import psycopg
 from outbox_api import DriverError, Finding, Intake, Level, Origin
-from outbox_api.portable import TableName
+from outbox_api.portable import PortableDialect, TableName
 from outbox_api.portable.check import version_finding
 from outbox_api.portable.given_ids import ids_behind_finding
 from outbox_api.portable.intake_check import findings
-from outbox_api.portable.origin_columns import Described
 from outbox_api.portable.tables import NEEDS
 from outbox_api.tls import Protection, transport_finding
 
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.check_origin import check_origin
-from outbox_postgres.check_queries import FREE_CONNECTIONS, SERVER_PROBES, TABLE_PROBES, Probe
-from outbox_postgres.connection import connect
-from outbox_postgres.data_source import DataSource
-from outbox_postgres.errors import translated
+from outbox_postgres.check_queries import SERVER_PROBES, TABLE_PROBES, Probe
 from outbox_postgres.inspector import BESIDE, Inspector
 from outbox_postgres.intake import PostgresIntake, inserted
 from outbox_postgres.layout import Layout, find_layout
@@ -34,33 +30,29 @@ _CLOSED = "SELECT 1 FROM pg_namespace WHERE nspname::text = $1 AND NOT has_schem
 """Whether a schema is one whose tables this user may not see."""
 
 
-def check(dialect: Described) -> Sequence[Finding]:
-    """Connects and looks at everything; never raises. The work behind ``PostgresDialect.check``."""
-    options: PostgresOptions = dialect.options
+def check(dialect: PortableDialect, connect: Callable[[], Session]) -> Sequence[Finding]:
+    """Connects and looks at everything; never raises. The work behind ``PostgresDialect.check``.
+
+    Args:
+        dialect: Whose outbox.
+        connect: Connects without the settings of sessions, which would hide those of the server.
+    """
     findings: list[Finding] = []
     try:
-        source = DataSource(options)
+        address = dialect.address
     except DriverError as error:
         return [Finding(Level.ERROR, "data source", str(error), "correct dataSource")]
     try:
-        with connect(source) as connection, translated(source, "look at the outbox"):
-            findings.append(Finding(Level.OK, "connection", f"connected to {source}"))
-            findings += _transport(connection, source)
-            findings += _server(connection)
-            findings += _pooler(connection, source)
-            findings += _outbox(connection, source, dialect)
+        with closing(connect()) as session, session.translated("look at the outbox"):
+            findings.append(Finding(Level.OK, "connection", f"connected to {address}"))
+            findings += _transport(session.connection)
+            findings += _server(session.connection)
+            findings += _pooler(session.connection, connect)
+            findings += _outbox(session, dialect)
     except DriverError as error:
         cure = "see that the server runs and accepts this user" if error.retryable else "correct dataSource"
         findings.append(Finding(Level.ERROR, "connection", str(error), cure))
     return findings
-
-
-def free_connections(options: PostgresOptions) -> int:
-    """Counts; the work behind ``PostgresDialect.free_connections``."""
-    source = DataSource(options)
-    with connect(source) as connection, translated(source, "count the connections"):
-        row = connection.execute(FREE_CONNECTIONS).fetchone()
-        return max(0, int(row[0])) if row else 0
 
 
 def _server(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
@@ -74,14 +66,14 @@ def _server(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
         yield from _run(connection, probe, ())
 
 
-def _pooler(connection: psycopg.Connection[Any], source: DataSource) -> Iterator[Finding]:
+def _pooler(connection: Connection, connect: Callable[[], Session]) -> Iterator[Finding]:
     # A pooler reports process ids of its own. A pooler in transaction mode cannot give this connection its
     # previous server connection while another client has a transaction open there.
     first = _backend(connection)
     pooled = first != connection.info.backend_pid
-    with connect(source) as other:
-        other.execute("BEGIN")
-        switches = _backend(other) == first or _backend(connection) != first
+    with closing(connect()) as other:
+        other.connection.execute("BEGIN")
+        switches = _backend(other.connection) == first or _backend(connection) != first
     if switches:
         yield Finding(
             Level.ERROR,
@@ -106,7 +98,8 @@ def _backend(connection: psycopg.Connection[Any]) -> int:
     return int(row[0]) if row else 0
 
 
-def _outbox(connection: Connection, source: DataSource, dialect: Described) -> Iterator[Finding]:
+def _outbox(session: Session, dialect: PortableDialect) -> Iterator[Finding]:
+    connection: Connection = session.connection
     options: PostgresOptions = dialect.options
     if connection.execute(_CLOSED, (options.outbox.schema,)).fetchone():
         user, schema = connection.info.user, options.outbox.schema
@@ -130,19 +123,18 @@ def _outbox(connection: Connection, source: DataSource, dialect: Described) -> I
     for name in layout.tables._fields[1:]:
         yield from (_auxiliary if name in BESIDE else _optional)(inspector, layout, name)
     with suppress(DriverError):  # what cannot be read is reported already
-        yield version_finding(dialect, Session(connection, source, prepare=False))
+        yield version_finding(dialect, session)
     yield from _schemas(connection, layout, options.outbox)
     if not faults:
         yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
     elif not all(fault.refusal for fault in faults) or catalogue.missing_privileges(layout.oid, ["SELECT"]):
         return
-    yield from _behind(catalogue, Session(connection, source, prepare=False), layout, options.origin)
+    yield from _behind(catalogue, session, layout, options.origin)
     yield _ids(catalogue, layout, options)
     if options.origin:
-        session = Session(connection, source, prepare=False)
         yield from check_origin(session, catalogue, layout, options.origin)
     for intake in options.intakes:
-        yield from _intake(catalogue, Session(connection, source, prepare=False), layout, intake)
+        yield from _intake(catalogue, session, layout, intake)
     for probe in TABLE_PROBES:
         yield from _run(connection, probe, (layout.oid,))
 
@@ -210,7 +202,7 @@ def _intake(catalogue: Catalogue, session: Session, layout: Layout, intake: Inta
         seen = f"user '{layout.user}' lacks the privilege {right}, so no row can be taken in"
         yield Finding(Level.ERROR, subject, seen, f"GRANT {right} TO {quoted(layout.user)}")
     try:
-        found = PostgresIntake(catalogue, session, layout, intake)
+        found = PostgresIntake(session, layout, intake)
     except DriverError as error:
         yield Finding(Level.ERROR, subject, str(error), "see the message")
         return
@@ -234,11 +226,11 @@ _TRANSPORT_CURE = (
 )
 
 
-def _transport(connection: psycopg.Connection[Any], source: DataSource) -> Sequence[Finding]:
+def _transport(connection: Connection) -> Sequence[Finding]:
     """Judges the settings as libpq has found them, and what it made of them: some modes give either."""
     settings = {option.keyword.decode(): (option.val or b"").decode() for option in connection.pgconn.info}
     # psycopg tries the hosts one by one, and resolves them before.
-    written = source.parameters.get("hostaddr") or source.parameters.get("host")
+    written = connection.parameters.get("hostaddr") or connection.parameters.get("host")
     hosts = (written or settings.get("host") or connection.info.host).split(",")
     mode = settings.get("sslmode", "")
     if not connection.pgconn.ssl_in_use:
@@ -267,17 +259,10 @@ ORDER BY n.nspname, g.rolname
 
 
 def _schemas(connection: Connection, layout: Layout, wanted: TableName) -> Iterator[Finding]:
-    """Looks for roles, other than owners and superusers, that could put a table in the place of ours.
-
-    Args:
-        connection: The connection.
-        layout: The outbox as found.
-        wanted: The outbox's name as configured: without a schema, what is in an earlier one of the search
-            path would be taken for it.
-    """
+    """Looks for roles, other than owners and superusers, that could put a table in the place of ours."""
     subject = "schemas"
     schemas = [table.schema for table in layout.tables]
-    if not wanted.schema:
+    if not wanted.schema:  # what is in an earlier schema of the search path would be taken for it
         schemas += connection.schemas[: connection.schemas.index(layout.outbox.schema)]
     found = connection.execute(_CREATORS, (schemas,)).fetchall()
     for schema, role in found:

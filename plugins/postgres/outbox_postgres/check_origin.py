@@ -13,9 +13,10 @@ from outbox_api.portable.statements import Statements
 from outbox_api.portable.view import Origins
 
 from outbox_postgres.catalogue import Catalogue
+from outbox_postgres.ddl import PostgresIdiom
 from outbox_postgres.layout import Layout
 from outbox_postgres.options import quoted
-from outbox_postgres.origin_columns import IDS_OF_CLUSTER, default_fault, first_id, index_ddl, writes
+from outbox_postgres.origin_columns import IDS_OF_CLUSTER, default_fault, first_id, writes
 from outbox_postgres.session import Session
 
 _PUBLISHED = """
@@ -72,7 +73,7 @@ def _default(catalogue: Catalogue, layout: Layout, origin: Origin) -> Finding:
 
 
 def _null(catalogue: Catalogue, layout: Layout, origin: Origin) -> Iterator[Finding]:
-    if not catalogue.columns(layout.oid)[origin.column].not_null:
+    if not catalogue.columns(layout.oid)[origin.column].required:
         name = quoted(origin.column)
         yield Finding(
             Level.ERROR,
@@ -91,7 +92,7 @@ def _index(layout: Layout, origin: Origin) -> Finding:
         Level.WARNING,
         subject,
         f"no index begins with {origin.column} and id: every mark reads the rows of all clusters",
-        f"run 'outbox init', or: {index_ddl(layout.outbox, origin)}",
+        f"run 'outbox init', or: {PostgresIdiom().create_index(layout.outbox, (origin.column, 'id'))}",
     )
 
 
@@ -227,7 +228,7 @@ def _arrival(connection: psycopg.Connection[Any], layout: Layout, origin: Origin
 def _orphans(session: Session, layout: Layout, origin: Origin) -> Finding:
     indexes = {column: column for column in layout.indexed}
     if origin.column in indexes:  # otherwise it might take a look at every row
-        counted = Origins(session, Statements(session.idiom, layout.known), origin, indexes)
+        counted = Origins(session, Statements(session.idiom, layout.tables), origin, indexes)
         with session.transaction("look for rows of each cluster", reads=True):
             if found := orphans(origin, counted.backlogs()):
                 return found

@@ -12,18 +12,10 @@ from outbox_postgres.view import SEES_ALL
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A query that returns one sentence for each problem.
-
-    Attributes:
-        subject: What it looks at.
-        sql: The query; the probes of a table have its object id as $1. It may return the cure as well.
-        level: The level of a finding.
-        cure: What to do about it.
-        well: The message if there is no problem.
-    """
+    """A query that returns a sentence for each problem, perhaps with its cure; if none, all is ``well``."""
 
     subject: str
-    sql: str
+    sql: str  # the probes of a table have its object id as $1
     level: Level
     cure: str
     well: str

@@ -36,7 +36,7 @@ class DataSource:
 
     Attributes:
         parameters: libpq's connection parameters.
-        files: The files that it was read from; empty if it is in the configuration.
+        secrets: What must not appear in an error; the longest first, as one may contain another.
         patience: Seconds for which the server may be silent amid a statement; ``None`` for any time.
     """
 
@@ -48,12 +48,11 @@ class DataSource:
                 from cannot be read now. The message quotes nothing of it.
         """
         self.patience = options.statement_timeout + GRACE if options.statement_timeout else None
-        self.files = files_of(options.data_source, options.password)
         try:
             text = present_text(options.data_source)
         except ConfigError as error:
             raise DriverError(str(error), retryable=True) from None
-        self._secrets = _secrets_of_url(text)
+        secrets = _secrets_of_url(text)
         try:
             parsed = conninfo_to_dict(_with_empty_values(text))
         except ProgrammingError:
@@ -66,10 +65,12 @@ class DataSource:
         try:
             parsed["password"] = only_password(options.password, str(parsed.get("password") or ""))
         except ConfigError as error:
-            raise DriverError(str(error), retryable=bool(self.files)) from None
+            files = files_of(options.data_source, options.password)
+            raise DriverError(str(error), retryable=bool(files)) from None
         for key in ("password", "sslpassword"):
             if secret := parsed.get(key):
-                self._secrets.add(str(secret))
+                secrets.add(str(secret))
+        self.secrets = sorted(secrets, key=len, reverse=True)
         defaults = {**_KEEPALIVE, "application_name": "outbox", "client_encoding": "utf8"}
         if options.connect_timeout:
             # libpq takes whole seconds, and raises 1 to 2.
@@ -83,18 +84,15 @@ class DataSource:
         # An empty value means libpq's default; "" would hide the environment and the service file.
         self.parameters = {key: value for key, value in self.parameters.items() if value != ""}
 
-    def scrub(self, text: str) -> str:
-        """Returns ``text`` without any secret of the data source in it."""
-        for secret in sorted(self._secrets, key=len, reverse=True):
-            text = text.replace(secret, "***")
-        return text
-
     def __str__(self) -> str:
         """Returns the database and the server in words, without secrets."""
         where = self.parameters.get("host") or self.parameters.get("hostaddr") or "the local socket"
         port = self.parameters.get("port", "5432")
         database = self.parameters.get("dbname") or self.parameters.get("user") or "the default"
-        return self.scrub(f"database {database} at {where}:{port}")
+        text = f"database {database} at {where}:{port}"
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
 
 
 def _with_empty_values(text: str) -> str:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import ClassVar
-from zlib import crc32
 
 from outbox_api.portable import ErrorKind, Idiom, TableName
 from outbox_api.portable.sources import DEAD_LETTER_COLUMNS, EXTRAS, FENCE_COLUMNS
+from outbox_api.portable.table_idiom import bounded
 from outbox_api.portable.tables import DEAD_LETTER_CHECK, Tables, auxiliary_statements, created
+from outbox_api.record import Record
 from outbox_api.statement import Style
 
-from outbox_postgres.options import PostgresOptions, QuotedName, is_cut, with_suffix
-from outbox_postgres.origin_columns import column_types, id_type, index_ddl
+from outbox_postgres.errors import cure, error_kind, without_rows
+from outbox_postgres.options import LONGEST_NAME, PostgresOptions, QuotedName
+from outbox_postgres.origin_columns import column_types, id_type
 from outbox_postgres.settled import FIRST
 
 
@@ -21,8 +23,9 @@ class PostgresIdiom(Idiom):
     """PostgreSQL's. What harvests is written elsewhere, with numbered parameters."""
 
     style: ClassVar[Style] = Style.PYFORMAT
-    # Not that of the transaction, and the same type whatever others define.
-    now: ClassVar[str] = "clock_timestamp()"
+    # Not that of the transaction, so that no age is older than the wait in the outbox; and the same whatever
+    # others define, also on the search path of an application.
+    now: ClassVar[str] = "pg_catalog.clock_timestamp()"
     brief_locks: ClassVar[str] = "SET lock_timeout = '1s'"
     short_text_type: ClassVar[str] = "TEXT"
     long_text_type: ClassVar[str] = "TEXT"
@@ -30,6 +33,7 @@ class PostgresIdiom(Idiom):
     key_type: ClassVar[str] = "TEXT"
     current_schema: ClassVar[str] = "current_schema()::text"
     user: ClassVar[str] = "session_user"
+    skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
     insert_new: ClassVar[tuple[str, str]] = ("INSERT", " ON CONFLICT DO NOTHING")
 
     @property
@@ -41,9 +45,15 @@ class PostgresIdiom(Idiom):
 
     def error_kind(self, error: Exception) -> ErrorKind:
         """Returns what an error means, by its SQLSTATE."""
-        from outbox_postgres.errors import error_kind  # noqa: PLC0415 - as above
-
         return error_kind(error)
+
+    def words(self, error: Exception) -> str:
+        """Returns the text of an error, without what it quotes of a row."""
+        return without_rows(error)
+
+    def cure(self, error: Exception) -> str:
+        """Returns what a user can do about an error; empty if there is no advice."""
+        return cure(error)
 
     def age_seconds(self, timestamp: str) -> str:
         """Writes the seconds since a timestamp; null for one that does not tell, as ``infinity`` does not."""
@@ -62,10 +72,22 @@ class PostgresIdiom(Idiom):
         """Writes the comparison so that no index but that of the column and ``id`` has the wanted order."""
         return f"({column}, id) >= ({value}, {FIRST}) AND {column} <= {value}"
 
-    @property
-    def free_rows(self) -> tuple[str, str]:
-        """How a SELECT locks the rows that nobody else has locked."""
-        return "", " FOR UPDATE SKIP LOCKED"
+    def refusal(self, record: Record) -> str:
+        """Returns why the database cannot hold a record; empty if it can."""
+        texts = [each for each in (record.topic, record.key, record.value) if isinstance(each, str)]
+        texts += [
+            part if isinstance(part, str) else part.decode()
+            for each in record.headers
+            for part in each
+            if part
+        ]
+        if not any("\0" in text for text in texts):
+            return ""
+        return "PostgreSQL's text types hold no NUL character; stash the value as bytes into a bytea column"
+
+    def header_parameter(self, texts: Sequence[str | None]) -> object:
+        """Makes the parameter for names or values of a record's headers: an array."""
+        return texts
 
     def comparable(self, text: str) -> str:
         """Writes a text so that two are equal only if all bytes are, whatever the collation of a column."""
@@ -159,13 +181,14 @@ def outbox_ddl(options: PostgresOptions, outbox: TableName) -> list[str]:
     autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_cost_delay = 0
 )"""
-    indexes = [index_ddl(outbox, options.origin)] if options.origin else []
+    origin = options.origin
+    indexes = [PostgresIdiom().create_index(outbox, (origin.column, "id"))] if origin else []
     return [created, *indexes, sequence_ddl(sequence_of(outbox))]
 
 
 def parked_index(letters: TableName) -> QuotedName:
     """Returns the name of the index of the parked keys, in the schema of their table."""
-    return QuotedName(letters.schema, with_suffix(letters.table, "_parked"))
+    return QuotedName(letters.schema, bounded(f"{letters.table}_parked", LONGEST_NAME))
 
 
 def parked_index_ddl(letters: TableName) -> str:
@@ -179,17 +202,9 @@ def parked_index_ddl(letters: TableName) -> str:
 
 def sequence_of(outbox: TableName) -> QuotedName:
     """Returns the name of the sequence of an outbox's lease, in the outbox's schema."""
-    suffix = "_lease"
-    if is_cut(outbox.table, suffix):
-        suffix = f"_{crc32(outbox.table.encode()):08x}{suffix}"
-    return QuotedName(outbox.schema, with_suffix(outbox.table, suffix))
+    return QuotedName(outbox.schema, bounded(f"{outbox.table}_lease", LONGEST_NAME))
 
 
 def sequence_ddl(sequence: QuotedName) -> str:
     """Returns the statement that creates a sequence of a lease where there is none."""
     return f"CREATE SEQUENCE IF NOT EXISTS {sequence}"
-
-
-def literal(text: str) -> str:
-    """Writes a text as it stands in SQL."""
-    return "'" + text.replace("'", "''") + "'"

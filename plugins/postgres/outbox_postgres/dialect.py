@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from outbox_api import Capability, ColumnIs, Finding
+from outbox_api import Capability, ColumnIs, DriverError, Finding
 from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
 from outbox_api.portable.creation import create, first_note
+from outbox_api.portable.dialect import SCAN_PATIENCE
 from outbox_api.portable.intakes import Connected
+from outbox_api.portable.session import closing_at_errors
+from outbox_api.portable.statements import Statements
 from outbox_api.portable.tables import Tables
 
-from outbox_postgres.ddl import PostgresIdiom, once, outbox_ddl, tables_ddl
+from outbox_postgres.ddl import (
+    PostgresIdiom,
+    once,
+    outbox_ddl,
+    parked_index,
+    parked_index_ddl,
+    sequence_ddl,
+    sequence_of,
+    tables_ddl,
+)
 from outbox_postgres.options import PostgresOptions, QuotedName
+from outbox_postgres.origin_columns import due_columns
 
 if TYPE_CHECKING:
+    from outbox_postgres.layout import Layout
     from outbox_postgres.lease import PostgresLease
     from outbox_postgres.rows import PostgresDeadLetters
     from outbox_postgres.session import Session as PostgresSession
@@ -39,9 +55,18 @@ class PostgresDialect(PortableDialect):
 
         return str(DataSource(self.options))
 
+    @property
+    def secrets(self) -> Sequence[str]:
+        """The passwords."""
+        from outbox_postgres.data_source import DataSource
+
+        return DataSource(self.options).secrets
+
     def open(self) -> Any:
         """Opens a connection for the harvester."""
-        return self.session().connection
+        from outbox_postgres.connection import connect
+
+        return connect(self.options)
 
     def open_as_application(self) -> Any:
         """Opens a psycopg connection as an application would have."""
@@ -49,70 +74,119 @@ class PostgresDialect(PortableDialect):
 
         return connect_as_application(self.options)
 
-    def stash_connection(self) -> Any:
-        """Opens a psycopg connection with transactions on, as an application would have."""
-        return self.open_as_application()
+    def plain_session(self) -> PostgresSession:
+        """Connects without the settings of a session that harvests or looks."""
+        from outbox_postgres.connection import connect
 
-    def session(self, *, watches: bool = False) -> Session:
+        return cast("PostgresSession", self._session(partial(connect, self.options, plain=True)))
+
+    def session(self, *, watches: bool = False) -> PostgresSession:
         """Connects, without a look at the tables."""
-        from outbox_postgres.connection import open_session
+        return cast("PostgresSession", super().session(watches=watches))
 
-        return open_session(self.options, watches=watches)
+    def _over(self, connection: Any, *, watches: bool) -> Session:
+        from outbox_postgres.session import Session as PostgresSession
+
+        return PostgresSession(connection, self.idiom, self.address, self.secrets, watches=watches)
 
     def connect(self, eligible: Sequence[ColumnIs] = ()) -> PostgresTable:
         """Connects to the outbox and makes sure that it can be harvested."""
-        from outbox_postgres.connection import open_table
+        from outbox_postgres.intake import waiting_rows
+        from outbox_postgres.scan_starts import provable
+        from outbox_postgres.table import PostgresTable
 
-        return open_table(self.options, eligible)
-
-    def connect_intakes(self) -> Connected:
-        """Connects to move rows of other tables into the outbox."""
-        from outbox_postgres.connection import open_intakes
-
-        return open_intakes(self.options)
+        session, options = self.session(), self.options
+        layout = self._found(session, eligible)
+        if not (options.skip_settled and provable(layout, eligible, options.origin)):
+            layout = replace(layout, sequence=None)  # so marks always read from the head
+        with closing_at_errors(session):
+            session.plan()
+            intakes = []
+            for intake in options.intakes:
+                with suppress(DriverError):  # lanes go on without it
+                    intakes.append(waiting_rows(session, intake))
+            return PostgresTable(session, layout, eligible, intakes=intakes, origin=options.origin)
 
     def watch(self) -> PostgresView:
         """Connects to the outbox to look at it."""
-        from outbox_postgres.connection import open_view
+        from outbox_postgres.intake import waiting_rows
+        from outbox_postgres.view import PostgresView
 
-        return open_view(self.options)
+        session, options = self.session(watches=True), self.options
+        layout = self._found(session)
+        with closing_at_errors(session):
+            session.plan()
+            intakes = [waiting_rows(session, intake) for intake in options.intakes]
+            return PostgresView(session, layout, intakes=intakes, origin=options.origin)
+
+    def connect_intakes(self) -> Connected:
+        """Connects to move rows of other tables into the outbox."""
+        from outbox_postgres.intake import SCANNING, PostgresIntake
+
+        # A scan may read a whole table.
+        patient = replace(self.options, statement_timeout=SCAN_PATIENCE * self.options.statement_timeout)
+        session = type(self)(patient).session()
+        layout = self._found(session)
+        with closing_at_errors(session), session.translated("set up the session"):
+            session.connection.execute(SCANNING)
+        look = partial(PostgresIntake, session, layout)
+        return Connected(session, Statements(self.idiom, layout.tables), layout.name, look)
 
     def dead_letters(self, *, read_only: bool = False) -> PostgresDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
-        from outbox_postgres.connection import open_outbox
         from outbox_postgres.rows import PostgresDeadLetters
 
-        session, _, layout = open_outbox(self.options, watches=read_only)
-        return PostgresDeadLetters(session, layout)
+        session = self.session(watches=read_only)
+        return PostgresDeadLetters(session, self._found(session))
 
     def lease(self) -> PostgresLease:
         """Connects to the outbox's lease."""
-        from outbox_postgres.connection import open_lease
+        from outbox_postgres.lease import PostgresLease
 
-        return open_lease(self.options)
+        session = self.session()
+        layout = self._found(session, more="lease")
+        with closing_at_errors(session):
+            return PostgresLease(session, layout)
+
+    def _found(self, session: PostgresSession, eligible: Sequence[ColumnIs] = (), more: str = "") -> Layout:
+        """Makes sure that the outbox is as whoever uses it needs it; closes the session if it is not."""
+        from outbox_postgres.inspector import require
+
+        with closing_at_errors(session), session.translated("look at the outbox"):
+            return require(session, self.options, eligible, more)
 
     def _required(self, session: Session, more: str = "") -> Tables:
-        from outbox_postgres.connection import require
-
-        return require(cast("PostgresSession", session), self.options, more=more)[1].known
+        return self._found(cast("PostgresSession", session), more=more).tables
 
     def free_connections(self) -> int:
         """Returns how many more connections the server, the database and the role permit."""
-        from outbox_postgres.check import free_connections
+        from outbox_postgres.check_queries import FREE_CONNECTIONS
 
-        return free_connections(self.options)
+        with closing(self.plain_session()) as session:
+            rows = session.rows(FREE_CONNECTIONS, (), "count the connections")
+        return max(0, int(rows[0][0])) if rows else 0
 
     def find_outboxes(self, pattern: str) -> Sequence[str]:
         """Returns the names of the outboxes in the database that match a pattern, as names fold in SQL."""
-        from outbox_postgres.connection import find_outboxes
+        from outbox_postgres.catalogue import Catalogue
 
-        return find_outboxes(self.options, pattern)
+        wanted = self.options.table_pattern(pattern)
+        with closing(self.session()) as session, session.translated("look for outboxes"):
+            found = Catalogue(session.connection).outboxes(
+                self.options.owners, everywhere=bool(wanted.schema)
+            )
+        return wanted.names(found)
 
     def names(self, session: Session) -> Tables:
         """Returns the tables' names with their schemas."""
-        from outbox_postgres.creation import placed
+        from outbox_postgres.catalogue import Catalogue
 
-        return placed(cast("PostgresSession", session), self.options)
+        wanted, connection = self.options.outbox, session.connection
+        with cast("PostgresSession", session).translated(f"look for table {wanted}"):
+            found = Catalogue(connection).find(wanted)
+            outbox = TableName(*(found.name if found else connection.new(wanted)))
+        tables = (TableName(*table.within(outbox.schema)) for table in self.options.tables)
+        return Tables(*tables)._replace(outbox=outbox)
 
     def outbox_statements(self, table: str) -> Sequence[str]:
         """Returns the statements that create the outbox."""
@@ -123,10 +197,27 @@ class PostgresDialect(PortableDialect):
         return tables_ddl(self.options, names)
 
     def additions(self, session: Session) -> Sequence[Sequence[str]]:
-        """Returns what ``outbox init`` adds to tables that exist."""
-        from outbox_postgres.creation import additions
+        """Returns what ``outbox init`` adds to tables that exist; no row is written.
 
-        return additions(cast("PostgresSession", session), self.options, self.names(session))
+        That is the sequence of the lease, the index of the parked keys, and what the affinity asks for.
+        """
+        from outbox_postgres.catalogue import Catalogue
+
+        names, catalogue = self.names(session), Catalogue(session.connection)
+        outbox, letters = QuotedName(*names.outbox), QuotedName(*names.dead_letters)
+        due: list[Sequence[str]] = []
+        with cast("PostgresSession", session).translated("look at the tables"):
+            if not catalogue.find(parked_index(letters)):
+                due.append([parked_index_ddl(letters)])
+            if not catalogue.find(sequence := sequence_of(outbox)):
+                due.append([sequence_ddl(sequence)])
+            found = catalogue.find(outbox)
+            if found and (origin := self.options.origin):
+                if columns := due_columns(outbox, origin, catalogue.columns(found.oid)):
+                    due.append(columns)
+                if origin.column not in catalogue.indexed(found.oid):
+                    due.append([self.idiom.create_index(outbox, (origin.column, "id"))])
+        return due
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create what does not exist of the outbox."""
@@ -136,13 +227,15 @@ class PostgresDialect(PortableDialect):
 
     def create(self) -> Sequence[str]:
         """Creates what does not exist of the outbox, and notes its version."""
-        from outbox_postgres.creation import without_time_outs
-
         with closing(self.session()) as session:
-            return create(self, without_time_outs(cast("PostgresSession", session)))
+            # An index of a large table may take its time, but nobody waits for a lock for long.
+            session.connection.patience = None
+            with session.translated("set up the session"):
+                session.connection.execute(f"SET statement_timeout = 0; {self.idiom.brief_locks}")
+            return create(self, session)
 
     def check(self) -> Sequence[Finding]:
         """Looks at everything that could be wrong with the database side."""
         from outbox_postgres.check import check
 
-        return check(self)
+        return check(self, self.plain_session)

@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 import re
-import socket
-import ssl
-import struct
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
-import psycopg
-from outbox_api import AccessDenied, DriverError, RolledBack, ServerFull
-from outbox_api.file_text import login_refused
 from outbox_api.portable import ErrorKind
-from outbox_api.portable.session import AlreadyExists, LockTimeout, TableMissing
-from outbox_api.tls import WRONG_HOST, certificate_cure
-from psycopg import pq
+from outbox_api.tls import WRONG_HOST, certificate_cure, cure_of
 
-from outbox_postgres.data_source import DataSource
-
-_ASK_FOR_TLS: Final = struct.pack("!ii", 8, 80877103)
-"""The protocol's SSLRequest, which a server answers with one letter."""
-
-_TIMEOUT: Final = 3.0
-"""Seconds that a look at a certificate may take."""
-
-_NOT_VERIFIED: Final = re.compile(
+NOT_VERIFIED: Final = re.compile(
     r'server at "(?P<host>[^"]+)"(?: \([^)]*\))?, port (?P<port>\d+) failed: SSL error: certificate verify'
 )
 _WORDS: Final = {
@@ -39,49 +20,6 @@ _WORDS: Final = {
     "alert unknown ca": "the server does not trust the authority of this client's certificate, sslcert",
     "alert certificate expired": "this client's certificate has expired: renew the one of sslcert",
 }
-
-
-def tls_cure(text: str, parameters: Mapping[str, str]) -> str:
-    """Returns what to do about an error of TLS; empty if it is none that is known.
-
-    Connects to the server to see its certificate if libpq could not verify it.
-    """
-    for words, cure in _WORDS.items():
-        if words in text:
-            return cure
-    if found := _NOT_VERIFIED.search(text):
-        error = _look(found["host"], int(found["port"]), _authorities(parameters))
-        code, reason = (error.verify_code, error.verify_message) if error else (None, "")
-        return certificate_cure(code, "sslrootcert", reason)
-    return ""
-
-
-def _authorities(parameters: Mapping[str, str]) -> str:
-    """Returns libpq's setting ``sslrootcert``, from the environment if need be; empty for its own default."""
-    if given := parameters.get("sslrootcert"):
-        return given
-    defaults = {option.keyword: option.val for option in pq.Conninfo.get_defaults()}
-    return (defaults.get(b"sslrootcert") or b"").decode()
-
-
-def _look(host: str, port: int, authorities: str) -> ssl.SSLCertVerificationError | None:
-    """Connects as libpq does; returns why the server's certificate cannot be verified."""
-    own = Path("~/.postgresql/root.crt").expanduser()
-    try:
-        context = ssl.create_default_context(
-            cafile=None if authorities == "system" else authorities or str(own)
-        )
-        context.check_hostname = False  # libpq looks at the name afterwards
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        with socket.create_connection((host, port), _TIMEOUT) as connection:
-            connection.sendall(_ASK_FOR_TLS)
-            if connection.recv(1) == b"S":
-                context.wrap_socket(connection, server_hostname=host).close()
-    except ssl.SSLCertVerificationError as error:
-        return error
-    except (OSError, ValueError):
-        return None
-    return None
 
 
 RETRYABLE_CLASSES = frozenset({"08", "25", "40", "53", "57", "58", "XX"})
@@ -96,8 +34,6 @@ RETRYABLE_STATES = frozenset(
         "55P03",  # a lock was not available in time
     }
 )
-ROLLED_BACK_STATES = frozenset({"40001", "40P01", "55P03", "57014"})
-"""The server has told that the transaction is no more: serialization, deadlock, lock, timeout."""
 PERMANENT_STATES = frozenset({"57P04", "XX001", "XX002"})  # the database was dropped; data are damaged
 
 # A failed connection attempt has no SQLSTATE, only a text.
@@ -135,64 +71,46 @@ _KINDS = {
     "42P07": ErrorKind.EXISTS,
     "42710": ErrorKind.EXISTS,
     "23505": ErrorKind.EXISTS,
+    "55P03": ErrorKind.LOCK_TIMEOUT,
+    # The server has told that the transaction is no more: serialization, deadlock, time-out.
+    **dict.fromkeys(("40001", "40P01", "57014"), ErrorKind.ROLLED_BACK),
 }
 
 
-@contextmanager
-def translated(source: DataSource, doing: str, but: type[psycopg.Error] | tuple[()] = ()) -> Iterator[None]:
-    """Turns psycopg's errors into driver errors that say what was being done, without secrets and rows.
-
-    Errors of the class ``but`` pass through.
-
-    Raises:
-        DriverError: Its cause is psycopg's error, unless the text of that contains a secret or a row.
-    """
-    try:
-        yield
-    except but:
-        raise
-    except psycopg.Error as error:
-        text = _one_line(str(error))
-        clean = source.scrub(_one_line(_without_rows(error)))
-        cure = _CURES.get(error.sqlstate, "") if error.sqlstate else tls_cure(text, source.parameters)
-        message = f"cannot {doing} in {source}: {clean}{f'; {cure}' if cure else ''}"
-        cause = error if clean == text else None
-        if error.sqlstate is None and refused(error):
-            raise login_refused(message, source.files) from cause
-        if refused(error):
-            raise AccessDenied(message) from cause
-        if any(words in text for words in _FULL):
-            raise ServerFull(f"{message}; end other sessions, or raise max_connections") from cause
-        raise _kind(error)(message, retryable=retryable(error)) from cause
-
-
 def error_kind(error: Exception) -> ErrorKind:
-    """Returns what an error means to statements that every database knows."""
-    if not isinstance(error, psycopg.Error):
-        return ErrorKind.PERMANENT
+    """Returns what an error means."""
     if refused(error):
         return ErrorKind.ACCESS_DENIED
-    if error.sqlstate in _KINDS:
-        return _KINDS[error.sqlstate]
-    return ErrorKind.TRANSIENT if retryable(error) else ErrorKind.PERMANENT
+    if any(words in str(error) for words in _FULL):
+        return ErrorKind.FULL
+    lasting = ErrorKind.TRANSIENT if retryable(error) else ErrorKind.PERMANENT
+    return _KINDS.get(_state(error), lasting)
 
 
-def _kind(error: psycopg.Error) -> type[DriverError]:
-    if error.sqlstate in ROLLED_BACK_STATES:
-        return LockTimeout if error.sqlstate == "55P03" else RolledBack
-    return {ErrorKind.EXISTS: AlreadyExists, ErrorKind.NO_TABLE: TableMissing}.get(
-        error_kind(error), DriverError
-    )
+def cure(error: Exception) -> str:
+    """Returns what a user can do about an error; empty if there is no advice."""
+    text = str(error)
+    if any(words in text for words in _FULL):
+        return "end other sessions, or raise max_connections"
+    if state := _state(error):
+        return _CURES.get(state, "")
+    if known := next((advice for words, advice in _WORDS.items() if words in text), ""):
+        return known
+    if NOT_VERIFIED.search(text):
+        return cure_of(error, "sslrootcert") or certificate_cure(None, "sslrootcert")
+    return ""
 
 
-def retryable(error: psycopg.Error) -> bool:
+def retryable(error: Exception) -> bool:
     """Returns whether the same call may succeed later, without a change by anybody."""
-    state = error.sqlstate
+    from psycopg import InterfaceError, OperationalError  # noqa: PLC0415 - only who connects needs it
+
+    state = _state(error)
     if state:
         if state in PERMANENT_STATES:
             return False
         return state in RETRYABLE_STATES or state[:2] in RETRYABLE_CLASSES
-    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+    if not isinstance(error, OperationalError | InterfaceError):
         return False
     text = str(error)
     if "FATAL" in text and "does not exist" in text:
@@ -200,19 +118,20 @@ def retryable(error: psycopg.Error) -> bool:
     return not any(refusal in text for refusal in _REFUSALS)
 
 
-def refused(error: psycopg.Error) -> bool:
+def refused(error: Exception) -> bool:
     """Returns whether the server denies the user a privilege or the login."""
-    state = error.sqlstate or ""
-    if state:
+    if state := _state(error):
         return state == "42501" or state.startswith("28")
     return any(words in str(error) for words in _LOGIN_DENIED)
 
 
-def _without_rows(error: psycopg.Error) -> str:
+def without_rows(error: Exception) -> str:
     """Returns an error's text without what it quotes of a row that violates a constraint."""
-    text, detail = str(error), error.diag.message_detail
-    return text.replace(detail, "…") if detail and (error.sqlstate or "").startswith("23") else text
+    text, diag = str(error), getattr(error, "diag", None)
+    detail = diag and diag.message_detail
+    return text.replace(detail, "…") if detail and _state(error).startswith("23") else text
 
 
-def _one_line(text: str) -> str:
-    return "; ".join(line.strip() for line in text.splitlines() if line.strip())
+def _state(error: Exception) -> str:
+    """Returns the SQLSTATE; empty for an error of the client."""
+    return getattr(error, "sqlstate", None) or ""

@@ -18,8 +18,8 @@ class Fault(NamedTuple):
     refusal: bool = False
 
 
-def grant(privileges: Sequence[str], table: TableName, user: str) -> str:
-    """Returns the statement that grants ``privileges`` on ``table``."""
+def grant(privileges: Sequence[str], table: TableName | str, user: str) -> str:
+    """Returns the statement that grants ``privileges`` on a table, or on what SQL calls so."""
     return f"GRANT {', '.join(privileges)} ON {table} TO {quoted(user)}"
 
 

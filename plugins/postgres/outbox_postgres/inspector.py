@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
-import psycopg
-from outbox_api import AccessDenied, ColumnIs, DriverError, Schema
+from outbox_api import AccessDenied, ColumnIs, DriverError
 from outbox_api.portable import TableName
+from outbox_api.portable.notes import read_schema
 from outbox_api.portable.tables import HARVESTED, NEEDS
 from outbox_api.schema import refusal
 
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.faults import Fault, grant, init_and
-from outbox_postgres.layout import Layout
+from outbox_postgres.layout import Layout, find_layout
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.origin_columns import affinity_faults, constant, default_fault
+from outbox_postgres.session import Session
 
 _TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
 _TEXT_ARRAYS = frozenset({f"_{text}" for text in _TEXTS})
@@ -36,6 +36,29 @@ BESIDE = tuple(name for name in HARVESTED if name != "outbox")
 """The tables that every harvester needs beside the outbox, by their names in ``Tables``."""
 
 
+def require(
+    session: Session, options: PostgresOptions, eligible: Sequence[ColumnIs] = (), more: str = ""
+) -> Layout:
+    """Finds an outbox, and makes sure that it is as its user needs it; psycopg's errors pass through."""
+    catalogue, watches = Catalogue(session.connection), session.connection.watches
+    layout = find_layout(catalogue, options, writable=not watches)
+    try:
+        noted = read_schema(session, layout.tables)
+    except DriverError as error:  # what is missing, or not permitted, is a fault with a cure of its own
+        if error.retryable:
+            raise
+        noted = None
+    if reason := refusal(noted):
+        where = f"outbox {layout.outbox} in database '{layout.database}'"
+        raise DriverError(f"{where} cannot be used: {reason}", retryable=False)
+    inspector = Inspector(catalogue, options, read_only=watches)
+    if more == "journal":
+        inspector.require_journal(layout)
+    else:
+        inspector.require(layout, eligible, more)
+    return layout
+
+
 class Inspector:
     """Judges the tables that a connection leads to; psycopg's errors pass through."""
 
@@ -46,7 +69,6 @@ class Inspector:
 
     def require(self, layout: Layout, eligible: Sequence[ColumnIs] = (), more: str = "") -> None:
         """Checks that the outbox can be harvested, or watched. Creates and alters nothing."""
-        self._require_known(layout)
         faults = [*self.faults(layout, eligible)]
         for name in (*BESIDE, *([more] if more else [])):
             faults += self.auxiliary_faults(layout, name, NEEDS[name].privileges)
@@ -61,19 +83,12 @@ class Inspector:
 
     def require_journal(self, layout: Layout) -> None:
         """Checks that the journal can be written, or read, and the other tables beside the outbox be read."""
-        self._require_known(layout)
         wanted = {**dict.fromkeys(BESIDE, WATCHERS_PRIVILEGES), "journal": NEEDS["journal"].privileges}
         faults = [fault for each in wanted.items() for fault in self.auxiliary_faults(layout, *each)]
         purpose = "read" if self._read_only else "written"
         _refuse_if(
             faults, f"the journal of {layout.outbox} in database '{layout.database}' cannot be {purpose}"
         )
-
-    def _require_known(self, layout: Layout) -> None:
-        reason = refusal(read_schema(self._catalogue, layout))
-        if reason:
-            where = f"outbox {layout.outbox} in database '{layout.database}'"
-            raise DriverError(f"{where} cannot be used: {reason}", retryable=False)
 
     def faults(self, layout: Layout, eligible: Sequence[ColumnIs] = ()) -> Iterator[Fault]:
         """Returns what is wrong with the outbox table."""
@@ -118,21 +133,6 @@ class Inspector:
                 grant(missing, table, layout.user),
                 refusal=True,
             )
-
-
-def read_schema(catalogue: Catalogue, layout: Layout) -> Schema | None:
-    """Returns the version of the tables of an outbox, as far as it can be read; psycopg's errors pass."""
-    query = f"SELECT version, oldest FROM {layout.tables.notes} WHERE name = $1"  # noqa: S608 - quoted
-    # What is missing, or not permitted, is a fault with a cure of its own.
-    unreadable = (
-        psycopg.errors.UndefinedTable,
-        psycopg.errors.UndefinedColumn,
-        psycopg.errors.InsufficientPrivilege,
-    )
-    with suppress(*unreadable):
-        row = catalogue.connection.execute(query, (layout.name,)).fetchone()
-        return Schema(*row) if row and row[0] is not None else None
-    return None
 
 
 def _refuse_if(faults: Sequence[Fault], refused: str) -> None:

@@ -15,8 +15,7 @@ from outbox_api.portable.sources import COLUMNS
 
 from outbox_postgres.catalogue import Catalogue, Relation
 from outbox_postgres.ddl import EXTRA_TYPES
-from outbox_postgres.insert import bind
-from outbox_postgres.intake_columns import facts, meaning, read
+from outbox_postgres.intake_columns import meaning, read
 from outbox_postgres.layout import OTHER_KINDS, TABLE_KINDS, Layout
 from outbox_postgres.options import QuotedName, quoted
 from outbox_postgres.session import Session, lockers, text_array
@@ -45,33 +44,19 @@ _LISTS = {"kafka_partition": "int4[]", "kafka_timestamp": "int8[]"}
 _AT = f"src.ctid = ANY ({{pages}}::text[]::tid[]) AND {_VERSION} = ANY ({{places}}::text[])"
 
 
-def waiting_rows(session: Session, catalogue: Catalogue, intake: Intake) -> WaitingRows:
-    """Finds the table of an intake.
-
-    Raises:
-        DriverError: There is none (not retryable).
-    """
+def waiting_rows(session: Session, intake: Intake) -> WaitingRows:
+    """Finds the table of an intake."""
     with session.translated(f"look at table {intake.table}"):
-        return WaitingRows(session, intake, _find(catalogue, intake).name)
+        return WaitingRows(session, intake, _find(Catalogue(session.connection), intake).name)
 
 
 class PostgresIntake(PortableIntake):
-    """Finds rows by their place and version, as no column need tell them apart.
-
-    Args:
-        catalogue: Reads over the connection.
-        session: The connection.
-        layout: The outbox.
-        intake: What to take in.
-
-    Raises:
-        DriverError: It cannot be: no such table or column, no permission, no order (not retryable).
-    """
+    """Finds rows by their place and version, as no column need tell them apart."""
 
     _known_as = staticmethod(str)
 
-    def __init__(self, catalogue: Catalogue, session: Session, layout: Layout, intake: Intake) -> None:
-        self._catalogue = catalogue
+    def __init__(self, session: Session, layout: Layout, intake: Intake) -> None:
+        catalogue = self._catalogue = Catalogue(session.connection)
         self._layout = layout
         with session.translated(f"look at table {intake.table}"):
             found = self._relation = _find(catalogue, intake)
@@ -86,7 +71,6 @@ class PostgresIntake(PortableIntake):
             )
             if self._done:  # what cannot be written is found as this is planned
                 session.query("try intake.done", f"EXPLAIN {self.changes.sql_of('1 = 0')}", **self._done)
-        self._bind = bind
         names = ", ".join(self._columns)
         lists = ", ".join(f"{{{name}}}::{_LISTS.get(name, 'text[]')}" for name in self._columns)
         value = {"kafka_value": "::bytea"} if layout.binary else {}
@@ -118,7 +102,11 @@ class PostgresIntake(PortableIntake):
         intake, columns = self._intake, self._columns_by_name
         if columns[intake.value_column].base == "bytea" and not self._layout.binary:
             raise refusal(intake, f"'{intake.value}' holds bytes, the outbox text", "set valueType: bytea")
-        found = facts(self._catalogue.connection, self._relation.oid, columns)
+        steps = self._catalogue.steps(self._relation.oid)
+        found = {name: each._replace(step=steps.get(name, 0)) for name, each in columns.items()}
+        found |= {
+            name: each._replace(type=each.base) for name, each in found.items() if each.nature is Nature.OTHER
+        }
         self._by_commits = not intake.order and found[intake.id].nature is not Nature.NUMBER
         if self._by_commits:
             self._require_moments()

@@ -62,14 +62,9 @@ class Layout:
         return self.tables.dead_letters
 
     @property
-    def known(self) -> Tables:
-        """The tables, the outbox by the name that what is noted of it carries."""
-        return self.tables._replace(outbox=TableName(*self.tables.outbox))
-
-    @property
     def name(self) -> str:
         """The outbox's name in its auxiliary tables, however the configuration spells the table."""
-        return f"{self.outbox.schema}.{self.outbox.table}"
+        return self.tables.name
 
     def held(self, fence: Fence) -> tuple[str, int, int, int, int]:
         """Returns a fence as statements compare it."""
@@ -77,12 +72,7 @@ class Layout:
 
 
 def find_layout(catalogue: Catalogue, options: PostgresOptions, *, writable: bool = True) -> Layout:
-    """Finds the outbox table, and the names of its auxiliary tables; psycopg's errors pass through.
-
-    Raises:
-        DriverError: The server is read-only (retryable: a failover may be going on), or there is no such
-            table.
-    """
+    """Finds the outbox table, and the names of its auxiliary tables; psycopg's errors pass through."""
     server = catalogue.server()
     if writable and (server.in_recovery or server.read_only):
         state = "is a standby" if server.in_recovery else "is read-only"

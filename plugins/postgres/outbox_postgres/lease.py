@@ -3,161 +3,97 @@
 A renewal writes the sequence, which PostgreSQL changes in place, and locks the row. Neither makes a version
 of a row, so a snapshot that is held open keeps nothing alive (ADR 30). Changes of a sequence are not undone
 and are seen at once, so each statement that writes it locks the row first, and reads the sequence afterwards.
+Each is a transaction of its own, which a process that freezes does not hold open.
 """
 # ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
-import psycopg
 from outbox_api import AccessDenied, DriverError
-from outbox_api.election import LeaseWatch
+from outbox_api.portable.lease import LeaseStatements, PortableLease
+from outbox_api.portable.sources import quoted
+from outbox_api.portable.statements import Statements
 
-from outbox_postgres.data_source import DataSource
-from outbox_postgres.ddl import literal, sequence_of
-from outbox_postgres.errors import translated
-from outbox_postgres.faults import init_and
+from outbox_postgres.ddl import sequence_of
+from outbox_postgres.faults import grant, init_and
 from outbox_postgres.layout import Layout
-from outbox_postgres.options import quoted
+from outbox_postgres.options import QuotedName
+from outbox_postgres.session import Session
 
 _NOW = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 RELEASED = 1
 """What the sequence says of a lease that was released: a time long ago. It is also its first value."""
-NOTHING = 0
-"""What the sequence never says."""
 
 
-class LeaseStatements:
-    """The statements for one outbox.
-
-    Parameters are $1, the outbox's name, $2, the holder, and $3, for how many milliseconds.
+class SequenceStatements(LeaseStatements):
+    """The statements whose times are in a sequence; what it says stands for when the lease was renewed.
 
     Attributes:
-        sequence: The sequence.
-        look: Reads the holder, for how many milliseconds it took the lease, what the sequence says, and how
-            many milliseconds of the lease are left; locks nothing. Takes $1 only.
-        make: Makes the row, with nobody as its holder; takes $1 only.
-        renew: Prolongs the lease of its holder; returns its number.
-        take: Gives the lease to another holder if it has run out, or if the sequence still says $4; returns
-            the number.
-        release: Ends the lease of its holder, and wakes those who listen; takes $1 and $2.
+        take: Gives the lease to ``{holder}`` if the sequence still says ``{seen}``; returns the number.
+        release: Ends the lease of ``{holder}``, and wakes those who listen.
         listen: Listens for that.
+        allowed: Returns whether the user may use the sequence; null if there is none.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self.sequence = sequence_of(layout.outbox)
-        name, lease = literal(str(self.sequence)), layout.tables.lease
-        until = f"setval({name}::regclass, {_NOW} + $3)"
-        channel = f"outbox_lease_{crc32(layout.name.encode()):08x}"
+    def __init__(self, sql: Statements, sequence: QuotedName) -> None:
+        super().__init__(sql)
+        lease, until = sql.lease, quoted(sql.idiom, sequence)
+        name, channel = sql.idiom.literal(until), f"outbox_lease_{crc32(sql.name.encode()):08x}"
+        prolonged = f"setval({name}::regclass, {_NOW} + {{length}})"
+        locked = f"SELECT term, holder FROM {lease} WHERE name = {{name}} FOR NO KEY UPDATE"
+        own = f"SELECT FROM {lease} WHERE name = {{name}} AND holder = {{holder}} FOR NO KEY UPDATE"
         self.look = f"""
-            SELECT lease.holder, lease.length_ms, sequence.last_value, sequence.last_value - {_NOW}
-            FROM {lease} AS lease CROSS JOIN {self.sequence} AS sequence WHERE name = $1"""
-        self.make = f"""
-            INSERT INTO {lease} (name, term, length_ms, renewed_at)
-            VALUES ($1, -1, 0, clock_timestamp()) ON CONFLICT (name) DO NOTHING"""
-        own = f"SELECT term FROM {lease} WHERE name = $1 AND holder = $2 FOR NO KEY UPDATE"
-        self.renew = f"WITH own AS MATERIALIZED ({own}) SELECT term, {until} FROM own"
+            SELECT holder, (length_ms - last_value + {_NOW}) / 1000.0, length_ms, term, last_value
+            FROM {lease} CROSS JOIN {until} WHERE name = {{name}}"""
+        self.make = f"{self.make} RETURNING {prolonged}"
+        self.renew = f"WITH own AS MATERIALIZED ({own}) SELECT {prolonged} FROM own"
         # The condition within the inner SELECT has it read the sequence for a row that is locked already.
         self.take = f"""
-            WITH locked AS MATERIALIZED (
-                SELECT term FROM {lease} WHERE name = $1 FOR NO KEY UPDATE),
-            free AS MATERIALIZED (
-                SELECT term FROM locked
-                WHERE (SELECT last_value < {_NOW} OR last_value = $4
-                       FROM {self.sequence} WHERE locked.term IS NOT NULL))
+            WITH locked AS MATERIALIZED ({locked}), free AS MATERIALIZED (
+                SELECT term + (holder IS DISTINCT FROM {{holder}})::int AS term FROM locked
+                WHERE (SELECT last_value = {{seen}} FROM {until} WHERE locked.term IS NOT NULL))
             UPDATE {lease} AS lease
-            SET holder = $2, term = free.term + 1, length_ms = $3, renewed_at = clock_timestamp()
-            FROM free WHERE name = $1 RETURNING lease.term, {until}"""
+            SET holder = {{holder}}, term = free.term, length_ms = {{length}}, renewed_at = clock_timestamp()
+            FROM free WHERE name = {{name}} RETURNING lease.term, {prolonged}"""
         self.release = f"""
             WITH own AS MATERIALIZED ({own})
             SELECT setval({name}::regclass, {RELEASED}), pg_notify('{channel}', '') FROM own"""
         self.listen = f"LISTEN {channel}"
+        privileges = (f"has_sequence_privilege({name}, '{each}')" for each in ("SELECT", "UPDATE"))
+        self.allowed = f"SELECT CASE WHEN to_regclass({name}) IS NOT NULL THEN {' AND '.join(privileges)} END"
 
 
-_MS = 1000
-
-
-class PostgresLease:
+class PostgresLease(PortableLease):
     """The ``WatchedLease`` of PostgreSQL. Made by ``PostgresDialect.lease``."""
 
-    def __init__(self, connection: psycopg.Connection[Any], source: DataSource, layout: Layout) -> None:
-        self._connection = connection
-        self._source = source
-        self._name = layout.name
-        self._user = layout.user
-        self._sql = LeaseStatements(layout)
-        self._holds = False
-        self._watch = LeaseWatch()
-        self._left = 0.0
-        """For how many seconds another process held the lease, at the last look."""
-
-    def open(self) -> None:
-        """Looks for the sequence, and listens for releases."""
-        sequence = self._sql.sequence
-        grant = f"GRANT SELECT, UPDATE ON SEQUENCE {sequence} TO {quoted(self._user)}"
-        needs = f"the elector lease needs the sequence {sequence} in {self._source}"
-        with translated(self._source, "look at the lease"):
-            [(allowed,)] = self._fetch(
-                "SELECT CASE WHEN to_regclass($1) IS NOT NULL THEN"
-                " has_sequence_privilege($1, 'SELECT') AND has_sequence_privilege($1, 'UPDATE') END",
-                str(sequence),
-            )
+    def __init__(self, session: Session, layout: Layout) -> None:
+        sql, sequence = Statements(session.idiom, layout.tables), sequence_of(layout.outbox)
+        super().__init__(session, sql)
+        session.begins = False
+        self._numbered = session
+        self._statements: SequenceStatements = SequenceStatements(sql, sequence)
+        needs = f"the elector lease needs the sequence {sequence} in {session.address}"
+        granted = grant(("SELECT", "UPDATE"), f"SEQUENCE {sequence}", layout.user)
+        with session.transaction("look at the lease", reads=True):
+            [(allowed,)] = session.fetch(self._statements.allowed)
             if allowed:
-                self._connection.execute(self._sql.listen)
+                session.execute_ddl(self._statements.listen)
         if allowed is None:
-            raise DriverError(f"{needs}, which does not exist: {init_and(grant)}", retryable=False)
+            raise DriverError(f"{needs}, which does not exist: {init_and(granted)}", retryable=False)
         if not allowed:
-            raise AccessDenied(f"{needs}; let somebody who may run: {grant}")
-
-    def take(self, holder: str, seconds: float) -> int | None:
-        """Takes the lease if it is free or has run out, or renews the holder's own.
-
-        A process that does not get it writes nothing and locks nothing.
-        """
-        wanted = (self._name, holder, round(seconds * _MS))
-        with translated(self._source, "take the lease"):
-            number = self._number(self._sql.renew, wanted) if self._holds else None
-            if number is None:
-                number = self._take(wanted)
-        self._holds = number is not None
-        return number
-
-    def _take(self, wanted: tuple[str, str, int]) -> int | None:
-        name, holder, length = wanted
-        if not (found := self._fetch(self._sql.look, name)):
-            self._connection.execute(self._sql.make, (name,))
-            return self._number(self._sql.take, (*wanted, NOTHING))
-        [(former, former_length, until, left)] = found
-        if former == holder:
-            return self._number(self._sql.renew, wanted)
-        unchanged = self._watch.left((former, until), max(former_length, length) / _MS)
-        self._left = min(left / _MS, unchanged)
-        if self._left >= 0:
-            return None
-        return self._number(self._sql.take, (*wanted, until if unchanged <= 0 else NOTHING))
+            raise AccessDenied(f"{needs}; let somebody who may run: {granted}")
 
     def wait(self, seconds: float) -> None:
         """Waits until the lease is released or has run out, or ``seconds`` have passed."""
-        with translated(self._source, "wait for the lease"):
-            for _ in self._connection.notifies(timeout=max(0.0, min(seconds, self._left)), stop_after=1):
+        with self._numbered.translated("wait for the lease"):
+            timeout = max(0.0, min(seconds, self._left))
+            for _ in self._numbered.connection.notifies(timeout=timeout, stop_after=1):
                 pass
 
-    def release(self, holder: str) -> None:
-        """Gives the lease up, if ``holder`` has it."""
-        self._holds = False
-        with translated(self._source, "release the lease"):
-            self._connection.execute(self._sql.release, (self._name, holder))
-
-    def close(self) -> None:
-        """Disconnects."""
-        self._connection.close()
-
-    def _number(self, statement: str, wanted: Sequence[object]) -> int | None:
-        found = self._fetch(statement, *wanted)
+    def _take_free(self, wanted: Mapping[str, Any], seen: Sequence[Any]) -> int | None:
+        found = self._session.query("take the lease", self._statements.take, **wanted, seen=seen[-1])
         return int(found[0][0]) if found else None
-
-    def _fetch(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        return self._connection.execute(statement, parameters, binary=True).fetchall()

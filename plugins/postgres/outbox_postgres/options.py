@@ -8,9 +8,10 @@ from typing import ClassVar, Self
 
 from outbox_api import ConfigError, Duration, FileText
 from outbox_api.portable import PortableOptions, TableName
+from outbox_api.portable.outboxes import TablePattern
 from outbox_api.portable.table_idiom import not_a_name
 
-_LONGEST_NAME = 63
+LONGEST_NAME = 63
 """Bytes of a name that the server keeps."""
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^\W\d][\w$]*)')
@@ -43,16 +44,6 @@ class QuotedName(TableName):
 def quoted(name: str) -> str:
     """Writes the name of a column, a role or a part of a table's name as it stands in SQL."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def with_suffix(name: str, suffix: str) -> str:
-    """Adds a suffix to a name, which is cut first, as the server would cut off the suffix."""
-    return name.encode()[: _LONGEST_NAME - len(suffix)].decode(errors="ignore") + suffix
-
-
-def is_cut(name: str, suffix: str) -> bool:
-    """Returns whether :func:`with_suffix` cuts the name."""
-    return len(name.encode()) + len(suffix) > _LONGEST_NAME
 
 
 _FILLFACTORS = range(10, 101)
@@ -100,7 +91,9 @@ class PostgresOptions(PortableOptions):
 
     def __post_init__(self) -> None:
         PortableOptions.__post_init__(self)
-        if is_cut(self.fence.table, "_members"):  # the server would cut the names of the tables beside it
+        if (
+            len(f"{self.fence.table}_members".encode()) > LONGEST_NAME
+        ):  # the server would cut the names of the tables beside it
             raise ConfigError(f"fenceTable is '{self.fence_table}'; its own name can have 55 bytes")
         if self.fillfactor not in _FILLFACTORS:
             raise ConfigError(f"fillfactor is {self.fillfactor}; it can be 10 to 100")
@@ -110,3 +103,8 @@ class PostgresOptions(PortableOptions):
     def table_name(cls, text: str) -> TableName:
         """Reads a table's name; unquoted parts fold to lower case."""
         return QuotedName.parse(text)
+
+    @classmethod
+    def table_pattern(cls, text: str) -> TablePattern:
+        """Reads a pattern of tables' names, which have capitals."""
+        return TablePattern(text, cls.table_name, flags=re.NOFLAG)

@@ -1,17 +1,16 @@
-"""The columns and the index that tell in which cluster a row was written."""
+"""The columns that tell in which cluster a row was written."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
-from zlib import crc32
 
 from outbox_api import ColumnIs, Origin
 from outbox_api.portable import TableName
+from outbox_api.portable.column_facts import ColumnFacts
 
 from outbox_postgres.faults import Fault
-from outbox_postgres.options import QuotedName, is_cut, quoted, with_suffix
+from outbox_postgres.options import quoted
 
 IDS_OF_CLUSTER = 10**15
 """How many ids each cluster has; those of cluster n begin at n times as many."""
@@ -21,24 +20,6 @@ INTEGERS = frozenset({"int2", "int4", "int8"})
 
 _NOW = "clock_timestamp()"
 _CONSTANT = re.compile(r"'?(-?\d+)'?(?:::\w+)?")
-
-
-class Column(NamedTuple):
-    """A column of a table.
-
-    Attributes:
-        name: Its name.
-        type: Its type as SQL writes it.
-        base: The name of its base type in the catalogue.
-        not_null: Whether it refuses nulls.
-        default: Its default as an expression, or ``None``.
-    """
-
-    name: str
-    type: str
-    base: str
-    not_null: bool
-    default: str | None
 
 
 def first_id(cluster: int) -> int:
@@ -65,16 +46,7 @@ def column_types(origin: Origin | None) -> dict[str, str]:
     return types
 
 
-def index_ddl(outbox: TableName, origin: Origin) -> str:
-    """Returns the statement that creates the index of a table."""
-    name, suffix = f"{outbox.table}_{origin.column}", "_id"
-    if is_cut(name, suffix):
-        suffix = f"_{crc32(name.encode()):08x}{suffix}"
-    index = QuotedName("", with_suffix(name, suffix))
-    return f"CREATE INDEX {index} ON {outbox} ({quoted(origin.column)}, id)"
-
-
-def due_columns(outbox: TableName, origin: Origin, found: Mapping[str, Column]) -> list[str]:
+def due_columns(outbox: TableName, origin: Origin, found: Mapping[str, ColumnFacts]) -> list[str]:
     """Returns the statements that give a table the columns and defaults that it lacks; no row is written.
 
     Rows that it has are of the cluster ``origin.existing``, and have arrived now.
@@ -90,17 +62,17 @@ def due_columns(outbox: TableName, origin: Origin, found: Mapping[str, Column]) 
         if column is None:
             # The default of all rows at once is no volatile function: that would write each row.
             statements.append(f"ADD COLUMN {name} TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT now()")
-        if column is None or column.default is None:
+        if column is None or not column.default:
             statements.append(f"ALTER COLUMN {name} SET DEFAULT {_NOW}")
     return [f"ALTER TABLE {outbox} {statement}" for statement in statements]
 
 
-def writes(column: Column, cluster: int) -> bool:
+def writes(column: ColumnFacts, cluster: int) -> bool:
     """Returns whether the default of a column is a cluster's number; true for what is no constant."""
-    return column.default is not None and constant(column) in {None, cluster}
+    return bool(column.default) and constant(column) in {None, cluster}
 
 
-def default_fault(outbox: TableName, origin: Origin, found: Mapping[str, Column]) -> Fault:
+def default_fault(outbox: TableName, origin: Origin, found: Mapping[str, ColumnFacts]) -> Fault:
     """Returns the fault of a default by which new rows are not of this cluster."""
     column = found[origin.column]
     cure = f"run 'outbox init', or: {'; '.join(due_columns(outbox, origin, found))}"
@@ -113,14 +85,14 @@ def default_fault(outbox: TableName, origin: Origin, found: Mapping[str, Column]
     )
 
 
-def constant(column: Column) -> int | None:
+def constant(column: ColumnFacts) -> int | None:
     """Returns the number that is the default of a column; ``None`` if it is none."""
-    number = _CONSTANT.fullmatch(column.default or "")
+    number = _CONSTANT.fullmatch(column.default)
     return int(number[1]) if number else None
 
 
 def affinity_faults(
-    outbox: TableName, eligible: Sequence[ColumnIs], origin: Origin | None, found: Mapping[str, Column]
+    outbox: TableName, eligible: Sequence[ColumnIs], origin: Origin | None, found: Mapping[str, ColumnFacts]
 ) -> Iterator[Fault]:
     """Returns a fault for each column that an affinity asks for, and that a table lacks or has otherwise."""
     asked = [origin.column, origin.arrival] if origin else []
@@ -134,11 +106,10 @@ def affinity_faults(
                 due = "; ".join(due_columns(outbox, origin, found))
                 cure = f"run 'outbox init', or let somebody who may run: {due}"
             yield Fault(f"column '{name}', which the affinity asks for, is missing", cure)
-    column = found.get(origin.column) if origin else None
-    if column and column.base not in INTEGERS:
-        name = quoted(column.name)
+    if origin and (column := found.get(origin.column)) and column.base not in INTEGERS:
+        name = quoted(origin.column)
         yield Fault(
-            f"column '{column.name}' has type {column.type} and must be integer, as the affinity asks",
+            f"column '{origin.column}' has type {column.type} and must be integer, as the affinity asks",
             f"ALTER TABLE {outbox} ALTER COLUMN {name} TYPE integer USING {name}::integer,"
             " or correct the affinity",
         )

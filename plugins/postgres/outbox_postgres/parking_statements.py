@@ -8,7 +8,7 @@ from outbox_api.portable import TableName
 from outbox_api.portable.sources import BEGINNING, COLUMNS
 from outbox_api.portable.tables import Tables
 
-from outbox_postgres.ddl import literal
+from outbox_postgres.ddl import PostgresIdiom
 
 FENCE_MATCHES = "name = $1 AND lane = $2 AND lanes = $3 AND token = $4 AND epoch = $5"
 
@@ -173,7 +173,7 @@ def basis(outbox: TableName, sequence: int | None) -> str:
     """
     if sequence is None:
         return "releases"
-    table = f"coalesce(to_regclass({literal(str(outbox))})::oid::bigint, 0)"
+    table = f"coalesce(to_regclass({PostgresIdiom().literal(str(outbox))})::oid::bigint, 0)"
     file = f"coalesce(pg_relation_filenode({sequence}), 0)::bigint"
     return f"(releases # (({file} # {table}) << {SEQUENCE_SHIFT}))"
 

@@ -124,7 +124,7 @@ class PostgresDeadLetters(PortableDeadLetters):
     """The dead letters of PostgreSQL. Made by ``PostgresDialect.dead_letters``."""
 
     def __init__(self, session: Session, layout: Layout) -> None:
-        super().__init__(session, layout.known, binary=layout.binary)
+        super().__init__(session, layout.tables, binary=layout.binary)
         # Whoever frees a key has the next mark of each lane start at the head, see ``settled``.
         self._sql.hold_lanes = (
             f"UPDATE {self._sql.fence} SET releases = releases + 1"  # noqa: S608 - quoted

@@ -8,9 +8,10 @@ change. Names that users write without a schema are looked for in the schemas le
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import psycopg
@@ -23,30 +24,6 @@ Result = TypeVar("Result")
 
 GRACE = 5.0
 """Seconds beyond the statement's own time-out."""
-
-
-class AttentiveConnection(psycopg.Connection[Any]):
-    """A connection that is closed when the server has been silent for too long amid a statement.
-
-    Neither libpq nor the server can end such a wait: where a firewall or a proxy has forgotten the connection
-    and drops what is sent, the statement may never have reached the server. TCP notices that within ten
-    seconds only if nobody acknowledges what is sent, and a proxy does.
-
-    Attributes:
-        patience: Seconds of silence; ``None`` for any time.
-    """
-
-    patience: float | None = None
-
-    def wait(self, gen: Generator[Any, Any, Result], *arguments: Any, **options: Any) -> Result:
-        """Executes what psycopg does, as long as the server goes on to answer."""
-        if self.patience is None or arguments or options:
-            return super().wait(gen, *arguments, **options)
-        try:
-            return super().wait(_heard(gen, self.patience))
-        except SilenceError:
-            self.close()
-            raise
 
 
 class SilenceError(psycopg.OperationalError):
@@ -84,23 +61,42 @@ def _heard(gen: Generator[Any, Any, Result], patience: float) -> Generator[Any, 
 _LEARN_AND_LEAVE = "SELECT pg_catalog.current_schemas(false); SET search_path TO pg_catalog, pg_temp"
 
 
-class Connection(AttentiveConnection):
-    """A connection whose search path is the server's own catalogue.
+class Connection(psycopg.Connection[Any]):
+    """A connection whose search path is the server's own catalogue, and that no silent server holds up.
+
+    It is closed when the server has been silent for too long amid a statement. Neither libpq nor the server
+    can end such a wait: where a firewall or a proxy has forgotten the connection and drops what is sent, the
+    statement may never have reached the server. TCP notices that within ten seconds only if nobody
+    acknowledges what is sent, and a proxy does.
 
     Attributes:
+        patience: Seconds of silence; ``None`` for any time.
         schemas: The schemas of the path that the session began with, in their order: those that exist and
             that the user may use, without the catalogue and without temporary tables unless the path names
             them.
+        parameters: Those that it was made with.
         watches: Whether no statement can write.
     """
 
+    patience: float | None = None
     schemas: Sequence[str] = ()
+    parameters: Mapping[str, str] = MappingProxyType({})
     watches = False
     _unreplicated = ""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.add_notice_handler(self._notice)
+
+    def wait(self, gen: Generator[Any, Any, Result], *arguments: Any, **options: Any) -> Result:
+        """Executes what psycopg does, as long as the server goes on to answer."""
+        if self.patience is None or arguments or options:
+            return super().wait(gen, *arguments, **options)
+        try:
+            return super().wait(_heard(gen, self.patience))
+        except SilenceError:
+            self.close()
+            raise
 
     def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.source_function == _WAITS_FOR_STANDBYS:

@@ -8,14 +8,14 @@ from time import monotonic
 from typing import Any
 
 import psycopg
-from outbox_api import DriverError, portable
+from outbox_api import portable
 from outbox_api.portable import TableName
+from outbox_api.portable.session import translated
 from psycopg.conninfo import make_conninfo
 
-from outbox_postgres.data_source import DataSource
-from outbox_postgres.ddl import PostgresIdiom
-from outbox_postgres.errors import STANDBY_CURE, translated
+from outbox_postgres.errors import STANDBY_CURE
 from outbox_postgres.search_path import Connection, SilenceError
+from outbox_postgres.statements import PLANNING
 
 _COLUMNS = """
 SELECT attname FROM pg_attribute
@@ -28,11 +28,11 @@ SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname =
 """
 
 
-def _standbys_away(source: DataSource) -> str:
+def _standbys_away(parameters: Mapping[str, str]) -> str:
     """Says that sessions wait for a synchronous standby; empty if none does, or the server does not tell."""
     with (
-        suppress(psycopg.Error, DriverError),
-        psycopg.connect(make_conninfo(**source.parameters), autocommit=True) as connection,
+        suppress(psycopg.Error),
+        psycopg.connect(make_conninfo(**parameters), autocommit=True) as connection,
     ):
         row = connection.execute(_WAITING_FOR_STANDBYS).fetchone()
         if row and row[0]:
@@ -59,12 +59,16 @@ class Session(portable.Session):
 
     What harvests is sent as it stands, with numbered parameters, by :meth:`rows` and :meth:`send`; everything
     else as of any portable dialect.
+
+    Attributes:
+        begins: Whether changes need a transaction, as they may be several statements.
     """
 
-    def __init__(self, connection: Connection, source: DataSource, *, prepare: bool) -> None:
-        super().__init__(connection, PostgresIdiom(), str(source), watches=connection.watches)
-        self.source = source
-        self._prepare = prepare
+    begins = True
+
+    def __init__(self, connection: Connection, *arguments: Any, watches: bool = False) -> None:
+        super().__init__(connection, *arguments, watches=watches)
+        connection.watches = watches
         unicode = connection.info.parameter_status("server_encoding") == "UTF8"
         self.encoding = "utf-8" if unicode else "ascii"
 
@@ -75,14 +79,20 @@ class Session(portable.Session):
         If it was waited in vain, for a lock or for an answer, they say whether a standby is away.
         """
         try:
-            with translated(self.source, doing, but):
-                yield
-        except DriverError as error:
-            cause = error.__cause__
-            waited = isinstance(cause, psycopg.errors.LockNotAvailable | SilenceError)
-            if not waited or not (away := _standbys_away(self.source)):
-                raise
-            raise type(error)(f"{error}; {away}", retryable=error.retryable) from cause
+            yield
+        except but:
+            raise
+        except psycopg.Error as error:
+            failure = translated(error, self.idiom, doing, self.address, self._secrets)
+            waited = isinstance(error, psycopg.errors.LockNotAvailable | SilenceError)
+            if waited and (away := _standbys_away(self.connection.parameters)):
+                failure = type(failure)(f"{failure}; {away}", retryable=failure.retryable)
+            raise failure from self._cause(error)
+
+    def plan(self) -> None:
+        """Has the server plan for the head of a table, see ``PLANNING``."""
+        with self.translated("set up the session"):
+            self.connection.execute(PLANNING)
 
     def rows(self, statement: str, parameters: tuple[object, ...], doing: str) -> list[tuple[Any, ...]]:
         """Returns all rows of a statement's result."""
@@ -92,7 +102,7 @@ class Session(portable.Session):
     def send(self, statement: str, parameters: tuple[object, ...]) -> psycopg.Cursor[Any]:
         """Sends a statement; psycopg's errors pass through."""
         cursor: psycopg.Cursor[Any] = self.connection.execute(
-            statement, parameters, prepare=self._prepare, binary=True
+            statement, parameters, prepare=self.connection.prepare_threshold is not None, binary=True
         )
         return cursor
 
@@ -100,7 +110,7 @@ class Session(portable.Session):
     def transaction(self, doing: str, *, reads: bool = False) -> Iterator[None]:
         """Commits what is executed within; see the base class. What only reads needs no transaction."""
         self._must_not_watch(doing, reads=reads)
-        alone = reads and not self._watches
+        alone = (reads or not self.begins) and not self.connection.watches
         with self.translated(doing), nullcontext() if alone else self.connection.transaction():
             self._cursor = psycopg.Cursor(self.connection)
             yield

@@ -22,11 +22,11 @@ from outbox_api import (
     TransactionalLane,
 )
 from outbox_api.fence import lost_token, token_step, unexpected_token
-from outbox_api.portable.dead_letters import Parking
 from outbox_api.portable.given_ids import refused_ids
 from outbox_api.portable.intake_table import WaitingRows
-from outbox_api.portable.notes import ensure_identity, random_identity
+from outbox_api.portable.notes import random_identity
 from outbox_api.portable.rows import storable
+from outbox_api.portable.table import ColdTable
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
@@ -48,7 +48,7 @@ A bump looks for such sessions after it has waited for its lock until the time-o
 """
 
 
-class PostgresTable(PostgresView):
+class PostgresTable(PostgresView, ColdTable):
     """The ``OutboxTable`` of PostgreSQL. Made by ``PostgresDialect.connect``."""
 
     def __init__(
@@ -70,10 +70,6 @@ class PostgresTable(PostgresView):
         self._batches = Batches(session, layout, starts, taken_from)
         self._releasing = Releasing(session, layout, self._fencing)
         self._sourced = bool(eligible)
-
-    def identity(self) -> str:
-        """Returns the outbox's identity; the first call creates it."""
-        return ensure_identity(self._session, self._sql)
 
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
@@ -181,11 +177,6 @@ class PostgresTable(PostgresView):
             )
             return self._park(fence, leader_id, ids, poisonous)
 
-    def forget_skipped(self, age: float, limit: int) -> int:
-        """Deletes dead letters that were skipped long ago."""
-        with self._session.transaction("delete skipped dead letters"):
-            return Parking(self._session, self._sql).forget_skipped(age, limit)
-
     def heartbeat(self, fence: Fence, metrics: Mapping[str, Any]) -> None:
         """Writes the lane's metrics."""
         if not self._numbered.rows(
@@ -194,14 +185,6 @@ class PostgresTable(PostgresView):
             "write a heartbeat",
         ):
             raise fence.lost()
-
-    def begin_takeover(self, cluster: int, reason: str) -> bool:
-        """Stores durably that a takeover has begun."""
-        return self._takeovers.begin(cluster, reason)
-
-    def end_takeover(self, cluster: int) -> bool:
-        """Stores durably that a takeover has ended."""
-        return self._takeovers.end(cluster)
 
     def _refuse_ids_behind(self) -> None:
         """Raises an error if a copy was made without the sequence of its ids."""

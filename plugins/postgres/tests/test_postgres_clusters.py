@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from outbox_api import AccessDenied, ColumnIs, DriverError, Origin, Record
 from outbox_api.outbox_view import MAX_COUNTED
-from outbox_postgres.insert import insert
+from outbox_api.portable import portable_insert
+from outbox_postgres import PostgresIdiom
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import MakeOutbox, Outbox, ask
@@ -228,7 +229,7 @@ def test_constants_are_written_into_each_row(make_outbox: MakeOutbox, columns: d
     box = make_outbox(origin=ORIGIN)
     box.dialect.create()
     box.admin.execute('ALTER TABLE outbox ADD COLUMN "odd ""{name}""" TEXT')
-    statement = insert("outbox", columns)
+    statement = portable_insert(PostgresIdiom())("outbox", columns)
     values = statement.bind(Record("orders", "k", "v"))
     given = {name: f"%({name})s" for name in values}
     box.admin.execute(statement.sql.format_map(given), values)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from outbox_api import DriverError, Intake, Level
+from outbox_api.portable import portable_insert
+from outbox_postgres import PostgresIdiom
 from outbox_postgres.catalogue import Catalogue
-from outbox_postgres.insert import insert
 from outbox_postgres.layout import find_layout
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import Identifier
@@ -133,10 +134,11 @@ def test_every_session_of_ours_leaves_the_path_and_that_of_an_application_does_n
         closing(outbox.dialect.stash_connection()) as application,
     ):
         ours = [each._session.connection for each in (outbox.dead_letters(), members, journal)]
-        ours += [each._connection for each in (outbox.connect(), lease)]
+        ours += [each._session.connection for each in (outbox.connect(), lease)]
         assert {ask(each, show) for each in ours} == {"pg_catalog, pg_temp"}
         assert ask(application, show) == ask(outbox.admin, show) == '"$user", public'
-    assert "VALUES (pg_catalog.clock_timestamp()," in insert("outbox").sql
+    insert = portable_insert(PostgresIdiom())
+    assert "VALUES (pg_catalog.clock_timestamp()," in insert("outbox", {}).sql
 
 
 def test_a_trigger_that_needs_a_path_sets_its_own(outbox: Outbox) -> None:

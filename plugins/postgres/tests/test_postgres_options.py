@@ -27,7 +27,7 @@ def test_the_driver_is_found_by_its_name() -> None:
 def test_finding_the_driver_loads_no_database_driver() -> None:
     code = (
         "import sys; from outbox_api import Seam, find; d = find(Seam.DIALECT, 'postgres'); "
-        "d.create(d.options()).ddl(); d.insert('outbox'); print('psycopg' in sys.modules)"
+        "d.create(d.options()).ddl(); d.insert('outbox', {}); print('psycopg' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"

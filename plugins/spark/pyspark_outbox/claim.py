@@ -97,7 +97,10 @@ class Claim:
         batch, _ = fitting([record.id for record in records], advanced.newest)
         if not records:
             return start
-        if self._is_later(records, batch):
+        is_later = self._is_later(records, batch)
+        if is_later is None:  # rows that are gone tell nothing of those behind them
+            return self.next(start, max_rows, max_bytes)
+        if is_later:
             self._advance(lead.fence, 1, 1)  # raises if others have read the rest: a look takes no fence
             return start
         rows = encode(self._left, batch)
@@ -197,8 +200,8 @@ class Claim:
         for poison in poisons:
             log.warning("%s: row %d is parked with its key: %s", self._outbox, poison.id, poison.reason)
 
-    def _is_later(self, records: Sequence[MarkedRecord], batch: Batch) -> bool:
-        """Whether all rows were written after the moment with which the stream is to end.
+    def _is_later(self, records: Sequence[MarkedRecord], batch: Batch) -> bool | None:
+        """Whether all rows were written after that with which the stream ends; ``None`` if some are gone.
 
         Of many that were selected, some tell when they were written, perhaps by this machine's clock. So the
         end is not taken from them: what a peek returns tells it all, by the database's.
@@ -207,15 +210,12 @@ class Claim:
         if until is None or any(record.created <= until for record in records if record.created is not None):
             return False
         ids, last = set(batch.ids()), max(records[0].id - 1, _FIRST_ID)
-        while ids:
-            found = self._ask(partial(_peek, after=last))
+        while ids and (found := self._ask(partial(_peek, after=last))):
             if any(row.id in ids and (row.created is None or row.created <= until) for row in found):
                 return False
             ids.difference_update(row.id for row in found)
-            if not found:
-                break  # the others are gone
             last = found[-1].id
-        return True
+        return None if ids else True
 
     def _ask(self, question: Callable[[OutboxTable], Answer]) -> Answer:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from outbox_api import ConfigError, Seam, find
 from outbox_core.config import HarvestSettings, configure, load
 from outbox_core.config.decode import camel
-from outbox_core.config.problems import nearest_key
+from outbox_core.spelling import nearest_key
 
 from pyspark_outbox.sentences import not_installed
 

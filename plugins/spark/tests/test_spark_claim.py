@@ -16,9 +16,11 @@ from uuid import uuid4
 
 import pytest
 from outbox_api import (
+    Advanced,
     Dialect,
     DriverError,
     LeadershipLost,
+    MarkedRecord,
     OutboxError,
     OutboxTable,
     Record,
@@ -531,6 +533,34 @@ def test_what_waited_is_delivered_whatever_was_written_since(dialect: Dialect) -
         assert second.checkpoint.attempted.rows == 400
         stash(dialect, range(600, 1000))
         assert claim.next(second, 1000) == second
+
+
+def test_a_batch_that_an_application_has_deleted_ends_no_query(
+    dialect: Dialect, data_source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stash(dialect, range(6))
+
+    def deleted_first(table: OutboxTable, after: int) -> list[MarkedRecord]:
+        with closing(sqlite3.connect(data_source)) as connection, connection:
+            connection.execute("DELETE FROM outbox WHERE id <= 2")
+        return table.peek(after, 10)
+
+    monkeypatch.setattr("pyspark_outbox.claim._peek", deleted_first)
+    with closing(claim_of(dialect)) as claim:
+        advance = claim._advance  # of many rows, few tell when they were created
+
+        def dateless_advance(*arguments: Any) -> Advanced:
+            advanced = advance(*arguments)
+            return advanced._replace(records=[row._replace(created=None) for row in advanced.records])
+
+        monkeypatch.setattr(claim, "_advance", dateless_advance)
+        sleep(0.05)
+        claim.prepare_available_now()
+        first = claim.next(Offset(), 2)
+        assert len(delivered(dialect, claim, Offset(), first)) == 2
+        second = claim.next(first, 10)
+        assert len(delivered(dialect, claim, first, second)) == 2
+        assert claim.next(second, 10) == second
 
 
 def test_a_drivers_wrong_clock_ends_nothing_early_and_dates_no_snapshot(

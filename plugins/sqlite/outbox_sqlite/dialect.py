@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from outbox_api import AccessDenied, Capability, ConfigError, Duration, Finding, Level
-from outbox_api.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions, Session, TableName
-from outbox_api.portable.check import check
+from outbox_api.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions, Session
 from outbox_api.portable.outboxes import TablePattern
-from outbox_api.portable.tables import Tables
 
 from outbox_sqlite.idiom import FileConnection, SqliteIdiom, digest, lane, text
 
@@ -139,15 +137,10 @@ class SqliteDialect(PortableDialect):
 )"""
         ]
 
-    def names(self, session: Session) -> Tables:
-        """Returns the tables' names; that of the outbox in the case that it was created with."""
-        named = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = {table} COLLATE NOCASE"
-        rows = session.query("ask for the outbox's name", named, table=self.options.outbox.table)
-        tables = self.options.tables
-        return tables._replace(outbox=TableName("", rows[0][0])) if rows else tables
-
     def check(self) -> Sequence[Finding]:
         """Looks at everything that could be wrong with the database side; never raises."""
+        from outbox_api.portable.check import check  # noqa: PLC0415 - of which nothing else has need
+
         return check(self, watches=True)
 
     def findings(self, session: Session) -> Iterator[Finding]:

@@ -95,6 +95,9 @@ class SqliteIdiom(Idiom):
     view_query: ClassVar[str] = (
         "SELECT name FROM sqlite_master WHERE type = 'view' AND name = {table} COLLATE NOCASE"
     )
+    spelling: ClassVar[str] = (
+        "SELECT '', name FROM sqlite_master WHERE type = 'table' AND name = {table} COLLATE NOCASE"
+    )
     defaults: ClassVar[str] = "SELECT name, dflt_value FROM pragma_table_info({table})"
     types: ClassVar[str] = 'SELECT name, type, NULLIF(pk, 0), "notnull" FROM pragma_table_info({table})'
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from outbox_api import Finding, Level
 from outbox_api.portable import Session
-from outbox_api.portable.check import no_index_on_id
+from outbox_api.portable.check import id_index
 from outbox_api.tls import Protection, transport_finding
 
 from outbox_sqlserver.options import SqlServerOptions
@@ -24,11 +24,6 @@ DATABASE = (
     " CAST(DATABASEPROPERTYEX(name, 'Updateability') AS NVARCHAR(20))"
     " FROM sys.databases WHERE database_id = DB_ID()"
 )
-INDEXED = (
-    "SELECT COUNT(*) FROM sys.index_columns AS indexed"
-    " WHERE indexed.object_id = OBJECT_ID({outbox}) AND indexed.key_ordinal = 1"
-    " AND COL_NAME(indexed.object_id, indexed.column_id) = 'id'"
-)
 _VERIFY = (
     "set Encrypt=yes, TrustServerCertificate=no and CAFile=FILE in dataSource, with the certificate of the "
     "authority that signed the server's"
@@ -40,7 +35,8 @@ def findings(session: Session, options: SqlServerOptions) -> Iterator[Finding]:
     yield _version(session)
     yield from _transport(options)
     yield from _database(session)
-    yield from _outbox(session, session.idiom.quote_table(options.outbox))
+    if session.columns(session.idiom.quote_table(options.outbox)):
+        yield from id_index(session, options.outbox)
 
 
 def _transport(options: SqlServerOptions) -> Sequence[Finding]:
@@ -81,8 +77,3 @@ def _database(session: Session) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "durability", seen, cure)
     else:
         yield Finding(Level.OK, "durability", "commits wait for the disk; autocommit is off")
-
-
-def _outbox(session: Session, outbox: str) -> Iterator[Finding]:
-    if session.columns(outbox) and not session.query("look at the indexes", INDEXED, outbox=outbox)[0][0]:
-        yield no_index_on_id()

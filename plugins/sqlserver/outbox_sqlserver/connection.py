@@ -6,6 +6,7 @@ import ssl
 from typing import Any
 
 import pytds
+from outbox_api.portable.session import closing_at_errors
 from pytds.instance_browser_client import resolve_instance_port
 
 from outbox_sqlserver.options import DataSource, SqlServerOptions
@@ -27,15 +28,12 @@ def settings(options: SqlServerOptions) -> str:
 def connect(options: SqlServerOptions) -> Any:
     """Opens a connection whose transactions end with their first error; see :func:`connect_plain`."""
     connection = connect_plain(options)
-    try:
+    with closing_at_errors(connection):
         with connection.cursor() as cursor:
             cursor.execute(settings(options))
             while cursor.nextset():
                 pass
         connection.commit()
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 

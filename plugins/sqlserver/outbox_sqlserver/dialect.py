@@ -7,56 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from outbox_api import Capability, Finding
-from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
+from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.creation import first_note
-from outbox_api.portable.session import TableMissing
-from outbox_api.portable.tables import Tables
 
 from outbox_sqlserver.check import findings
 from outbox_sqlserver.idiom import BINARY, KEY_LENGTH, LISTED_IDS, SqlServerIdiom, octets
 from outbox_sqlserver.options import SqlServerOptions
-
-
-def outbox_statements(table: str, *, binary: bool) -> Sequence[str]:
-    """Returns the statements that create the outbox; ``table`` is quoted."""
-    value = "VARBINARY(MAX)" if binary else "NVARCHAR(MAX)"
-    outbox = f"""CREATE TABLE {table} (
-    id BIGINT IDENTITY(1, 1) NOT NULL,
-    create_time DATETIME2(6) NOT NULL DEFAULT SYSUTCDATETIME(),
-    kafka_topic NVARCHAR(249) NOT NULL,
-    kafka_key NVARCHAR({KEY_LENGTH}) COLLATE {BINARY} NOT NULL,
-    kafka_value {value},
-    kafka_header_keys NVARCHAR(MAX),
-    kafka_header_values NVARCHAR(MAX),
-    leader_id UNIQUEIDENTIFIER,
-    PRIMARY KEY (id)
-);
-{_no_escalation(table)}"""
-    return [outbox]
-
-
-def guarded(table: str, statement: str) -> str:
-    """Returns a statement that does nothing if the table, whose name is quoted, exists."""
-    name = table.replace("'", "''")
-    return f"IF OBJECT_ID(N'{name}', N'U') IS NULL\nBEGIN\n{statement}\nEND"
-
-
-def noted_once(notes: str, name: str, statement: str) -> str:
-    """Returns the INSERT that notes the version, which does nothing if there is a row for the outbox.
-
-    Args:
-        notes: The table of notes, quoted.
-        name: The outbox's name, in SQL.
-        statement: The INSERT.
-    """
-    return f"IF NOT EXISTS (SELECT 1 FROM {notes} WHERE name = {name})\n{statement}"  # noqa: S608 - quoted
-
-
-def _no_escalation(table: str) -> str:
-    """Returns the statement that prevents lock escalation: no INSERT waits for a large change."""
-    return f"ALTER TABLE {table} SET (LOCK_ESCALATION = DISABLE)"
-
 
 SHORT = 4_000
 """UTF-16 code units beyond which a text is sent as NVARCHAR(MAX), which no index is made for."""
@@ -95,16 +52,10 @@ class SqlServerSession(Session):
         super().execute_ddl(ddl)
         self._finish()
 
-    def columns(self, table: str) -> list[str] | None:
-        """Returns the names of a table's columns in lower case, or ``None`` where there is no such table."""
-        try:
-            with self.transaction(f"look at table {table}", reads=True):
-                described = self._execute(f"SELECT * FROM {table} WHERE 1 = 0", {}).description  # noqa: S608 - quoted
-                names = [str(column[0]).lower() for column in described]
-                self._finish()
-                return names
-        except TableMissing:
-            return None
+    def _described(self, sql: str) -> list[str]:
+        names = super()._described(sql)
+        self._finish()
+        return names
 
     def _execute(self, sql: str, values: Mapping[str, object], ids: str = "") -> Any:
         return super()._execute(sql, {name: _typed(value) for name, value in values.items()}, ids)
@@ -125,9 +76,6 @@ def _typed(value: object) -> object:
     from pytds.tds_types import NVarCharType  # noqa: PLC0415 - as above
 
     return Param(type=NVarCharType(size=SHORT), value=value)
-
-
-_KNOWN = "SELECT OBJECT_SCHEMA_NAME(OBJECT_ID({table})), OBJECT_NAME(OBJECT_ID({table}))"
 
 
 class SqlServerDialect(PortableDialect):
@@ -162,20 +110,31 @@ class SqlServerDialect(PortableDialect):
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create the tables that do not exist, and note their version."""
-        quoted, names = self.idiom.quote_table, self.options.tables
-        tables = [guarded(quoted(table), "\n".join(each)) for table, each in self.tables(names).items()]
-        notes, name = quoted(names.notes), self.idiom.known_as(names.outbox)
-        return [*tables, noted_once(notes, name, first_note(self))]
+        names, created = self.options.tables, list[str]()
+        for table, statements in self.tables(names).items():
+            found = f"OBJECT_ID({self.idiom.literal(self.idiom.quote_table(table))}, N'U')"
+            created.append("\n".join((f"IF {found} IS NULL\nBEGIN", *statements, "END")))
+        notes, name = self.idiom.quote_table(names.notes), self.idiom.known_as(names.outbox)
+        there = f"SELECT 1 FROM {notes} WHERE name = {name}"  # noqa: S608 - quoted
+        return [*created, f"IF NOT EXISTS ({there})\n{first_note(self)}"]
 
     def outbox_statements(self, table: str) -> Sequence[str]:
         """Returns the statements that create the outbox."""
-        return outbox_statements(table, binary=self.options.binary)
-
-    def names(self, session: Session) -> Tables:
-        """Returns the tables' names; the outbox's with its schema, in the case that it was created with."""
-        tables, table = self.options.tables, self.options.outbox
-        rows = session.query("ask for the outbox's name", _KNOWN, table=self.idiom.quote_table(table))
-        return tables._replace(outbox=TableName(*rows[0])) if rows and rows[0][0] else tables
+        value = "VARBINARY(MAX)" if self.options.binary else "NVARCHAR(MAX)"
+        # Without lock escalation, no INSERT waits for a large change.
+        outbox = f"""CREATE TABLE {table} (
+    id BIGINT IDENTITY(1, 1) NOT NULL,
+    create_time DATETIME2(6) NOT NULL DEFAULT SYSUTCDATETIME(),
+    kafka_topic NVARCHAR(249) NOT NULL,
+    kafka_key NVARCHAR({KEY_LENGTH}) COLLATE {BINARY} NOT NULL,
+    kafka_value {value},
+    kafka_header_keys NVARCHAR(MAX),
+    kafka_header_values NVARCHAR(MAX),
+    leader_id UNIQUEIDENTIFIER,
+    PRIMARY KEY (id)
+);
+ALTER TABLE {table} SET (LOCK_ESCALATION = DISABLE)"""
+        return [outbox]
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Checks version, encryption, isolation, durability, privileges and index."""

@@ -117,6 +117,9 @@ class SqlServerIdiom(Idiom):
         " WHERE found.object_id = OBJECT_ID({outbox})"
     )
     view_query: ClassVar[str] = "SELECT name FROM sys.views WHERE object_id = OBJECT_ID({outbox})"
+    spelling: ClassVar[str] = (
+        "SELECT OBJECT_SCHEMA_NAME(OBJECT_ID({outbox})), OBJECT_NAME(OBJECT_ID({outbox}))"
+    )
     now: ClassVar[str] = "SYSUTCDATETIME()"
     last_id: ClassVar[str] = "SELECT IDENT_CURRENT({outbox})"
     last_id_cure: ClassVar[str] = "DBCC CHECKIDENT ('{table}')"

@@ -43,31 +43,18 @@ _NO: Final = ("no", "false", "0", "optional")
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """A parsed data source.
-
-    Attributes:
-        host: The server's name or address.
-        port: Its port; 0 to ask the server's browser service for that of ``instance``.
-        instance: A named instance, or empty.
-        database: The database, or empty for the user's own.
-        user: The user.
-        password: The password.
-        encrypt: Whether everything is encrypted.
-        trust: Whether any certificate is accepted.
-        ca_file: A file of authorities to trust instead of the system's, or empty.
-        name: The host name that the certificate must be for.
-    """
+    """A parsed data source; empty is what it leaves open."""
 
     host: str
-    port: int
+    port: int  # 0 to ask the server's browser service for that of ``instance``
     instance: str
     database: str
     user: str
     password: str = field(repr=False)
     encrypt: bool
-    trust: bool
-    ca_file: str
-    name: str
+    trust: bool  # any certificate
+    ca_file: str  # of authorities, instead of the system's
+    name: str  # the host name that the certificate must be for
 
     @classmethod
     def parse(cls, text: str) -> DataSource:

@@ -47,7 +47,7 @@ def statements() -> dict[str, str]:
     found |= {"inbox first": inbox.first, "inbox forget": inbox.forget}
     found["schema"] = schema_query(idiom, OPTIONS.fence)
     found["last id"] = idiom.last_id
-    return found | {name: getattr(check, name) for name in ("SERVER", "DATABASE", "INDEXED")}
+    return found | {name: getattr(check, name) for name in ("SERVER", "DATABASE")}
 
 
 def written(sql: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from math import inf
+from time import monotonic
 from uuid import uuid4
 
 import pytest
@@ -177,6 +179,22 @@ class FenceConformance(Conformance):
         lane_statuses = box.connect().lane_statuses()
         assert len(lane_statuses) == 8
         assert len({lane_status.fence.token for lane_status in lane_statuses}) == 1
+
+    def test_a_call_that_waits_for_others_ends_within_what_the_dialect_tells(
+        self, impatient_box: Box
+    ) -> None:
+        box = impatient_box
+        table = box.connect()
+        table.bump(1, "one")
+        somebody = box.application()
+        somebody.cursor().execute(f"UPDATE {box.options.fence} SET holder = 'me'")
+        since = monotonic()
+        with suppress(DriverError):
+            table.bump(1, "two")
+        longest = box.dialect.longest_call()
+        assert monotonic() - since < longest < inf
+        assert longest > getattr(box.options, "statement_timeout", 0.0)
+        somebody.rollback()
 
     def test_a_lane_that_is_no_more_is_settled_by_the_leader(self, box: Box) -> None:
         box.fill(60, keys=20)
