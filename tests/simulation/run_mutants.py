@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from outbox_core.config.settings import Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.scoreboard import Taken
+from outbox_core.settings import Limits
 
 from . import statements
 from .broker import Producer

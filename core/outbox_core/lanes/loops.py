@@ -10,7 +10,7 @@ from functools import partial
 from typing import cast
 
 from outbox_api import Deliveries, RunSender, Sender, TransactionalSender
-from outbox_api.context_thread import as_exception
+from outbox_api.support.context_thread import as_exception
 
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.database import Database
