@@ -71,7 +71,7 @@ def send_runs(
     """
     firsts = {each[0].id: each for each in wanted}
     sent = Sent()
-    hand(sender, sent, [each[0] for each in firsts.values()])
+    hand(sender, sent, [each[0] for each in firsts.values()], [])
     gather_all(sender, sent, limit)
     between()
     following = [
@@ -80,15 +80,15 @@ def send_runs(
         if first.partition is not None
         for other in firsts[first.id][1:]
     ]
-    hand(sender, sent, following)
+    hand(sender, sent, [], following)
     amid()
     gather_all(sender, sent, limit)
     return sent
 
 
-def hand(sender: KafkaSender, sent: Sent, records: list[MarkedRecord]) -> None:
-    sent.handed += [each.id for each in records]
-    sender.send_runs(records)
+def hand(sender: KafkaSender, sent: Sent, first: list[MarkedRecord], others: list[MarkedRecord]) -> None:
+    sent.handed += [each.id for each in (*first, *others)]
+    sender.send_runs(first, others)
 
 
 def gather_all(sender: KafkaSender, sent: Sent, limit: float) -> None:

@@ -88,7 +88,7 @@ def test_settings_that_runs_need_replace_those_of_the_user(
 
     monkeypatch.setattr(runs_module, "Producer", make)
     sender = opened(closing, **given)
-    sender.send_runs(run("t", "k", 1))
+    sender.send_runs(run("t", "k", 1), [])
     [fake] = made
     named = {name: fake.settings.get(name) for name in (*runs_module._TIMEOUTS, *runs_module._IN_FLIGHT)}
     assert named == {
@@ -107,7 +107,7 @@ def test_a_client_that_has_failed_ends_alone(
     """It is asked for a second for the rest; then all fail, and the next run has another."""
     monkeypatch.setattr(runs_module, "Producer", Fake)
     sender, records = opened(closing), [MarkedRecord(each, "t", f"k{each}", "v") for each in range(5)]
-    sender.send_runs(records)
+    sender.send_runs(records, [])
     began = time.monotonic()
     reports = gather(sender, 5)
     assert 1 <= time.monotonic() - began < 3
@@ -122,7 +122,7 @@ def test_a_client_that_cannot_be_opened_fails_the_records(closing: list[KafkaSen
     sender = opened(closing)
     sender._runs._settings["ssl.ca.location"] = str(certificate)
     sender._runs._settings["security.protocol"] = "ssl"
-    sender.send_runs(run("t", "k", 1))
+    sender.send_runs(run("t", "k", 1), [])
     [failure] = sender.poll(0).failed
     assert failure.retryable
 
@@ -130,7 +130,7 @@ def test_a_client_that_cannot_be_opened_fails_the_records(closing: list[KafkaSen
 def test_what_has_no_room_in_the_client_fails(closing: list[KafkaSender]) -> None:
     sender = opened(closing, queue_buffering_max_messages=5, delivery_timeout_ms=500)
     records = [MarkedRecord(each, "t", f"k{each % 4}", "v") for each in range(12)]
-    sender.send_runs(records)
+    sender.send_runs(records, [])
     full = sender.poll(0)
     assert [failure.record for failure in full.failed] == records[5:]
     assert not any(failure.suspect for failure in full.failed)
@@ -140,7 +140,7 @@ def test_what_has_no_room_in_the_client_fails(closing: list[KafkaSender]) -> Non
 
 def test_a_run_that_nobody_acknowledges_fails_after_the_time_out(closing: list[KafkaSender]) -> None:
     sender, records = opened(closing, delivery_timeout_ms=700), run("t", "k", 1)
-    sender.send_runs(records)
+    sender.send_runs(records, [])
     began, cpu = time.monotonic(), time.thread_time()
     [failure] = gather(sender, 1).failed
     assert failure.suspect
@@ -151,5 +151,5 @@ def test_a_run_that_nobody_acknowledges_fails_after_the_time_out(closing: list[K
 
 def test_a_sender_is_not_settled_while_runs_are_out(closing: list[KafkaSender]) -> None:
     sender = opened(closing)
-    sender.send_runs(run("t", "k", 1))
+    sender.send_runs(run("t", "k", 1), [])
     assert not sender._settle(sender._open_producer().producer, 0.1)

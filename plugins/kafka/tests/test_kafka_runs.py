@@ -63,10 +63,10 @@ def test_the_first_record_of_an_unknown_topic_names_no_partition(broker: KafkaBr
     kafka.prepare([topic], 1)
     sender = kafka.open("outbox.0")
     assert isinstance(sender, RunSender)
-    sender.send_runs([MarkedRecord(1, topic, "k", "1")])
+    sender.send_runs([MarkedRecord(1, topic, "k", "1")], [])
     [first] = gather(sender, 1).delivered
     assert first.partition is None
-    sender.send_runs([MarkedRecord(2, topic, "k", "2")])
+    sender.send_runs([MarkedRecord(2, topic, "k", "2")], [])
     [first] = gather(sender, 1).delivered
     assert first.partition == 0
     sender.close(5)
@@ -133,13 +133,13 @@ def test_a_record_that_the_client_refuses(broker: KafkaBroker, topic: str, odd: 
     wanted = runs(topic, OTHERS, 20)
     first = [each[0] for each in wanted]
     sent = Sent()
-    sender.send_runs(first)
+    sender.send_runs(first, [])
     reports = gather(sender, OTHERS)
     assert [each.partition for each in reports.delivered] == [0] * OTHERS
     following = [each._replace(partition=0) for run_ in wanted for each in run_[1:]]
     place = next(at for at, each in enumerate(following) if each.id == wanted[2][10].id)
     following[place] = following[place]._replace(**odd)
-    sender.send_runs(following)
+    sender.send_runs([], following)
     sent.add(gather(sender, len(following)))
     sent.delivered += reports.delivered
     assert sent.failed_ids() == {each.id for each in wanted[2][10:]}
@@ -165,7 +165,7 @@ def test_a_topic_that_is_deleted_amid_runs(broker: KafkaBroker, topic: str) -> N
 
 def test_an_unknown_topic(broker: KafkaBroker, topic: str) -> None:
     sender = publisher(broker.bootstrap).open("outbox.0")
-    sender.send_runs([MarkedRecord(1, f"{topic}-missing", "k", "1")])
+    sender.send_runs([MarkedRecord(1, f"{topic}-missing", "k", "1")], [])
     [failure] = gather(sender, 1).failed
     assert "does not exist" in failure.reason or "Unknown topic" in failure.reason
     check_next(sender, broker, f"{topic}-next")
@@ -174,7 +174,7 @@ def test_an_unknown_topic(broker: KafkaBroker, topic: str) -> None:
 @pytest.mark.parametrize("partition", [99, -3])
 def test_a_partition_that_there_is_not(broker: KafkaBroker, topic: str, partition: int) -> None:
     sender = known(publisher(broker.bootstrap), topic)
-    sender.send_runs([MarkedRecord(1, topic, "k", "1", partition=partition)])
+    sender.send_runs([MarkedRecord(1, topic, "k", "1", partition=partition)], [])
     [failure] = gather(sender, 1).failed
     assert failure.reason
     check_next(sender, broker, f"{topic}-next")
@@ -188,7 +188,7 @@ def test_a_topic_without_permission(topic: str) -> None:
         grant(secured, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
         sender = KafkaPublisher(KafkaOptions(secured.settings("right"))).open("outbox.0")
         sender._topics.existing |= {topic, f"{topic}-next"}
-        sender.send_runs([MarkedRecord(1, topic, "k", "1"), MarkedRecord(2, f"{topic}-next", "j", "1")])
+        sender.send_runs([MarkedRecord(1, topic, "k", "1"), MarkedRecord(2, f"{topic}-next", "j", "1")], [])
         reports = gather(sender, 2)
         assert "authorization failed" in reports.failed[0].reason
         check_next(sender, secured, f"{topic}-next")

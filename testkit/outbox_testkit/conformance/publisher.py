@@ -180,13 +180,13 @@ def send_runs(
     sender: RunSender, runs: Sequence[Sequence[MarkedRecord]]
 ) -> tuple[list[MarkedRecord], list[Failure]]:
     """Sends the first record of each run, and then what follows those that were delivered."""
-    sender.send_runs([run[0] for run in runs])
+    sender.send_runs([run[0] for run in runs], [])
     first = gather(sender, len(runs))
     places = {each.key: each.partition for each in first.delivered}
     others = [
         each._replace(partition=places[each.key]) for run in runs for each in run[1:] if each.key in places
     ]
-    sender.send_runs(others)
+    sender.send_runs([], others)
     rest = gather(sender, len(others))
     return first.delivered + rest.delivered, first.failed + rest.failed
 
