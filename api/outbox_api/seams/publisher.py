@@ -25,12 +25,14 @@ class Failure:
         suspect: Whether a transaction, or a run, failed as a whole, and any of its records may be at fault.
             The next transaction ends before this record; if it is the first, the lane waits before it
             publishes them again. The records of such a run are sent one by one.
+        innocent: Whether it failed because of another record, so that this is none of its failed attempts.
     """
 
     record: MarkedRecord
     reason: str
     retryable: bool
     suspect: bool = False
+    innocent: bool = False
 
 
 @dataclass(slots=True)
@@ -121,8 +123,8 @@ class RunSender(Sender, Protocol):
 
         What is in the log of a run is always a prefix of it, and so is what is reported as delivered: behind
         a record that is not written, none is, whatever the client repeats. All records of a run that are
-        behind one that failed are reported as failures, retryable; and ``suspect``, like that one, unless it
-        is known to be at fault. Others that were handed over with it may fail with it, in the same way.
+        behind one that failed are reported as failures, retryable; ``suspect`` are those that the broker has
+        refused together. Other runs may fail with them, ``innocent`` and retryable.
 
         Records without a report, and ``suspect`` ones, may still arrive: also behind later records of their
         key, if the network delays them for longer than the sender waits.

@@ -262,8 +262,9 @@ class MarkPurgeReset:
         if self.scoreboard.hold(now, failed):
             self._retried_most = max(MIN_RETRIED_ROWS, self._retried_most // 2)
         if any(failure.suspect for failure in failed) and now >= self._next_run:
-            self._next_run = now + self._run_pause
-            self._run_pause = min(2 * self._run_pause, RUN_PAUSE_SECONDS[1])
+            first, most = RUN_PAUSE_SECONDS
+            pause = self._run_pause if now < self._next_run + most else first
+            self._next_run, self._run_pause = now + pause, min(2 * pause, most)
         holds = self.scoreboard.holds
         incurable = [each for each in failed if not each.retryable and each.record.key in holds]
         blocking = [each for each in incurable if not holds[each.record.key].parking]

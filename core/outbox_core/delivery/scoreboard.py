@@ -334,9 +334,10 @@ class Scoreboard:
             self.crowded += len(following) if key in self._full else 0
 
     def _hold_run(self, now: float, key: str, queue: Queue) -> bool:
-        """Holds a key of whose run nothing is in flight any more; no other follows until it has passed it."""
+        """Holds a key of whose run nothing is in flight any more. A suspect one is sent one by one."""
         failures = sorted(queue.failures, key=lambda failure: failure.record.id)
-        self._singly[key] = failures[-1].record.id
+        if any(failure.suspect for failure in failures):
+            self._singly[key] = failures[-1].record.id
         return self._hold(now, key, queue, failures)
 
     def _hold(self, now: float, key: str, queue: Queue | None, failures: list[Failure]) -> bool:

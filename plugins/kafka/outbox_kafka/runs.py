@@ -19,7 +19,7 @@ from outbox_api import Deliveries, Failure, MarkedRecord, OutboxError
 
 from outbox_kafka.client.clients import ClientLog, Producer
 from outbox_kafka.client.quotas import quota_of
-from outbox_kafka.errors import delivery_error, is_fatal, reason, rejects_whole_batch
+from outbox_kafka.errors import delivery_error, is_fatal, is_purged, reason, rejects_whole_batch
 from outbox_kafka.produce import QUEUE_FULL, failure, produce, wait
 
 _LAST_REPORTS_SECONDS = 1.0
@@ -121,9 +121,13 @@ class RunProducer:
             with suppress(*_CLIENT_ERRORS):
                 producer.purge(in_flight=False)  # soon there are reports of all that was not sent yet
         if self._error and (not self._out or now > self._until):
-            left, why = [record for record, _ in self._out.values()], self._error
+            left, why = list(self._out.values()), self._error
             self.close()
-            self._refuse_all(left, why)
+            late = now - self._patience
+            self._reports().failed.extend(
+                Failure(record, why, retryable=True, suspect=since < late, innocent=since >= late)
+                for record, since in left
+            )
 
     def close(self) -> None:
         """Drops what has no report, and disconnects. Idempotent."""
@@ -185,12 +189,12 @@ class RunProducer:
         """Fails a record, and those of its key that come behind it now."""
         del self._out[id(record)]
         self._stopped.add(record.key)
-        failed = Failure(record, self._error or why, retryable, suspect=bool(self._error))
+        failed = Failure(record, self._error or why, retryable, innocent=bool(self._error))
         self._reports().failed.append(failed)
 
     def _refuse_all(self, records: Sequence[MarkedRecord], why: str) -> None:
         failed = self._reports().failed
-        failed.extend(Failure(record, why, retryable=True, suspect=True) for record in records)
+        failed.extend(Failure(record, why, retryable=True, innocent=True) for record in records)
 
     def _on_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
         """Reports a record.
@@ -206,7 +210,8 @@ class RunProducer:
             self._failed.add(record.key)
             self._error = self._error or why
             self._was_refused |= rejects_whole_batch(error)
-            failed = Failure(record, self._error, retryable=True, suspect=True)
+            refused = error is not None and not (is_fatal(error) or is_purged(error))
+            failed = Failure(record, self._error, retryable=True, suspect=refused, innocent=not refused)
             del self._out[id(sent)]
             reports.failed.append(failed)
             return
