@@ -186,11 +186,11 @@ def test_what_is_not_promised_when_a_producer_goes_with_requests_out(
     """Its late request is written behind later records: at most the one run of a key."""
     sender, records = place.open(topic, delivery_timeout_ms=2000), run(topic, "k", 22)
     sent = Sent()
-    hand(sender, sent, records[:1])
+    hand(sender, sent, records[:1], [])
     gather_all(sender, sent, 30)
     place.proxy.hold(PRODUCE)
     began = time.monotonic()
-    hand(sender, sent, [each._replace(partition=0) for each in records[1:20]])
+    hand(sender, sent, [], [each._replace(partition=0) for each in records[1:20]])
     if how == "given up":
         gather_all(sender, sent, 30)
         assert 2 <= time.monotonic() - began < 5
