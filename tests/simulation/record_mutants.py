@@ -92,7 +92,10 @@ TRUSTED_REPEAT = replace(
     fixed={
         "processes": 2, "lanes": (1, 1), "workers": (0, 0), "keys": 1, "transactions_per_second": 10.0,
         "faults_per_second": 5.0, "seconds": 12.0, "slow": 0.0, "lossy": 0.0, "wall_clocks": False,
-        "limits": Limits(max_in_flight_records=1, send_buffer=1, mark_query_records=5, io_error_backoff=0.01),
+        "limits": Limits(
+            max_in_flight_records=1, send_buffer=1, mark_query_records=5, max_run_records=1,
+            io_error_backoff=0.01,
+        ),
         "fault_kinds": ("database crashes", "late packets"),
     },
 )  # fmt: skip

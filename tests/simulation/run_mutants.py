@@ -80,7 +80,8 @@ RUNS: dict[str, Any] = {
 def _mutant(
     name: str, says: str, invariants: str, faults: str, fixed: dict[str, Any], **parts: Any
 ) -> Mutant:
-    return under(faults, mutant(name, says, invariants, 40, Mode.AT_LEAST_ONCE, **parts), **RUNS, **fixed)
+    each = mutant(name, says, invariants, 40, Mode.AT_LEAST_ONCE, **parts)
+    return under(faults, each, **{**RUNS, **fixed})
 
 
 RUN_MUTANTS: Sequence[Mutant] = (
@@ -88,8 +89,8 @@ RUN_MUTANTS: Sequence[Mutant] = (
             machine=SentTogether),
     _mutant("run-goes-on", "A producer sends on what is behind a refused record.", "I2", "crashes",
             {"refused": 0.1}, producer=GoingOn),
-    _mutant("run-taken-over", "A producer is given the rest of another's run.", "I2", "lossy network",
-            {"refused": 0.1, "unready": 0.9}, producer=TakingAny),
+    _mutant("run-taken-over", "A producer is given the rest of another's run.", "I2", "clogged clients",
+            {"refused": 0.3, "unready": 0.9, "keys": 8}, producer=TakingAny),
     _mutant("run-purged-around", "A purge deletes what is behind a locked row of its key.", "I2", "crashes",
-            {"touched": 0.3}, purge=PurgesAround),
+            {"touched": 0.9}, purge=PurgesAround),
 )  # fmt: skip

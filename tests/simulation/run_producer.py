@@ -134,7 +134,7 @@ class RunProducer(Session):
             broker.counts["refused records"] += 1
             if not self.over:
                 refused[0].refusals -= 1
-                self._host.after(broker.chance.random() * 0.003, self.end, "too large")
+                self._host.after(broker.chance.random() * 0.003, self.end, "too large", request.records)
             return False
         if partition not in self._known and broker.unready and broker.chance.random() < broker.unready:
             broker.counts["first requests refused"] += 1
@@ -161,7 +161,7 @@ class RunProducer(Session):
         self._known.add(partition)
         del self._out[partition]
         self._pump(partition)
-        self._host.after(2 * PAUSE_SECONDS, self.end, "acknowledged without an offset")
+        self._host.after(2 * PAUSE_SECONDS, self.end, "acknowledged without an offset", request.records)
 
     def _acknowledge(self, request: Request) -> None:
         if (
@@ -180,17 +180,17 @@ class RunProducer(Session):
 
     def _time_out(self, record: MarkedRecord) -> None:
         if self._unreported.get(record.id) is record:
-            self.end("timed out")
+            self.end("timed out", [record])
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, suspects: Sequence[MarkedRecord]) -> None:
         """Gives it up: nothing more is sent, and whatever has no report has failed."""
         if self.over or self._owner.closed_at < float("inf"):
             return
         self.over = True
         self._broker.counts["producers of runs given up"] += 1
         for record in self._unreported.values():
-            self._fail(record, reason)
+            self._fail(record, reason, suspect=any(record is each for each in suspects))
 
-    def _fail(self, record: MarkedRecord, reason: str) -> None:
+    def _fail(self, record: MarkedRecord, reason: str, *, suspect: bool = True) -> None:
         self._broker.audit.reported(self._owner, record.id, record.key, delivered=False)
-        self._owner.receiver.undelivered(Failure(record, reason, retryable=True, suspect=True))
+        self._owner.receiver.undelivered(Failure(record, reason, True, suspect, innocent=not suspect))
