@@ -22,7 +22,7 @@ from pathlib import Path, PurePath
 import hypothesis
 import pytest
 from outbox_core.cli.logs import JsonLines, Redacting
-from outbox_core.repetitions import RepetitionFilter
+from outbox_core.text.repetitions import RepetitionFilter
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, Scheduling
 

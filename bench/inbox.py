@@ -12,7 +12,7 @@ from typing import Any
 
 from databases import place
 from outbox_api import Seam, find
-from outbox_api.inbox import Inbox
+from outbox_api.application.inbox import Inbox
 
 PORTION = 10_000
 TABLES = ("CREATE TABLE effects (customer VARCHAR(20) NOT NULL, amount BIGINT NOT NULL)",)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from outbox_core.clusters import RECENT_SECONDS
-from outbox_core.dead_rows import MANY
-from outbox_core.health import Code, Thresholds
 from outbox_core.monitoring import names
 from outbox_core.monitoring.names import Metric
+from outbox_core.status.clusters import RECENT_SECONDS
+from outbox_core.status.dead_rows import MANY
+from outbox_core.status.health import Code, Thresholds
 
 from deploy.series import GROUP, JOBS, OUTBOX, aggregate, duration, exported
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
-from outbox_core.dead_rows import MANY
 from outbox_core.monitoring import names
+from outbox_core.status.dead_rows import MANY
 
 from deploy.alerts import LIMITS, TAKEOVERS, TAKEOVERS_SECONDS
 from deploy.panels import OPERATIONS, SOURCE, Panel, Shown, curves, link, spread, states

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from outbox_core import conventions
 from outbox_core.monitoring.names import Kind, Metric
+from outbox_core.tracing import conventions
 
 
 def label(attribute: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from outbox_core.dead_rows import MANY
 from outbox_core.monitoring import names
+from outbox_core.status.dead_rows import MANY
 
 from deploy.alerts import LIMITS
 from deploy.panels import OPERATIONS, WIDTH, Panel, Shown, figure, states

@@ -12,7 +12,7 @@ import psycopg
 from outbox_api import Capability, Dialect, DriverError, LaneStatus, OutboxTable, Record, Seam, Stasher, find
 from outbox_api.portable import ErrorKind, PortableDialect
 from outbox_api.portable import Session as PortableSession
-from outbox_api.statement import Statement, Style
+from outbox_api.support.statement import Statement, Style
 from psycopg.conninfo import make_conninfo
 
 from . import events

@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import Producer
 from outbox_api import Deliveries, PermittedTopics
 from outbox_core.config.reader import configure
-from outbox_core.config.settings import Delivery
+from outbox_core.control.protocol import LaneControl
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
@@ -31,7 +31,7 @@ from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.record_lane import AtLeastOnceLane, Sending
 from outbox_core.lanes.recovery import begin_leadership, enter_lane, open_lane
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.protocol import LaneControl
+from outbox_core.settings import Delivery
 from outbox_kafka import producer_pool, transactional_producer
 from outbox_kafka import settings as kafka_settings
 from outbox_postgres import settled

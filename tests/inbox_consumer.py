@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import psycopg
 from confluent_kafka import Consumer, KafkaException, Message
-from outbox_api.inbox import Inbox
+from outbox_api.application.inbox import Inbox
 
 TABLES = """
 CREATE TABLE counters (key TEXT PRIMARY KEY, total BIGINT NOT NULL);

@@ -24,7 +24,7 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 from outbox_api import Record, Stasher
-from outbox_api.inbox import Inbox
+from outbox_api.application.inbox import Inbox
 from outbox_servers.finding import open_kafka, open_postgres
 from outbox_servers.services.process import ServerProcess
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from outbox_core.cli.run import GRACE_SECONDS
-from outbox_core.config import Settings, parse
+from outbox_core.config import parse
+from outbox_core.settings import Settings
 from outbox_servers.services.kubernetes import VERSION, KubeApiServer, find_program
 
 from .harvesters import until

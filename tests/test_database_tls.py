@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
-from outbox_api import AccessDenied, DriverError, Finding, Level, Seam, find, tls
+from outbox_api import AccessDenied, DriverError, Finding, Level, Seam, find
+from outbox_api.support import tls
 from outbox_servers.certificates import Authority, Certificate
 from outbox_servers.services import Kafka
 from outbox_servers.services import Postgres as Server

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
-from outbox_core.health import REMARKS, Code
 from outbox_core.monitoring.names import METRICS
+from outbox_core.status.health import REMARKS, Code
 from outbox_servers.services.prometheus import find_installation
 
 from deploy.alerts import alarms

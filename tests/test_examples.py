@@ -14,9 +14,11 @@ from uuid import uuid4
 
 import psycopg
 from confluent_kafka import Consumer
-from outbox_api.finding import Level
-from outbox_core.config import Limits, LogLevel, load
+from outbox_api.base.finding import Level
+from outbox_core.config import load
 from outbox_core.config.consistency import check_settings
+from outbox_core.settings import Limits
+from outbox_core.settings.logs import LogLevel
 from outbox_servers.services.external import Kafka
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from outbox_api.record import ID_HEADER
+from outbox_api.base.record import ID_HEADER
 from outbox_servers.services.external import Kafka, Postgres
 
 from .harvesters import Fleet, Measure, until

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from outbox_api import Record, Stasher
 from outbox_core.config import configure
-from outbox_core.snapshot import silence
+from outbox_core.status.snapshot import silence
 from outbox_servers.services import Kafka
 
 from .harvesters import Harvester, until

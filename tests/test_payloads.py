@@ -25,9 +25,10 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from outbox_api import ConfigError, Record, RecordError, Stasher, schemas
-from outbox_api.payloads import Serializer
-from outbox_api.schemas import SchemaRegistry
+from outbox_api import ConfigError, Record, RecordError, Stasher
+from outbox_api.application import schemas
+from outbox_api.application.schemas import SchemaRegistry
+from outbox_api.base.payloads import Serializer
 from outbox_core.config import configure
 from outbox_core.harvest import Harvest
 from outbox_servers.services import ApicurioServer, Kafka, free_port

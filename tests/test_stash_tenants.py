@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from outbox_api import AsyncStasher, Record, Seam, Stasher, find
-from outbox_api.inbox import AsyncInbox, Inbox
+from outbox_api.application.inbox import AsyncInbox, Inbox
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session

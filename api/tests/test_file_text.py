@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from outbox_api import ConfigError, FileText, present_text
-from outbox_api.file_text import MAX_BYTES
+from outbox_api.support.file_text import MAX_BYTES
 
 SECRET = "s3cr=t 'ö'\\"
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 from outbox_api import DriverError, ServerFull
-from outbox_api.full_server import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Pace
+from outbox_api.support.full_server import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Pace
 
 
 class Server:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outbox_api.tls import is_local
+from outbox_api.support.tls import is_local
 
 
 @pytest.mark.parametrize(

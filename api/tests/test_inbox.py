@@ -19,7 +19,7 @@ import sqlalchemy
 from django.conf import settings
 from django.db import connections, transaction
 from outbox_api import ConfigError, PluginError, RecordError, Seam, find
-from outbox_api.inbox import AsyncInbox, Inbox
+from outbox_api.application.inbox import AsyncInbox, Inbox
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session

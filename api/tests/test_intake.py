@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from outbox_api import ConfigError, Intake, Record, Taken
-from outbox_api.taken import fault, take
+from outbox_api.intake.taken import fault, take
 
 ID = UUID("0194f3a6-0000-7000-8000-000000000001")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from uuid import RFC_4122
 
 import pytest
-from outbox_api.journal import new_entry_id
 from outbox_api.portable.rows import fitting
+from outbox_api.seams.journal import new_entry_id
 
 
 def test_a_later_id_is_greater_and_none_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from outbox_api import AccessDenied, DriverError, LeadershipLost
-from outbox_api.errors import RolledBack
+from outbox_api.base.errors import RolledBack
 from outbox_api.portable import moving
 from outbox_api.portable.held_keys import LOCKED_SECONDS, REFUSED_SECONDS
 from outbox_api.portable.intake import UNTOLD, Listed

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from outbox_api import ConfigError, FileText
-from outbox_api.file_text import files_of, login_refused, only_password
+from outbox_api.support.file_text import files_of, login_refused, only_password
 
 
 def test_there_is_one_password(tmp_path: Path):

@@ -17,8 +17,8 @@ import msgspec
 import pydantic
 import pytest
 from outbox_api import Record, RecordError, Stasher
-from outbox_api.cloudevents import event_headers
-from outbox_api.payloads import to_json, to_plain
+from outbox_api.application.cloudevents import event_headers
+from outbox_api.base.payloads import to_json, to_plain
 
 WHEN = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 DUE = WHEN.date()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from outbox_api import MarkedRecord
-from outbox_api.placement import partition_of, placed_row, timestamp_of
+from outbox_api.seams.placement import partition_of, placed_row, timestamp_of
 
 ROW = MarkedRecord(1, "t", "k", "v")
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from threading import Thread
 
 import pytest
-from outbox_api.schemas import SchemaRegistry
+from outbox_api.application.schemas import SchemaRegistry
 
 SECRET = "secret-4711"
 JSON = {

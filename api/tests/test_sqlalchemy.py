@@ -13,9 +13,9 @@ from alembic.autogenerate import compare_metadata, produce_migrations, render_py
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from outbox_api import ConfigError, Dialect, PluginError, Record, RecordError, Seam, Stasher, find
-from outbox_api.inbox import Inbox
-from outbox_api.sqlalchemy import SQLALCHEMY_NAMES, inbox_table, outbox_record, outbox_table
-from outbox_api.testing import Stashed
+from outbox_api.application.inbox import Inbox
+from outbox_api.application.sqlalchemy import SQLALCHEMY_NAMES, inbox_table, outbox_record, outbox_table
+from outbox_api.application.testing import Stashed
 from sqlalchemy import Engine, MetaData, create_engine, inspect, text
 from sqlalchemy.dialects import registry
 from sqlalchemy.engine import make_url

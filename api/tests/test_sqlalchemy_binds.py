@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from outbox_api import AsyncStasher, Record, Seam, Stasher, find
-from outbox_api.inbox import Inbox
+from outbox_api.application.inbox import Inbox
 from sqlalchemy import Column, Engine, Integer, create_engine, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Session, scoped_session, sessionmaker

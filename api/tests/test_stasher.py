@@ -471,7 +471,7 @@ async def test_refused_records_leave_an_asynchronous_transaction_as_it_was(dsn: 
 def test_importing_outbox_api_loads_nothing_heavy() -> None:
     heavy = ["pyspark", "psycopg", "sqlalchemy", "confluent_kafka"]
     loaded = f"print([m for m in {heavy} if m in sys.modules])"
-    code = f"import sys, outbox_api, outbox_api.stasher; {loaded}"
+    code = f"import sys, outbox_api, outbox_api.application.stasher; {loaded}"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 from outbox_api import AsyncStasher, Record
-from outbox_api.testing import Stashed
+from outbox_api.application.testing import Stashed
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL
 from sqlalchemy.engine import make_url

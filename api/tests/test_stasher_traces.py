@@ -27,8 +27,8 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from outbox_api import AsyncStasher, Record, RecordError, Seam, Stasher, find
-from outbox_api.dialect import Insert
-from outbox_api.tracing import MAX_STATE, shortened
+from outbox_api.application.tracing import MAX_STATE, shortened
+from outbox_api.seams.dialect import Insert
 
 TRACER = TracerProvider().get_tracer(__name__)
 

@@ -7,9 +7,9 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from outbox_api.connections import require_transaction
-from outbox_api.statement import Statement, Style
-from outbox_api.target import find_target
+from outbox_api.application.connections import require_transaction
+from outbox_api.application.target import find_target
+from outbox_api.support.statement import Statement, Style
 from outbox_servers.services import connect_mysql
 
 SQL = 'INSERT INTO "5%: {{x}}" VALUES ({key}, {value}, {key})'

@@ -17,8 +17,8 @@ from django.conf import settings
 from django.db import connections
 from django.db.backends.sqlite3.base import DatabaseWrapper
 from outbox_api import AsyncStasher, Record, Stasher
-from outbox_api.sqlalchemy import outbox_table
-from outbox_api.testing import Stashed, place
+from outbox_api.application.sqlalchemy import outbox_table
+from outbox_api.application.testing import Stashed, place
 from outbox_servers.services import connect_mysql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
@@ -222,7 +222,7 @@ def test_the_examples_of_the_page_pass(
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # starts sooner
     tests = sum(text.count("def test_") for text in files.values())
     assert tests
-    plugins = ["-p", "outbox_api.fixtures", "-p", "outbox_core.testing"]
+    plugins = ["-p", "outbox_api.application.fixtures", "-p", "outbox_core.testing"]
     pytester.runpytest_subprocess("-W", "error", *plugins).assert_outcomes(passed=tests)
 
 

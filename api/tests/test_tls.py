@@ -8,7 +8,13 @@ from threading import Thread
 
 import pytest
 from outbox_api import Level
-from outbox_api.tls import Protection, certificate_cure, cure_of, transport_finding, verification_error
+from outbox_api.support.tls import (
+    Protection,
+    certificate_cure,
+    cure_of,
+    transport_finding,
+    verification_error,
+)
 from outbox_servers.certificates import Authority, Certificate
 
 

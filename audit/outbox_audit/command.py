@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from outbox_api.errors import ConfigError
-from outbox_api.file_text import present_text
+from outbox_api.base.errors import ConfigError
+from outbox_api.support.file_text import present_text
 from outbox_core.cli.command import Command, ExitCode
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox
 from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json
-from outbox_core.config import HarvestSettings
-from outbox_core.printable import printable
+from outbox_core.settings import HarvestSettings
+from outbox_core.text.printable import printable
 from rich import box
 from rich.table import Table
 from rich.text import Text

@@ -15,8 +15,8 @@ from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox
 from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json
-from outbox_core.config import HarvestSettings
-from outbox_core.config.duration import format_duration, parse_duration
+from outbox_core.settings import HarvestSettings
+from outbox_core.text.duration import format_duration, parse_duration
 
 from outbox_audit import SEQUENCE_HEADER, Ledger, read_entries
 

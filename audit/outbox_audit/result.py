@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from outbox_core.wording import counted
+from outbox_core.text.wording import counted
 
 RecordName = tuple[str, int | None]
 """A record's key and sequence; no sequence if the message has none."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from outbox_api import Batch, ColumnIs, OutboxTable
-from outbox_core.config.settings import Limits
+from outbox_core.settings import Limits
 from outbox_postgres import PostgresDialect, PostgresOptions
 
 LIMITS = Limits()

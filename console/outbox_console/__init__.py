@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from outbox_api import ConfigError, Finding
-from outbox_core.config import Settings
-from outbox_core.config.http import HttpSettings
 from outbox_core.monitoring.figures import Figures, RunningOutboxes
 from outbox_core.monitoring.polls import StatusPolls
+from outbox_core.settings import Settings
+from outbox_core.settings.http import HttpSettings
 
 __all__ = ["HTTP"]
 

@@ -3,7 +3,7 @@
 A *viewer* may read, an *operator* also change something. A client says who it is by a token, or a proxy names
 it. Where nothing of that is configured everybody is a viewer who can reach the server, which then listens on
 loopback only
-(:class:`outbox_core.config.http.HttpSettings`).
+(:class:`outbox_core.settings.http.HttpSettings`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from base64 import b64decode
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from outbox_core.config.http import HttpSettings
+from outbox_core.settings.http import HttpSettings
 from starlette.requests import Request
 from starlette.responses import Response
 

@@ -12,13 +12,13 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
-from outbox_api.parking import DeadLetter, DeadLetterStatus
-from outbox_api.record import MarkedRecord
+from outbox_api.base.record import MarkedRecord
+from outbox_api.seams.parking import DeadLetter, DeadLetterStatus
 from outbox_core import operations
-from outbox_core.config.settings import HarvestSettings
-from outbox_core.history import History
 from outbox_core.monitoring.figures import RunningOutboxes
 from outbox_core.operations import Arguments, Operator, Verb
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.history import History
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute

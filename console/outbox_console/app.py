@@ -8,11 +8,11 @@ from time import monotonic
 from typing import Any
 
 from fastapi import FastAPI
-from outbox_core.config.duration import format_duration
-from outbox_core.config.settings import HarvestSettings, Settings
-from outbox_core.history import History
 from outbox_core.monitoring.figures import RunningOutboxes
 from outbox_core.monitoring.polls import Poll, StatusPolls
+from outbox_core.settings import HarvestSettings, Settings
+from outbox_core.status.history import History
+from outbox_core.text.duration import format_duration
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response

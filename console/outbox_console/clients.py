@@ -11,9 +11,9 @@ from hashlib import sha256
 from time import monotonic
 from typing import NamedTuple
 
-from outbox_api.errors import ConfigError
-from outbox_api.file_text import FileText
-from outbox_core.config.http import HttpSettings, Token, usable_token
+from outbox_api.base.errors import ConfigError
+from outbox_api.support.file_text import FileText
+from outbox_core.settings.http import HttpSettings, Token, usable_token
 
 log = logging.getLogger(__name__)
 

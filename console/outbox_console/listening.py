@@ -7,11 +7,11 @@ import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from outbox_api.errors import ConfigError, OutboxError
-from outbox_api.finding import Finding, Level
-from outbox_api.tls import is_local
+from outbox_api.base.errors import ConfigError, OutboxError
+from outbox_api.base.finding import Finding, Level
+from outbox_api.support.tls import is_local
 from outbox_core.cli.extras import check_tokens
-from outbox_core.config.http import Address, HttpSettings
+from outbox_core.settings.http import Address, HttpSettings
 
 _TLS = (
     "put a proxy with TLS before it, name its address in http.origin (https://…), and have other machines "

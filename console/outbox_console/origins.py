@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
-from outbox_api.tls import is_local
+from outbox_api.support.tls import is_local
 
 _PORTS = {"http": 80, "https": 443}
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 from ipaddress import IPv6Address, ip_address
 
-from outbox_core.config.http import EVERYBODY, ProxySettings, is_name
+from outbox_core.settings.http import EVERYBODY, ProxySettings, is_name
 from starlette.requests import Request
 
 from outbox_console.clients import Client, Means, Role

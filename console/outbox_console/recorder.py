@@ -11,11 +11,11 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Self
 
-from outbox_api.context_thread import ContextThread
-from outbox_core.config.duration import format_duration
-from outbox_core.history import History
+from outbox_api.support.context_thread import ContextThread
 from outbox_core.monitoring.figures import RunningOutboxes
 from outbox_core.monitoring.polls import Poll, StatusPolls
+from outbox_core.status.history import History
+from outbox_core.text.duration import format_duration
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
-from outbox_api.parking import LONGEST_KEY, DeadLetterStatus
+from outbox_api.seams.parking import LONGEST_KEY, DeadLetterStatus
 from outbox_core.operations import LONGEST_REASON, Target, Verb
 from pydantic import BaseModel, ConfigDict, Field
 

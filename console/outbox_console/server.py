@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
-from outbox_api.context_thread import ContextThread
-from outbox_core.config.http import Address
+from outbox_api.support.context_thread import ContextThread
+from outbox_core.settings.http import Address
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 

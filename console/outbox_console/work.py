@@ -9,10 +9,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
-from outbox_api.context_thread import ContextThread
-from outbox_api.errors import DriverError, OutboxError
-from outbox_core.config.duration import format_duration
+from outbox_api.base.errors import DriverError, OutboxError
+from outbox_api.support.context_thread import ContextThread
 from outbox_core.operations import UNCERTAIN
+from outbox_core.text.duration import format_duration
 
 from outbox_console.requests import RefusedError
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 
-from outbox_api.affinity import Affinity, ColumnIs
+from outbox_api.base.errors import ConfigError
+from outbox_api.base.finding import Finding, Level
 from outbox_api.election import LeaseElector, LeaseTimes
-from outbox_api.elector import Candidate, Elector
-from outbox_api.engine import Engine, Needs, Task
-from outbox_api.errors import ConfigError
-from outbox_api.finding import Finding, Level
-from outbox_api.hooks import GIVEN, Driver, hookimpl
-from outbox_api.lease import Lease
+from outbox_api.seams.affinity import Affinity, ColumnIs
+from outbox_api.seams.elector import Candidate, Elector
+from outbox_api.seams.engine import Engine, Needs, Task
+from outbox_api.seams.hooks import GIVEN, Driver, hookimpl
+from outbox_api.seams.lease import Lease
 
 _JOIN_SECONDS = 60.0
 

@@ -1,6 +1,6 @@
 """What end-to-end tests of an application use: a harvester of its outbox in the test's own process.
 
-pytest finds the fixture by itself; ``outbox_database`` is that of :mod:`outbox_api.fixtures`.
+pytest finds the fixture by itself; ``outbox_database`` is that of :mod:`outbox_api.application.fixtures`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class OutboxRunning:
             AssertionError: None was sent in time; the message lists what else was.
             Exception: What has ended the harvester.
         """
-        from outbox_api.testing import listed, wanted
+        from outbox_api.application.testing import listed, wanted
 
         __tracebackhide__ = True
         end = monotonic() + timeout
@@ -132,11 +132,11 @@ def running(database: Any, table: str = "outbox") -> Iterator[OutboxRunning]:
             Or at the end a key is parked, or records are left.
     """
     from outbox_api import Seam, find
-    from outbox_api.testing import place
+    from outbox_api.application.testing import place
 
     from outbox_core.builtin import NoOptions
-    from outbox_core.config.settings import Choice, Failures, HarvestSettings
     from outbox_core.harvest import Harvest
+    from outbox_core.settings import Choice, Failures, HarvestSettings
 
     class Made(Choice[MemoryPublisher]):
         """The publisher of this process."""

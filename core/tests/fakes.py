@@ -27,9 +27,9 @@ from outbox_api import (
     TransactionalLane,
     Upkeep,
 )
-from outbox_api.journal import Action, Entry
-from outbox_api.parking import listed
-from outbox_core.config.settings import Choice
+from outbox_api.seams.journal import Action, Entry
+from outbox_api.seams.parking import listed
+from outbox_core.settings import Choice
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EMPTY = Backlog(0, exact=True, oldest=None)

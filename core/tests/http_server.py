@@ -10,10 +10,11 @@ from fastapi import FastAPI
 from outbox_console.app import application
 from outbox_console.prometheus import Prometheus
 from outbox_console.server import HttpServer
-from outbox_core.config import Settings, parse
+from outbox_core.config import parse
 from outbox_core.leadership.leader import Totals
 from outbox_core.monitoring.figures import Figures, RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
+from outbox_core.settings import Settings
 
 from .http_client import Answered, Site
 

@@ -11,19 +11,20 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 import pytest
-from outbox_api.errors import OutboxError
-from outbox_api.journal import Action, Entry
-from outbox_api.parking import DeadLetter, DeadLetterStatus
+from outbox_api.base.errors import OutboxError
+from outbox_api.seams.journal import Action, Entry
+from outbox_api.seams.parking import DeadLetter, DeadLetterStatus
 from outbox_console.app import application
 from outbox_console.prometheus import Prometheus
 from outbox_console.server import HttpServer
 from outbox_core import operations
-from outbox_core.config import HarvestSettings, Settings, parse
-from outbox_core.history import History
+from outbox_core.config import parse
 from outbox_core.monitoring.figures import Figures, RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.operations import Changed, Operator, Raised, TakeoverChanged, Verb
-from outbox_core.snapshot import Snapshot
+from outbox_core.settings import HarvestSettings, Settings
+from outbox_core.status.history import History
+from outbox_core.status.snapshot import Snapshot
 
 from .http_client import Answered, Site
 from .http_server import ALICE, VIEWER, Harvest

@@ -5,10 +5,10 @@ from typing import Any
 from uuid import uuid4
 
 from outbox_api import Action, Backlog, Entry, Fence, LaneStatus, Parked, Takeover, Upkeep
-from outbox_api.parking import DeadLetter, DeadLetterStatus
-from outbox_api.record import Header, MarkedRecord
-from outbox_core.clusters import ClusterState
-from outbox_core.snapshot import Snapshot
+from outbox_api.base.record import Header, MarkedRecord
+from outbox_api.seams.parking import DeadLetter, DeadLetterStatus
+from outbox_core.status.clusters import ClusterState
+from outbox_core.status.snapshot import Snapshot
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'&"

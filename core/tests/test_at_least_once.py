@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 from outbox_api import Changed, Failure, MarkedRecord
-from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
+from outbox_core.settings import Failures, Limits
 
 from .deciding import Refresh, ReportFailures, Send, decide, wake_at
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from outbox_api import AccessDenied, ConfigError, DriverError, LeadershipLost, PluginError
-from outbox_api.registry import DISTRIBUTIONS, installation
+from outbox_api.application.registry import DISTRIBUTIONS, installation
 from outbox_core.cli import main
 from outbox_core.cli.app import COMMANDS, load_command
 from outbox_core.cli.command import ExitCode, Group, exit_code
 from outbox_core.cli.logs import Redacting, configure_logging
-from outbox_core.config import LogLevel
-from outbox_core.redaction import redact, redact_addresses
+from outbox_core.settings.logs import LogLevel
+from outbox_core.text.redaction import redact, redact_addresses
 
 OUTBOX = str(Path(sys.executable).with_name("outbox"))
 

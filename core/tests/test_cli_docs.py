@@ -8,7 +8,7 @@ import pytest
 from outbox_core.cli.app import COMMANDS, load_command
 from outbox_core.cli.command import MEANINGS, Command, Group
 from outbox_core.config.harvest import HarvestKeys
-from outbox_core.metrics import LaneMetrics, as_numbers
+from outbox_core.events.metrics import LaneMetrics, as_numbers
 from typer.core import TyperCommand, TyperGroup
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from outbox_core.cli.command import ExitCode
 from outbox_core.cli.explain import topics
-from outbox_core.health import Code
+from outbox_core.status.health import Code
 
 from deploy.alerts import alarms
 

@@ -9,13 +9,13 @@ import pytest
 from outbox_api import Level
 from outbox_core.cli.models import check_models
 from outbox_core.config import configure
-from outbox_core.config.settings import HarvestSettings
+from outbox_core.settings import HarvestSettings
 
 from .cli_runner import outbox
 
 MODELS = """
 from sqlalchemy import Column, Integer, MetaData, Table
-from outbox_api.sqlalchemy import outbox_table
+from outbox_api.application.sqlalchemy import outbox_table
 
 metadata = MetaData()
 Table("orders", metadata, Column("id", Integer, primary_key=True))

@@ -9,7 +9,7 @@ from outbox_api import Backlog, Fence, LaneStatus, Parked
 from outbox_api.portable.view import PortableView
 from outbox_core.cli.snapshot import as_text, overview
 from outbox_core.config import parse
-from outbox_core.snapshot import Snapshot, as_data
+from outbox_core.status.snapshot import Snapshot, as_data
 from rich.console import Console
 
 from .fakes import FakeTable

@@ -10,7 +10,8 @@ import pytest
 from outbox_api import MAX_CLUSTER, Fence, LaneStatus, OriginBacklog, Seam, Takeover
 from outbox_core.cli import main
 from outbox_core.cli.invocation import Invocation
-from outbox_core.config import Settings, parse
+from outbox_core.config import parse
+from outbox_core.settings import Settings
 
 from .fakes import NOW, FakeClusters, FakeDialect, FakePlugin, FakeTable, Terminal, made
 

@@ -12,8 +12,8 @@ import pytest
 from outbox_api import DriverError, Finding, Level, Seam
 from outbox_core.cli.check import _checks
 from outbox_core.cli.clocks import ROUNDS, clock_checks, measure
-from outbox_core.config import HarvestSettings, parse
-from outbox_core.config.settings import Choice
+from outbox_core.config import parse
+from outbox_core.settings import Choice, HarvestSettings
 
 from .fakes import NOW, FakeClusters, FakeTable, made
 

@@ -12,10 +12,11 @@ from outbox_api import Fence, LaneStatus, OriginBacklog, Seam
 from outbox_core.cli.health import _as_data as health_as_data
 from outbox_core.cli.health import _lines as health_lines
 from outbox_core.cli.snapshot import as_text, overview
-from outbox_core.clusters import RECENT_SECONDS
-from outbox_core.config import HarvestSettings, parse
-from outbox_core.health import Code, Health, examine
-from outbox_core.snapshot import Snapshot, as_data
+from outbox_core.config import parse
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.clusters import RECENT_SECONDS
+from outbox_core.status.health import Code, Health, examine
+from outbox_core.status.snapshot import Snapshot, as_data
 from rich.console import Console
 
 from .fakes import FakeClusters, FakeDialect, FakePlugin, FakeTable, made

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 from outbox_api import Level
-from outbox_api.registry import Seam
-from outbox_core.config import Choice, parse
+from outbox_api.application.registry import Seam
+from outbox_core.config import parse
 from outbox_core.config.consistency import check_settings
+from outbox_core.settings import Choice
 
 SIX = "producerKafkaConfig: {delivery.timeout.ms: 6000}"
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 import pytest
 from annotated_types import Gt
 from outbox_api import Duration, PluginError
-from outbox_api.hooks import GIVEN
+from outbox_api.seams.hooks import GIVEN
 from outbox_core.config.decode import camel, decode
 from outbox_core.config.document import Section, read
 from outbox_core.config.environment import Environment
 from outbox_core.config.problems import Problems
-from outbox_core.spelling import nearest_key
+from outbox_core.text.spelling import nearest_key
 
 
 class Colour(StrEnum):

@@ -11,13 +11,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from outbox_api import FileText, Intake, Seam, Unit, find
-from outbox_api.hooks import is_given
-from outbox_api.registry import Installed, installed
-from outbox_core.config import Failures, Limits, LoggingSettings, parse
+from outbox_api.application.registry import Installed, installed
+from outbox_api.seams.hooks import is_given
+from outbox_core.config import parse
 from outbox_core.config.decode import Raw, camel
-from outbox_core.config.duration import format_duration
 from outbox_core.config.harvest import DEFAULT_DRIVERS, HarvestKeys
-from outbox_core.config.http import HttpSettings, ProxySettings
+from outbox_core.settings import Failures, Limits
+from outbox_core.settings.http import HttpSettings, ProxySettings
+from outbox_core.settings.logs import LoggingSettings
+from outbox_core.text.duration import format_duration
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "configuration.md"

@@ -1,7 +1,7 @@
 """Durations as Go writes them."""
 
 import pytest
-from outbox_core.config.duration import format_duration, parse_duration
+from outbox_core.text.duration import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

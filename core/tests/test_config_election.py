@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from outbox_api import Seam
-from outbox_core.config import Choice, parse
-from outbox_core.config.election import default_leader_group, default_leader_topic, with_group
+from outbox_core.config import parse
+from outbox_core.settings import Choice
+from outbox_core.settings.election import default_leader_group, default_leader_topic, with_group
 
 from .fakes import FakeTable
 

@@ -160,7 +160,7 @@ def test_an_absent_plugin(text: str):
 def test_an_absent_plugin_has_no_other_imported():
     program = (
         "import sys\n"
-        "from outbox_api.registry import Seam, find\n"
+        "from outbox_api.application.registry import Seam, find\n"
         "try:\n    find(Seam.ELECTOR, 'xyzzy')\n"
         "except Exception as error:\n    print('zookeeper' in str(error))\n"
         "print(sorted(name for name in sys.modules if name.startswith('outbox_') and '.' not in name))"

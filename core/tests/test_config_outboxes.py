@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from outbox_api import ConfigError
-from outbox_core.config import Delivery, Settings, parse
+from outbox_core.config import parse
+from outbox_core.settings import Delivery, Settings
 
 COMMON = """
 harvest:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from outbox_api import ConfigError, Seam
 from outbox_core.builtin import NoOptions
-from outbox_core.config import Delivery, Limits, LogLevel, configure, load, locate, parse
+from outbox_core.config import configure, load, locate, parse
+from outbox_core.settings import Delivery, Limits
+from outbox_core.settings.logs import LogLevel
 
 GOHARVEST = Path(__file__).parents[2] / "tests" / "goharvest"
 REAPER = (GOHARVEST / "reaper.yaml").read_text()

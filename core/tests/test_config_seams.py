@@ -11,7 +11,7 @@ PLUGIN = """
 from dataclasses import dataclass, field
 from typing import Any
 from outbox_api import Affinity, Dialect, Driver, Duration, Elector, Origin, Publisher, hookimpl
-from outbox_api.hooks import GIVEN
+from outbox_api.seams.hooks import GIVEN
 
 @dataclass(frozen=True)
 class AcmeOptions:

@@ -18,14 +18,14 @@ from uuid import UUID
 
 import pytest
 from outbox_api import AccessDenied, CheckpointLost, DriverError
-from outbox_core.delivery.stages import BatchStage
+from outbox_core.control import protocol
+from outbox_core.control.protocol import LogLine, Orders, Refusal, Report
+from outbox_core.control.tcp import ControlClient, ControlServer
+from outbox_core.control.wire import NotAuthentic, Wire
 from outbox_core.events import AttemptSettled, BatchMoved, LaneEvent, LeaderRefreshed, TakeoverBegan
-from outbox_core.leadership import protocol
+from outbox_core.events.metrics import LaneMetrics
+from outbox_core.events.stages import BatchStage
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.protocol import LogLine, Orders, Refusal, Report
-from outbox_core.leadership.tcp import ControlClient, ControlServer
-from outbox_core.leadership.wire import NotAuthentic, Wire
-from outbox_core.metrics import LaneMetrics
 
 SECRET = b"of both"
 EVENTS = (
@@ -230,8 +230,8 @@ def test_the_port_is_open_where_workers_connect_and_nowhere_else() -> None:
 OUT_OF_DESCRIPTORS = """
     import os, resource, socket, time
     from outbox_core.leadership.leader import Leadership
-    from outbox_core.leadership.protocol import Report
-    from outbox_core.leadership.tcp import ControlClient, ControlServer
+    from outbox_core.control.protocol import Report
+    from outbox_core.control.tcp import ControlClient, ControlServer
 
     server = ControlServer("127.0.0.1")
     server.serve(Leadership(7, lambda: 3.0))

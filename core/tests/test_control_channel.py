@@ -10,15 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from outbox_core.config.logs import KeyNames
-from outbox_core.config.settings import Failures, Limits
+from outbox_core.control import tcp as channel
+from outbox_core.control.protocol import Orders, Report
+from outbox_core.control.tcp import ControlClient, ControlServer
+from outbox_core.control.wire import Wire
+from outbox_core.events.metrics import LaneMetrics
 from outbox_core.lanes import group, threads
-from outbox_core.leadership import tcp as channel
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.protocol import Orders, Report
-from outbox_core.leadership.tcp import ControlClient, ControlServer
-from outbox_core.leadership.wire import Wire
-from outbox_core.metrics import LaneMetrics
+from outbox_core.settings import Failures, Limits
+from outbox_core.settings.logs import KeyNames
 
 from .cli_runner import until
 

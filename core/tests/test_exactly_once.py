@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 from outbox_api import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
-from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.exactly_once import LOCKED_SECONDS, LONG_SECONDS, SelectPublishPurge
-from outbox_core.delivery.stages import BatchStage
+from outbox_core.events.stages import BatchStage
+from outbox_core.settings import Failures, Limits
 
 from .deciding import ReportFailures, decide, wake_at
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from outbox_api import Failure, MarkedRecord
-from outbox_core.config.settings import Failures
 from outbox_core.delivery.failed_keys import FailedKeys
 from outbox_core.delivery.held import FAILING_KEYS, TRIED_KEYS
 from outbox_core.delivery.retries import RetryPolicy
+from outbox_core.settings import Failures
 
 FIRST, SECOND = (MarkedRecord(number, "orders", "k", "v") for number in (1, 2))
 

@@ -17,8 +17,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 from outbox_api import Record, Stasher
-from outbox_core.config import HarvestSettings, Settings, configure
-from outbox_core.health import Code, Thresholds, examine
+from outbox_core.config import configure
+from outbox_core.settings import HarvestSettings, Settings
+from outbox_core.status.health import Code, Thresholds, examine
 from outbox_servers.services.process import free_port
 
 pytestmark = pytest.mark.slow("operating")

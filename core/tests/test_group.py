@@ -7,11 +7,11 @@ import time
 
 import pytest
 from outbox_api import AccessDenied, DriverError, Seam
-from outbox_core.config.settings import Failures, Limits
+from outbox_core.control.protocol import Orders
 from outbox_core.lanes import restarts
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.threads import run_group
-from outbox_core.leadership.protocol import Orders
+from outbox_core.settings import Failures, Limits
 
 from .fakes import FakeDialect, FakePlugin, made
 

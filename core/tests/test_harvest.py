@@ -11,13 +11,13 @@ from threading import enumerate as enumerate_threads
 
 import pytest
 from outbox_api import AccessDenied, DriverError, EngineLost, Fence, LaneStatus, OutboxError, Seam
-from outbox_core.config.settings import Failures, HarvestSettings, Limits
+from outbox_core.control.protocol import Refusal, Report
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
+from outbox_core.events.metrics import LaneMetrics
 from outbox_core.harvest import Harvest
-from outbox_core.leadership.protocol import Refusal, Report
 from outbox_core.leadership.timeouts import Timeouts
-from outbox_core.log_context import HarvesterFilter
-from outbox_core.metrics import LaneMetrics
+from outbox_core.settings import Failures, HarvestSettings, Limits
+from outbox_core.text.log_context import HarvesterFilter
 
 from .fakes import FakeDialect, FakePlugin, FakeTable, made
 
@@ -170,7 +170,7 @@ def world(monkeypatch, request):
         limits=Limits(io_error_backoff=0.01, drain_interval=1.0),
         failures=Failures(stop_after=stop_after),
     )
-    monkeypatch.setattr("outbox_core.harvest_actions.LaneRunner", lambda *_: engine)
+    monkeypatch.setattr("outbox_core.harvest.harvest_actions.LaneRunner", lambda *_: engine)
     harvest = Harvest(settings)
     harvest.set_event_handler(events.append)
     harvest.start()

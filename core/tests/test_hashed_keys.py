@@ -8,8 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 from outbox_api import ConfigError, Failure, MarkedRecord, Poison
-from outbox_core.config import KeyNames, parse
+from outbox_core.config import parse
 from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.settings.logs import KeyNames
 
 from .cli_runner import configure, harvester, told, until, wait_for
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from outbox_api import AccessDenied, Backlog, DriverError, Fence, LaneStatus, OldSnapshot, Parked, Upkeep
-from outbox_core.config import HarvestSettings, parse
-from outbox_core.health import Code, Health, Thresholds, examine
+from outbox_core.config import parse
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.health import Code, Health, Thresholds, examine
 
 NOW = datetime.now(UTC)
 FEW = Backlog(3, exact=True, oldest=1.0)

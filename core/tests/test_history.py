@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from outbox_api import Backlog, Fence, LaneStatus, OldSnapshot, Parked, Takeover, Upkeep
-from outbox_core.clusters import ClusterState, Role
-from outbox_core.history import History, HistoryEvent, Point
-from outbox_core.snapshot import Snapshot
+from outbox_core.status.clusters import ClusterState, Role
+from outbox_core.status.history import History, Point
+from outbox_core.status.history_events import HistoryEvent
+from outbox_core.status.snapshot import Snapshot
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

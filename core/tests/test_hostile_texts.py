@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from outbox_core.cli.console import PlainConsole
 from outbox_core.cli.logs import configure_logging
-from outbox_core.config import LogFormat, LogLevel
-from outbox_core.printable import printable, printable_json
+from outbox_core.settings.logs import LogFormat, LogLevel
+from outbox_core.text.printable import printable, printable_json
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text

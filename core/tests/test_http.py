@@ -19,11 +19,12 @@ from outbox_console import server as server_module
 from outbox_console.app import application
 from outbox_console.prometheus import Prometheus
 from outbox_console.server import HttpServer
-from outbox_core.config import HarvestSettings, Settings, parse
+from outbox_core.config import parse
 from outbox_core.leadership.leader import Totals
 from outbox_core.monitoring.figures import Figures, RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.snapshot import Snapshot, as_data
+from outbox_core.settings import HarvestSettings, Settings
+from outbox_core.status.snapshot import Snapshot, as_data
 
 from .cli_runner import until
 from .http_client import TOKEN, Site

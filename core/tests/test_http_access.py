@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from outbox_api import ConfigError
-from outbox_api.finding import Level
+from outbox_api.base.finding import Level
 from outbox_console import clients as clients_module
 from outbox_console.access import Role
 from outbox_console.listening import check_http

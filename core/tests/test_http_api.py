@@ -20,7 +20,7 @@ from outbox_console import work as work_module
 from outbox_console.requests import RefusedError
 from outbox_console.schemas import VERBS
 from outbox_core import operations
-from outbox_core.config import Settings
+from outbox_core.settings import Settings
 from outbox_testkit.proxy import Proxy
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from starlette.routing import Route

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from outbox_api import ConfigError
-from outbox_api.finding import Level
+from outbox_api.base.finding import Level
 from outbox_console.listening import check_http
 from outbox_core.cli import check
 from outbox_core.cli.run import monitored
-from outbox_core.config.http import HttpSettings
+from outbox_core.settings.http import HttpSettings
 
 from .cli_runner import outbox
 from .http_server import ALICE, ORIGIN, VIEWER, serving, settings_of

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from outbox_api import OutboxTable, Poison
-from outbox_core.config import HarvestSettings
+from outbox_core.settings import HarvestSettings
 
 from .http_server import ALICE, Server, serving
 from .test_http_api import settings_for

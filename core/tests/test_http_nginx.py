@@ -11,7 +11,8 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from outbox_core.config import Settings, parse
+from outbox_core.config import parse
+from outbox_core.settings import Settings
 from outbox_servers.services import NginxServer
 
 from .http_browser import Browser, fields_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from outbox_console.access import Access, Role
 from outbox_console.proxies import role_of
-from outbox_core.config.http import HttpSettings, ProxySettings
+from outbox_core.settings.http import HttpSettings, ProxySettings
 from starlette.requests import Request
 
 from .http_client import Answered, Site

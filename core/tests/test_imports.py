@@ -118,13 +118,13 @@ def test_a_probe_imports_little(tmp_path: Path):
     settings.write_text(json.dumps({"harvest": harvest}), "utf-8")
     modules = imported(PROGRAM, "health", "--patience", "100ms", "-f", str(settings))
     ours = {name for name in modules if name.startswith("outbox_")}
-    assert "outbox_core.health" in ours
+    assert "outbox_core.status.health" in ours
     assert len(ours) <= MOST_OF_A_PROBE, sorted(ours)
     assert not modules & {"rich", "outbox_core.lanes", "outbox_core.engines", "outbox_core.delivery"}
 
 
 def test_the_settings_of_a_lane_need_neither_yaml_nor_those_of_the_server():
     modules = imported(
-        "import json, sys, outbox_core.config; print(json.dumps(list(sys.modules)), file=sys.stderr)"
+        "import json, sys, outbox_core.settings; print(json.dumps(list(sys.modules)), file=sys.stderr)"
     )
-    assert not modules & {"yaml", "pydantic", "outbox_core.config.reader", "outbox_core.config.http"}
+    assert not modules & {"yaml", "pydantic", "outbox_core.config.reader", "outbox_core.settings.http"}

@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import pytest
 from outbox_api import DriverError, IntakeState, LeadershipLost
-from outbox_api.fence import Fence, LaneStatus
-from outbox_api.outbox_view import Backlog
-from outbox_api.parking import Parked
-from outbox_core.config.settings import Limits
-from outbox_core.health import Code, problems
-from outbox_core.intakes import IntakeThread
+from outbox_api.seams.fence import Fence, LaneStatus
+from outbox_api.seams.outbox_view import Backlog
+from outbox_api.seams.parking import Parked
+from outbox_core.control.protocol import LaneControl, Orders, Report, decode, encode
+from outbox_core.harvest.intakes import IntakeThread
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.protocol import LaneControl, Orders, Report, decode, encode
-from outbox_core.snapshot import Snapshot, as_data, with_intakes
+from outbox_core.settings import Limits
+from outbox_core.status.health import Code, problems
+from outbox_core.status.snapshot import Snapshot, as_data, with_intakes
 
 
 class Intakes:

@@ -25,7 +25,7 @@ from outbox_api import (
     Parked,
     PermittedTopics,
 )
-from outbox_core.config.settings import MIN_HEARTBEAT_SECONDS, Failures, Limits
+from outbox_core.control.protocol import LaneControl
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Entered, Opened
@@ -37,7 +37,7 @@ from outbox_core.lanes.loops import run_batches, run_records
 from outbox_core.lanes.record_lane import AtLeastOnceLane
 from outbox_core.lanes.takeovers import QUIET_SECONDS, TakeoverLog, clusters_of
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.protocol import LaneControl
+from outbox_core.settings import MIN_HEARTBEAT_SECONDS, Failures, Limits
 
 FOREVER = float("inf")
 LATER = MIN_HEARTBEAT_SECONDS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from outbox_core.control.protocol import Report
+from outbox_core.events.metrics import LaneMetrics
 from outbox_core.leadership.leader import CHECK_SECONDS, SILENT_SECONDS, START_SECONDS, Leadership
-from outbox_core.leadership.protocol import Report
 from outbox_core.leadership.timeouts import Patience
-from outbox_core.metrics import LaneMetrics
 
 BEAT = 0.1
 

@@ -6,8 +6,8 @@ import logging
 from threading import Thread
 
 import pytest
-from outbox_api.context_thread import ContextThread
-from outbox_core.log_context import HarvesterFilter, log_as
+from outbox_api.support.context_thread import ContextThread
+from outbox_core.text.log_context import HarvesterFilter, log_as
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from outbox_api import AccessDenied, DriverError
 from outbox_core.cli.logs import JsonLines, Redacting, configure_logging, time_of
 from outbox_core.cli.run import log_event
-from outbox_core.config import LogFormat, LogLevel
+from outbox_core.control.protocol import Report, decode, encode
 from outbox_core.engines.tasks import Messages
 from outbox_core.events import LeaderAcquired, LeaderRefreshed
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.protocol import Report, decode, encode
-from outbox_core.log_context import HarvesterFilter, log_about, log_as
-from outbox_core.printable import printable
-from outbox_core.redaction import redact
+from outbox_core.settings.logs import LogFormat, LogLevel
+from outbox_core.text.log_context import HarvesterFilter, log_about, log_as
+from outbox_core.text.printable import printable
+from outbox_core.text.redaction import redact
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 import random
 
 from outbox_api import Deliveries, Failure, MarkedRecord
-from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.leader import Leadership, Totals
-from outbox_core.leadership.protocol import Report, decode, encode
-from outbox_core.measurements import (
+from outbox_core.control.protocol import Report, decode, encode
+from outbox_core.events.measurements import (
     MAX_TOPICS,
     OTHER_TOPICS,
     Durations,
@@ -15,7 +13,9 @@ from outbox_core.measurements import (
     SendTimes,
     count_topics,
 )
-from outbox_core.metrics import LaneMetrics
+from outbox_core.events.metrics import LaneMetrics
+from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.leadership.leader import Leadership, Totals
 
 
 def measured(purged: int, step: str = "mark") -> Measurements:

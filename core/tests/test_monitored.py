@@ -13,14 +13,15 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from outbox_api import ConfigError
 from outbox_core.cli.run import monitored
-from outbox_core.config import Settings, parse
+from outbox_core.config import parse
+from outbox_core.control.protocol import Report
+from outbox_core.events.measurements import Measurements
+from outbox_core.events.metrics import LaneMetrics
 from outbox_core.leadership.leader import Leadership, Totals
-from outbox_core.leadership.protocol import Report
-from outbox_core.measurements import Measurements
-from outbox_core.metrics import LaneMetrics
 from outbox_core.monitoring.figures import Figure, RunningOutbox
 from outbox_core.monitoring.names import METRICS, Kind
 from outbox_core.monitoring.provider import Collection
+from outbox_core.settings import Settings
 
 from .test_http import Harvest
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from outbox_api import Dialect, Seam, find
-from outbox_api.registry import installed
+from outbox_api.application.registry import installed
 from outbox_core.scaffold import objection
 from outbox_sqlite import SqliteDialect, SqliteIdiom, SqliteOptions
 from outbox_testkit.conformance import OutboxUnderTest

@@ -22,8 +22,10 @@ from outbox_api import (
     TransactionalLane,
 )
 from outbox_core import operations
-from outbox_core.config import HarvestSettings, KeyNames, parse
+from outbox_core.config import parse
 from outbox_core.operations import Operator, Verb
+from outbox_core.settings import HarvestSettings
+from outbox_core.settings.logs import KeyNames
 
 from .fakes import NOW, FakeClusters, FakeDialect, FakeJournal, FakeLetters, FakePlugin, FakeTable, made
 

@@ -25,8 +25,9 @@ from outbox_api import (
     TransactionalLane,
 )
 from outbox_core import operations
-from outbox_core.config import HarvestSettings, load
+from outbox_core.config import load
 from outbox_core.operations import Operator, Verb
+from outbox_core.settings import HarvestSettings
 from psycopg.conninfo import make_conninfo
 
 from .cli_runner import OUTBOX, changed, harvester, outbox, told, until

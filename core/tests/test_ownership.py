@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from outbox_api import ConfigError
-from outbox_api.ownership import other_writer, other_writer_above
+from outbox_api.support.ownership import other_writer, other_writer_above
 from outbox_core.config import load
 
 

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from outbox_api import DriverError, Parked
-from outbox_api.parking import DeadLetterStatus
+from outbox_api.seams.parking import DeadLetterStatus
 from outbox_console.page import dead_letters as page_letters
 from outbox_console.page import live
-from outbox_core.clusters import ClusterState, Role
-from outbox_core.config import Settings
-from outbox_core.health import Code
-from outbox_core.history import History
+from outbox_core.settings import Settings
+from outbox_core.status.clusters import ClusterState, Role
+from outbox_core.status.health import Code
+from outbox_core.status.history import History
 
 from .cli_runner import until
 from .http_client import Answered

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from outbox_api import DriverError
-from outbox_api.parking import DeadLetterStatus
-from outbox_core.clusters import ClusterState, Role
+from outbox_api.seams.parking import DeadLetterStatus
 from outbox_core.operations import Verb
+from outbox_core.status.clusters import ClusterState, Role
 
 from .cli_runner import until
 from .http_client import Answered

@@ -9,11 +9,13 @@ from outbox_console.view.dead_letters import MOST_SHOWN, letter, noted, value
 from outbox_console.view.graphs import HEIGHT, WIDTH, Sample, graph
 from outbox_console.view.history import graphs, known_since, recent
 from outbox_console.view.verbs import MOST, Confirmation
-from outbox_core.config import KeyNames
-from outbox_core.health import Code
-from outbox_core.history import HistoryEvent, HistoryEventCode, Point
 from outbox_core.operations import Verb
-from outbox_core.status import LastStatus, State, overall, status_of, verdict, worst_first
+from outbox_core.settings.logs import KeyNames
+from outbox_core.status.health import Code
+from outbox_core.status.history import Point
+from outbox_core.status.history_events import HistoryEvent, HistoryEventCode
+from outbox_core.status.model import overall, status_of, worst_first
+from outbox_core.status.verdict import LastStatus, State, verdict
 
 from .page_states import HOSTILE, NOW, entry, lane, snapshot
 from .page_states import letter as dead_letter

@@ -7,10 +7,10 @@ import random
 
 import pytest
 from outbox_api import Advanced, MarkedRecord
-from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.commands import Advance, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.pause import LATE_SECONDS, MOST_SECONDS, SELDOM, STEP_SECONDS, Pause
+from outbox_core.settings import Failures, Limits
 
 from .deciding import decide
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from outbox_api import ConfigError, MarkedRecord, PermittedTopics, Record
 from outbox_core.config import parse
-from outbox_core.config.election import own_topics
 from outbox_core.lanes.plan import Plan
+from outbox_core.settings.election import own_topics
 
 
 def record(number: int, topic: str, fault: str | None = None) -> MarkedRecord:

@@ -10,11 +10,12 @@ from threading import enumerate as threads
 from time import monotonic, sleep
 
 import pytest
-from outbox_api.context_thread import ContextThread
-from outbox_core.config import HarvestSettings, configure
+from outbox_api.support.context_thread import ContextThread
+from outbox_core.config import configure
 from outbox_core.monitoring import polls as module
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.snapshot import Snapshot, Views
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.snapshot import Snapshot, Views
 
 pytestmark = pytest.mark.slow("operating")
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 from outbox_api import Backlog, DriverError, Parked
 from outbox_console.recorder import Recorder
-from outbox_core.config import HarvestSettings, parse
+from outbox_core.config import parse
 from outbox_core.monitoring.figures import RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.snapshot import Snapshot
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.snapshot import Snapshot
 
 from .test_http import Harvest
 

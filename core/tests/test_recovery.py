@@ -26,12 +26,12 @@ from outbox_api import (
     TransactionalLane,
     Transform,
 )
-from outbox_core.config.settings import Choice, Delivery, Failures, Limits, Undecided
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.recovery import Doubt, Entered, Opened
 from outbox_core.events import AttemptSettled
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import Begun, begin_leadership, enter_lane, open_lane
+from outbox_core.settings import Choice, Delivery, Failures, Limits, Undecided
 from outbox_core.transforms.shipped import HeadersOptions
 
 from .fakes import NOW

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from outbox_core.repetitions import AT_ONCE, SHAPES, RepetitionFilter, Repetitions, duration, shape
+from outbox_core.text.repetitions import AT_ONCE, SHAPES, RepetitionFilter, Repetitions, duration, shape
 
 HOUR = 3600.0
 
@@ -158,7 +158,7 @@ def test_a_handler_tells_how_many_lines_it_has_left_out_and_the_end(log):
 
 
 def test_the_end_is_told_in_silence(log, monkeypatch):
-    monkeypatch.setattr("outbox_core.repetitions.QUIET_SECONDS", (1.0, 1.0))
+    monkeypatch.setattr("outbox_core.text.repetitions.QUIET_SECONDS", (1.0, 1.0))
     handler = Collecting()
     log.addHandler(handler)
     for _ in range(AT_ONCE + 1):

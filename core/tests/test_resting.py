@@ -12,11 +12,12 @@ from time import monotonic, sleep
 
 import pytest
 from outbox_api import LaneStatus, Record, Stasher
-from outbox_core.config import HarvestSettings, configure
+from outbox_core.config import configure
+from outbox_core.harvest import resting as module
+from outbox_core.harvest.resting import RestThread, may_rest
 from outbox_core.leadership.leader import Totals
-from outbox_core.multi_outbox import resting as module
-from outbox_core.multi_outbox.resting import RestThread, may_rest
-from outbox_core.snapshot import OPERATOR
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.snapshot import OPERATOR
 
 PATIENCE = 60.0
 

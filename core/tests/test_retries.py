@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from outbox_api import Failure, MarkedRecord
-from outbox_core.config.settings import Failures
 from outbox_core.delivery.failed_keys import FailedKeys
 from outbox_core.delivery.retries import JITTER, MAX_FAILED_BYTES, Attempts, RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
+from outbox_core.settings import Failures
 
 RECORD = MarkedRecord(7, "orders", "key", "value", ())
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from outbox_api import DriverError, Fence, LaneStatus, Seam
-from outbox_core.rivals import leading_lane, rival
+from outbox_core.status.rivals import leading_lane, rival
 
 from .fakes import FakeDialect, FakeTable, made
 

@@ -12,11 +12,12 @@ from typing import ClassVar
 
 import pytest
 from outbox_api import DriverError
-from outbox_core import members as members_module
-from outbox_core.config import HarvestSettings, Settings, configure
-from outbox_core.members import group_of
-from outbox_core.multi_outbox import harvester as module
-from outbox_core.multi_outbox.harvester import Harvester
+from outbox_core.config import configure
+from outbox_core.harvest import harvester as module
+from outbox_core.harvest.harvester import Harvester
+from outbox_core.settings import HarvestSettings, Settings
+from outbox_core.status import members as members_module
+from outbox_core.status.members import group_of
 
 PATIENCE = 60.0
 

@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pytest
 from outbox_api import Advanced, Changed, ColumnIs, Failure, MarkedRecord
-from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.batch_size import IDLE_SECONDS, TRICKLE_SECONDS, BatchSize
 from outbox_core.delivery.commands import Advance, Mark, Publish, Reset
@@ -13,6 +12,7 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.delivery.sources import AGE_SHARE, EMPTY_SECONDS, LOOK_SHARE, Sources, ages
+from outbox_core.settings import Failures, Limits
 
 from .deciding import Refresh, Send, decide, wake_at
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from outbox_core.multi_outbox.rebalance import STEADY_SECONDS, UNWANTED_SECONDS, Rebalance, excess
+from outbox_core.harvest.rebalance import STEADY_SECONDS, UNWANTED_SECONDS, Rebalance, excess
 
 TICK = 2.0
 ASIDE = 5.0

@@ -15,8 +15,8 @@ from typing import Any, Self
 import pytest
 from outbox_api import Backlog, ConfigError, DriverError, Parked
 from outbox_core.cli import status
-from outbox_core.config import HarvestSettings
-from outbox_core.snapshot import Snapshot
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.snapshot import Snapshot
 
 from .cli_runner import OUTBOX, outbox, told
 from .terminals import Terminal

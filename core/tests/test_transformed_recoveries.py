@@ -24,9 +24,9 @@ from outbox_api import (
     Parked,
     TransactionalLane,
 )
-from outbox_core.config.settings import Delivery
 from outbox_core.delivery.checkpoint import encode
 from outbox_core.delivery.recovery import Recovery
+from outbox_core.settings import Delivery
 from outbox_core.transforms.chain import Chain
 from outbox_core.transforms.senders import TransformingTransactionalSender
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from outbox_api import ConfigError, MarkedRecord, Outgoing, PluginError, Seam, TransformError
 from outbox_core.config import parse
-from outbox_core.config.settings import Choice
+from outbox_core.settings import Choice
 from outbox_core.transforms.chain import Chain
 from outbox_core.transforms.content import json_value
 from outbox_core.transforms.shipped import Match

@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, RolledBack
+from outbox_core.control.protocol import Orders
 from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.lane import Threads
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.protocol import Orders
 
 RECORD = MarkedRecord(1, "topic", "k", "value")
 PASSING, POISON = Failure(RECORD, "timed out", True), Failure(RECORD, "too large", False)

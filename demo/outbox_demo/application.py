@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 from outbox_api import OutboxError, Record
-from outbox_api.stasher import Stasher
+from outbox_api.application.stasher import Stasher
 from outbox_audit import SEQUENCE_HEADER, Ledger
 
 from outbox_demo.options import TABLE, TOPIC

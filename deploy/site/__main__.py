@@ -20,11 +20,11 @@ SETTINGS = Path(__file__).parent / "zensical.toml"
 ADRS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "adr").glob("0*.md"))
 PYTHON = "docs/python.md"
 MODULES = {
-    "api": "outbox_api.stasher outbox_api.record outbox_api.inbox "
-    "outbox_api.sqlalchemy outbox_api.payloads outbox_api.schemas "
-    "outbox_api.testing outbox_api.transform outbox_api.finding "
-    "outbox_api.errors",
-    "core": "outbox_core.config outbox_core.harvest outbox_core.events",
+    "api": "outbox_api.application.stasher outbox_api.base.record outbox_api.application.inbox "
+    "outbox_api.application.sqlalchemy outbox_api.base.payloads outbox_api.application.schemas "
+    "outbox_api.application.testing outbox_api.seams.transform outbox_api.base.finding "
+    "outbox_api.base.errors",
+    "core": "outbox_core.config outbox_core.settings outbox_core.harvest outbox_core.events",
 }
 """What the Python reference has, by the folder in the repository."""
 FILES = (".png", ".svg", ".csv", ".json", ".css", ".js")

@@ -14,7 +14,7 @@ from fastapi import FastAPI, HTTPException, Request
 from opentelemetry import trace
 from opentelemetry.propagate import extract
 from outbox_api import AsyncStasher, Record
-from outbox_api.sqlalchemy import outbox_table
+from outbox_api.application.sqlalchemy import outbox_table
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column

@@ -10,7 +10,7 @@ import psycopg
 from confluent_kafka import Consumer, Message
 from opentelemetry import trace
 from opentelemetry.propagate import extract
-from outbox_api.inbox import Inbox
+from outbox_api.application.inbox import Inbox
 
 PARCELS = "CREATE TABLE parcels (number bigint, customer text)"
 

@@ -16,7 +16,7 @@ from opentelemetry.propagate import inject
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from outbox_api.testing import Stashed, place
+from outbox_api.application.testing import Stashed, place
 from outbox_core.config import configure
 from outbox_core.harvest import Harvest
 from outbox_core.testing import OutboxRunning

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import psycopg
 from outbox_api import Record
-from outbox_api.stasher import Stasher
+from outbox_api.application.stasher import Stasher
 from sqlalchemy import Engine, Numeric, String, create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from outbox_api.affinity import ColumnIs
-from outbox_api.intake import Intake
+from outbox_api.intake.intake import Intake
 from outbox_api.portable import PortableIntake, Session, TableName
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds, without_runs
 from outbox_api.portable.journal import JournalStatements
@@ -30,6 +29,7 @@ from outbox_api.portable.sources import (
 )
 from outbox_api.portable.statements import UNCLAIMED, Statements
 from outbox_api.portable.view import OriginStatements
+from outbox_api.seams.affinity import ColumnIs
 
 
 class ScriptedConnection:

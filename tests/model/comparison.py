@@ -6,11 +6,11 @@ import random
 from collections.abc import Iterable, Sequence
 
 from outbox_api import Advanced, Batch, Failure, MarkedRecord
-from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.checkpoint import decode
 from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
-from outbox_core.delivery.stages import BatchStage
+from outbox_core.events.stages import BatchStage
+from outbox_core.settings import Failures, Limits
 
 from .actions import action
 from .lane_view import with_process

@@ -22,9 +22,9 @@ from outbox_api import (
     Parked,
     TransactionalLane,
 )
-from outbox_core.config.settings import Delivery
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.recovery import Doubt, Recovery, Result
+from outbox_core.settings import Delivery
 
 from . import world as model
 from .actions import action

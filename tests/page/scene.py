@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from outbox_api.journal import Entry
+from outbox_api.seams.journal import Entry
 from outbox_servers.services import Kafka, PostgresServer
 
 from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name

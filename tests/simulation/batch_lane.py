@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from outbox_api import Failure, MarkedRecord, TransactionalSender
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.size import size_of
-from outbox_core.delivery.stages import BatchStage
+from outbox_core.events.stages import BatchStage
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.loops import run_batches
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from outbox_core.config.settings import Failures
+from outbox_core.settings import Failures
 
 from .broken_advances import BROKEN_ADVANCES
 from .broken_senders import BROKEN_SENDERS

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox_api import Advanced, Batch, Changed, MarkedRecord
-from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Advance, Mark, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.sources import ages
+from outbox_core.settings import Failures, Limits
 
 from .cluster_replica import Replica, Row
 

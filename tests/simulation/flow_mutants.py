@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from outbox_api import Deliveries, Failure, MarkedRecord
-from outbox_core.config.settings import Limits
+from outbox_core.control.protocol import LaneControl
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Advance, Mark, Park, Publish, Reset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
@@ -19,7 +19,7 @@ from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.lane import Loop
 from outbox_core.lanes.record_lane import AtLeastOnceLane
-from outbox_core.leadership.protocol import LaneControl
+from outbox_core.settings import Limits
 
 from .mutant import BUSY, Mutant, breaks_batches, mutant, under
 from .scenario import CROWDED, SIZED, Mode

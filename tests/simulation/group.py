@@ -6,12 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from outbox_api import DriverError, LeadershipLost
-from outbox_core.config.settings import Delivery
+from outbox_core.control.protocol import REPORT_SECONDS, LaneControl, Orders, Report
+from outbox_core.control.tcp import ANSWER_SECONDS
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Report
-from outbox_core.leadership.tcp import ANSWER_SECONDS
+from outbox_core.settings import Delivery
 
 from .batch_lane import BatchLane
 from .greenlets import Fiber, Then, Threads, step

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent
 from outbox_api import AccessDenied, DriverError
-from outbox_api.errors import RolledBack
+from outbox_api.base.errors import RolledBack
 from outbox_api.portable import moving
 from outbox_api.portable.intake import UNTOLD, Listed
 from outbox_api.portable.session import LockTimeout

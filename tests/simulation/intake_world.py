@@ -15,9 +15,9 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from outbox_api.portable import held_keys, moving
 from outbox_api.portable import intakes as portable_intakes
 from outbox_api.portable.intakes import Connected, PortableIntakes
-from outbox_core.config.settings import Limits
-from outbox_core.intakes import IntakeThread
+from outbox_core.harvest.intakes import IntakeThread
 from outbox_core.leadership.leader import Leadership
+from outbox_core.settings import Limits
 
 from .intake_table import SQL, Event, SimulatedIntake, SimulatedSession, Tables, ask
 from .scheduler import Host, Scheduler

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from outbox_api import MAX_CHECKPOINT
-from outbox_core.config.settings import Limits
+from outbox_core.settings import Limits
 
 from .scenario import Mode, Parts
 

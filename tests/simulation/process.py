@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from outbox_api import DriverError
-from outbox_core.config.settings import Delivery
 from outbox_core.delivery.recovery import Recovery, TakenOver
 from outbox_core.events import Event
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.timeouts import Timeouts
+from outbox_core.settings import Delivery
 
 from .election import Election, Member
 from .engine import Engine

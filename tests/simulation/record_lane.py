@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from greenlet import getcurrent
 from outbox_api import Deliveries, Failure, MarkedRecord
-from outbox_core.config.settings import Limits
 from outbox_core.lanes.loops import run_records
 from outbox_core.lanes.record_lane import AtLeastOnceLane
+from outbox_core.settings import Limits
 
 from .broker import Producer
 from .greenlets import Sleeper

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from outbox_api import Changed, DriverError, Failure, MarkedRecord
-from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Purge
 from outbox_core.lanes.lane import Work
 from outbox_core.lanes.record_lane import AtLeastOnceLane
+from outbox_core.settings import Failures, Limits
 
 from .mutant import Mutant, mutant
 from .scenario import Mode

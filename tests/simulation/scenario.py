@@ -11,7 +11,6 @@ from typing import Any
 
 from outbox_api import MAX_CHECKPOINT
 from outbox_api.election import LeaseWatch
-from outbox_core.config.settings import Delivery, Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Recovery, TakenOver, take_over
@@ -20,6 +19,7 @@ from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.record_lane import AtLeastOnceLane
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.leadership.candidacy import Candidacy
+from outbox_core.settings import Delivery, Failures, Limits
 from outbox_postgres.settled import Settled
 
 from . import fencing, statements

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from outbox_api import MAX_CHECKPOINT, DriverError, OutboxError
-from outbox_core.config.settings import Delivery
 from outbox_core.delivery.recovery import QUERY
+from outbox_core.settings import Delivery
 from pyspark_outbox.offsets import Offset
 
 from .base_statements import names

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from outbox_api import DriverError, Fence, OutboxTable, TransactionalLane, TransactionalSender
-from outbox_core.config.settings import Delivery
 from outbox_core.delivery.checkpoint import encode
 from outbox_core.delivery.recovery import Recovered, Recovery, Servers, TakenOver, _InLog
+from outbox_core.settings import Delivery
 
 from .altered_recoveries import LocksLeftBehind, LocksUnseen, LocksUntold, PurgedWhereNamed
 from .mutant import Mutant, breaks_batches, breaks_switching, under

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox_api import Found, MarkedRecord, OutboxTable, TransactionalLane, TransactionalSender
-from outbox_core.config.settings import Undecided
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Recovery, Servers, _InLog
+from outbox_core.settings import Undecided
 
 from .altered_recoveries import Altered
 from .mutant import Mutant, breaks_batches, breaks_switching, under

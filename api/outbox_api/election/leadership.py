@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar
 
-from outbox_api.elector import Candidate
-from outbox_api.errors import ConfigError, DriverError
-from outbox_api.file_text import FileText, present_text
-from outbox_api.finding import Finding, Level
-from outbox_api.hooks import Duration
+from outbox_api.base.errors import ConfigError, DriverError
+from outbox_api.base.finding import Finding, Level
+from outbox_api.seams.elector import Candidate
+from outbox_api.seams.hooks import Duration
+from outbox_api.support.file_text import FileText, present_text
 
 _NEVER = float("-inf")
 

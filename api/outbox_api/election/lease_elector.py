@@ -12,7 +12,8 @@ from threading import Event, Lock, Thread, current_thread
 from typing import Protocol, runtime_checkable
 from uuid import uuid4
 
-from outbox_api.context_thread import ContextThread, as_exception
+from outbox_api.base.errors import DriverError
+from outbox_api.base.finding import Finding
 from outbox_api.election.leadership import (
     ErrorLog,
     Leadership,
@@ -22,10 +23,9 @@ from outbox_api.election.leadership import (
     elapsed,
     notify,
 )
-from outbox_api.elector import Candidate
-from outbox_api.errors import DriverError
-from outbox_api.finding import Finding
-from outbox_api.lease import Lease
+from outbox_api.seams.elector import Candidate
+from outbox_api.seams.lease import Lease
+from outbox_api.support.context_thread import ContextThread, as_exception
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ Nothing here imports a database driver, and a module is imported when one of its
 
 from typing import TYPE_CHECKING
 
-from outbox_api.lazy_names import lazily
+from outbox_api.base.lazy_names import lazily
 
 if TYPE_CHECKING:
     from outbox_api.portable.dead_letters import PortableDeadLetters as PortableDeadLetters

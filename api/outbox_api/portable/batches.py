@@ -14,13 +14,13 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from time import time
 
-from outbox_api.fence import Fence
+from outbox_api.base.record import Batch, MarkedRecord
 from outbox_api.portable.by_ids import SelectByIds, bounds, without_runs
 from outbox_api.portable.choosing import Choosing, Row, Wanted
 from outbox_api.portable.rows import records
 from outbox_api.portable.session import Session
 from outbox_api.portable.statements import Statements
-from outbox_api.record import Batch, MarkedRecord
+from outbox_api.seams.fence import Fence
 
 _LISTED_RUNS = (1, 2, 4, 8, 16)
 """How many runs one statement names: few sizes make few statements to prepare."""

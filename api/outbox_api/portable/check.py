@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from outbox_api.errors import AccessDenied, DriverError
-from outbox_api.finding import Finding, Level
-from outbox_api.intake import Intake
+from outbox_api.base.errors import AccessDenied, DriverError
+from outbox_api.base.finding import Finding, Level
+from outbox_api.intake.intake import Intake
 from outbox_api.portable.creation import migrations, missing_columns
 from outbox_api.portable.given_ids import ids_behind, ids_behind_finding, last_id
 from outbox_api.portable.idiom import Idiom
@@ -20,7 +20,7 @@ from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import quoted
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
-from outbox_api.schema import SCHEMA, refusal
+from outbox_api.seams.schema import SCHEMA, refusal
 
 if TYPE_CHECKING:
     from outbox_api.portable.dialect import PortableDialect

@@ -15,15 +15,15 @@ from itertools import takewhile
 from time import time
 from typing import Any, NamedTuple
 
-from outbox_api.bounds import MAX_KEY_BYTES, MAX_TOPIC_BYTES, too_large, too_long
-from outbox_api.fence import Fence
-from outbox_api.outbox_table import UNBOUNDED
+from outbox_api.base.bounds import MAX_KEY_BYTES, MAX_TOPIC_BYTES, too_large, too_long
+from outbox_api.base.record import MarkedRecord
 from outbox_api.portable.by_ids import SelectByIds
 from outbox_api.portable.rows import records
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import BEGINNING
 from outbox_api.portable.statements import Statements
-from outbox_api.record import MarkedRecord
+from outbox_api.seams.fence import Fence
+from outbox_api.seams.outbox_table import UNBOUNDED
 
 SMALL = 100
 """Up to so many rows, all tell when they were created."""

@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from outbox_api.affinity import ColumnIs, Origin
-from outbox_api.errors import AccessDenied, DriverError
+from outbox_api.base.errors import AccessDenied, DriverError
 from outbox_api.portable.notes import forget_identity, note_schema, read_schema, schema_query
 from outbox_api.portable.origin_columns import OriginColumns
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import OUTBOX_COLUMNS
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
-from outbox_api.schema import SCHEMA, refusal
+from outbox_api.seams.affinity import ColumnIs, Origin
+from outbox_api.seams.schema import SCHEMA, refusal
 
 if TYPE_CHECKING:
     from outbox_api.portable.dialect import PortableDialect

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from outbox_api.parking import DeadLetter, DeadLetterStatus, Poison, listed
+from outbox_api.base.record import MarkedRecord
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.notes import ensure_identity
 from outbox_api.portable.rows import octets, record, storable
@@ -14,7 +14,7 @@ from outbox_api.portable.session import Session
 from outbox_api.portable.sources import COLUMNS
 from outbox_api.portable.statements import Statements
 from outbox_api.portable.tables import Tables
-from outbox_api.record import MarkedRecord
+from outbox_api.seams.parking import DeadLetter, DeadLetterStatus, Poison, listed
 
 
 class Parking:

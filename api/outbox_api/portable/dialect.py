@@ -10,15 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from outbox_api.affinity import ColumnIs
-from outbox_api.dialect import Capability
-from outbox_api.errors import AccessDenied, ConfigError, DriverError
-from outbox_api.file_text import files_of, login_refused
-from outbox_api.finding import Finding
-from outbox_api.full_server import pace_of
-from outbox_api.intake import Intake
-from outbox_api.lease import Lease
-from outbox_api.outbox_table import OutboxTable
+from outbox_api.base.errors import AccessDenied, ConfigError, DriverError
+from outbox_api.base.finding import Finding
+from outbox_api.intake.intake import Intake
 from outbox_api.portable.creation import (
     create,
     first_note,
@@ -38,7 +32,13 @@ from outbox_api.portable.statements import Statements
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables, auxiliary_statements
 from outbox_api.portable.view import PortableView
-from outbox_api.schema import Schema
+from outbox_api.seams.affinity import ColumnIs
+from outbox_api.seams.dialect import Capability
+from outbox_api.seams.lease import Lease
+from outbox_api.seams.outbox_table import OutboxTable
+from outbox_api.seams.schema import Schema
+from outbox_api.support.file_text import files_of, login_refused
+from outbox_api.support.full_server import pace_of
 
 if TYPE_CHECKING:
     from outbox_api.portable.dead_letters import PortableDeadLetters
@@ -73,7 +73,7 @@ class PortableDialect(ABC):
     """One outbox in one database, to which a plugin knows how to connect. Holds options only; connects late.
 
     Only :meth:`create` and :meth:`migrate` create or alter anything. All that connects refuses tables that
-    are missing, and tables that this version of outbox cannot work with (:mod:`outbox_api.schema`).
+    are missing, and tables that this version of outbox cannot work with (:mod:`outbox_api.seams.schema`).
 
     Args:
         options: The plugin's options.

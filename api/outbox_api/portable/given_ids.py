@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outbox_api.affinity import Origin
-from outbox_api.errors import DriverError
-from outbox_api.finding import Finding, Level
+from outbox_api.base.errors import DriverError
+from outbox_api.base.finding import Finding, Level
 from outbox_api.portable.session import Session
 from outbox_api.portable.table_idiom import TableName
+from outbox_api.seams.affinity import Origin
 
 Counter = Callable[[], int | None]
 """Returns the greatest id that was given out; ``None`` if that cannot be known, or cannot be behind."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from outbox_api.fence import Fence, LaneStatus
 from outbox_api.portable.session import Session
 from outbox_api.portable.statements import Statements
 from outbox_api.portable.view import read_lane_statuses
+from outbox_api.seams.fence import Fence, LaneStatus
 
 
 class RestingLane(NamedTuple):

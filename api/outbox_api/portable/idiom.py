@@ -10,10 +10,10 @@ from enum import Enum
 from typing import Any, ClassVar
 from uuid import UUID
 
+from outbox_api.base.record import Record
 from outbox_api.portable.by_ids import ChangeByIds
 from outbox_api.portable.table_idiom import TableIdiom
-from outbox_api.record import Record
-from outbox_api.statement import Style
+from outbox_api.support.statement import Style
 
 _STEPS = (1, 10, 100, 1_000)
 """How many members one list has; a thousand is what every database takes."""

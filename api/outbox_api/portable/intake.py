@@ -10,9 +10,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from outbox_api.errors import DriverError
-from outbox_api.intake import Intake
-from outbox_api.json_path import columns as columns_of
+from outbox_api.base.errors import DriverError
+from outbox_api.base.record import Record
+from outbox_api.intake.intake import Intake
+from outbox_api.intake.json_path import columns as columns_of
+from outbox_api.intake.taken import held_key, take
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.intake_table import PRESENT, KnownTable, refusal
 from outbox_api.portable.rows import bound
@@ -20,8 +22,6 @@ from outbox_api.portable.session import Session
 from outbox_api.portable.sources import BEGINNING, COLUMNS, EXTRAS, quoted
 from outbox_api.portable.statements import stash
 from outbox_api.portable.table_idiom import TableName
-from outbox_api.record import Record
-from outbox_api.taken import held_key, take
 
 _LISTED = 500
 """So many ids that are no numbers one statement lists."""

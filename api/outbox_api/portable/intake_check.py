@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from outbox_api import taken
-from outbox_api.finding import Finding, Level
-from outbox_api.intake import Intake, parts
-from outbox_api.json_path import columns as columns_of
+from outbox_api.base.finding import Finding, Level
+from outbox_api.intake import taken
+from outbox_api.intake.intake import Intake, parts
+from outbox_api.intake.json_path import columns as columns_of
 from outbox_api.portable.column_facts import ColumnFacts, Nature
 from outbox_api.portable.intake_order import Order
 from outbox_api.portable.intake_table import KnownTable

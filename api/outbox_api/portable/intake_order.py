@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from outbox_api.column_text import text_of
-from outbox_api.finding import Level
-from outbox_api.intake import Intake
+from outbox_api.base.finding import Level
+from outbox_api.intake.column_text import text_of
+from outbox_api.intake.intake import Intake
 from outbox_api.portable.column_facts import ColumnFacts, Nature
 
 _SORTED = frozenset({6, 7})

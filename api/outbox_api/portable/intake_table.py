@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from outbox_api.column_text import in_utc, is_set
-from outbox_api.errors import DriverError
-from outbox_api.finding import Level
-from outbox_api.intake import Intake, Value
+from outbox_api.base.errors import DriverError
+from outbox_api.base.finding import Level
+from outbox_api.intake.column_text import in_utc, is_set
+from outbox_api.intake.intake import Intake, Value
 from outbox_api.portable.column_facts import ColumnFacts
 from outbox_api.portable.intake_order import Order, judge
 from outbox_api.portable.session import Session

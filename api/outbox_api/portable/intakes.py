@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from outbox_api.errors import DriverError, LeadershipLost
-from outbox_api.intake import Intake
-from outbox_api.intakes import IntakeState
+from outbox_api.base.errors import DriverError, LeadershipLost
+from outbox_api.intake.intake import Intake
+from outbox_api.intake.intakes import IntakeState
 from outbox_api.portable.intake import PortableIntake
 from outbox_api.portable.moving import Mover
 from outbox_api.portable.session import Session

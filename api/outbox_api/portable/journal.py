@@ -8,13 +8,13 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
-from outbox_api.journal import Action, Entry, new_entry_id
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.rows import fitting
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import JOURNAL_TEXTS, quoted
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables
+from outbox_api.seams.journal import Action, Entry, new_entry_id
 
 
 class JournalStatements:

@@ -7,11 +7,11 @@ from math import inf
 from time import monotonic
 from uuid import UUID
 
-from outbox_api.fence import Fence
+from outbox_api.base.record import MarkedRecord
 from outbox_api.portable.choosing import Choosing, Chosen, Wanted
 from outbox_api.portable.session import Session
 from outbox_api.portable.statements import UNCLAIMED, Statements
-from outbox_api.record import MarkedRecord
+from outbox_api.seams.fence import Fence
 
 _LOCK_CHECK_SECONDS = 60.0
 """For how long a connection looks for locked rows before each mark, after it has waited for one in vain."""

@@ -13,9 +13,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from outbox_api.bounds import too_large
-from outbox_api.errors import AccessDenied, DriverError, RolledBack
-from outbox_api.intakes import IntakeState
+from outbox_api.base.bounds import too_large
+from outbox_api.base.errors import AccessDenied, DriverError, RolledBack
+from outbox_api.intake.intakes import IntakeState
 from outbox_api.portable import held_keys
 from outbox_api.portable.held_keys import HeldKeys
 from outbox_api.portable.intake import Listed, PortableIntake

@@ -8,9 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from outbox_api.affinity import MAX_CLUSTER, Takeover
-from outbox_api.errors import AccessDenied
-from outbox_api.fence import IDENTITY_DIGITS, perhaps_renamed
+from outbox_api.base.errors import AccessDenied
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.rows import storable
 from outbox_api.portable.session import AlreadyExists, Session
@@ -18,7 +16,9 @@ from outbox_api.portable.sources import quoted
 from outbox_api.portable.statements import Statements
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables
-from outbox_api.schema import OLDEST, SCHEMA, Schema
+from outbox_api.seams.affinity import MAX_CLUSTER, Takeover
+from outbox_api.seams.fence import IDENTITY_DIGITS, perhaps_renamed
+from outbox_api.seams.schema import OLDEST, SCHEMA, Schema
 
 REASON_LENGTH = 200
 """Characters of a takeover's reason that are kept."""

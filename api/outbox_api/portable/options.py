@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from outbox_api.affinity import Origin
-from outbox_api.errors import ConfigError
-from outbox_api.hooks import GIVEN
-from outbox_api.intake import Intake
+from outbox_api.base.errors import ConfigError
+from outbox_api.intake.intake import Intake
 from outbox_api.portable.outboxes import TablePattern
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables
+from outbox_api.seams.affinity import Origin
+from outbox_api.seams.hooks import GIVEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from outbox_api.affinity import Origin
-from outbox_api.finding import Finding, Level
-from outbox_api.outbox_view import OriginBacklog
+from outbox_api.base.finding import Finding, Level
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.session import Session
 from outbox_api.portable.statements import Statements
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables
 from outbox_api.portable.view import Origins
+from outbox_api.seams.affinity import Origin
+from outbox_api.seams.outbox_view import OriginBacklog
 
 
 def find_index(session: Session, table: TableName, columns: Sequence[str]) -> str:

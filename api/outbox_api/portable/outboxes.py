@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from outbox_api.errors import ConfigError
+from outbox_api.base.errors import ConfigError
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.session import AlreadyExists, Session
 from outbox_api.portable.statements import Statements

@@ -8,10 +8,10 @@ from math import inf
 from time import monotonic
 from typing import TypeVar
 
-from outbox_api.outbox_table import Changed
 from outbox_api.portable.by_ids import ChangeByIds
 from outbox_api.portable.session import LockTimeout, Session
 from outbox_api.portable.statements import Statements
+from outbox_api.seams.outbox_table import Changed
 
 IMPATIENT_SECONDS = 60.0
 """For how long a connection that has met a locked row purges and resets without a wait."""

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, cast
 
-from outbox_api import taken
-from outbox_api.dialect import Insert
-from outbox_api.placement import placed_row
+from outbox_api.base.record import Header, MarkedRecord, Record
+from outbox_api.intake import taken
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.sources import COLUMNS, quoted
 from outbox_api.portable.statements import stash
 from outbox_api.portable.table_idiom import TableName
-from outbox_api.record import Header, MarkedRecord, Record
+from outbox_api.seams.dialect import Insert
+from outbox_api.seams.placement import placed_row
 
 _TEXTS = {str, type(None)}
 _SHORT = 1000

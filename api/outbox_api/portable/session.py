@@ -8,10 +8,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Protocol
 
-from outbox_api.errors import AccessDenied, DriverError, RolledBack, ServerFull
+from outbox_api.base.errors import AccessDenied, DriverError, RolledBack, ServerFull
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.idiom import ErrorKind, Idiom
-from outbox_api.statement import Statement, Style
+from outbox_api.support.statement import Statement, Style
 
 _IDS = "{{ids}}"
 """Stands in a statement for the list of ids, which is written into it as numbers just before it is sent."""

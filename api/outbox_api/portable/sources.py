@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from outbox_api.affinity import ColumnIs
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.table_idiom import TableName
+from outbox_api.seams.affinity import ColumnIs
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,10 @@ LEASE_COLUMNS = {
     "length_ms": _NUMBER,
     "renewed_at": _TIME,
 }
-"""The lease of each outbox, see :mod:`outbox_api.lease`; one that was released has no holder."""
+"""The lease of each outbox, see :mod:`outbox_api.seams.lease`; one that was released has no holder."""
 
 MEMBER_COLUMNS = {"member": _NAME, "member_group": "{text[256]}", "leads": "{number}", "seen_at": _TIME}
-"""The members of :mod:`outbox_api.lease`; one that has left leads null."""
+"""The members of :mod:`outbox_api.seams.lease`; one that has left leads null."""
 
 DEAD_LETTER_COLUMNS = {
     "name": _NAME,

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
 
-from outbox_api.affinity import ColumnIs
-from outbox_api.bounds import MAX_KEY_BYTES, MAX_TOPIC_BYTES
+from outbox_api.base.bounds import MAX_KEY_BYTES, MAX_TOPIC_BYTES
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.sources import (
@@ -25,6 +24,7 @@ from outbox_api.portable.sources import (
     sources,
 )
 from outbox_api.portable.tables import Tables
+from outbox_api.seams.affinity import ColumnIs
 
 _HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND epoch = {epoch}"
 _READ = ", ".join(COLUMNS)

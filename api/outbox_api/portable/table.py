@@ -8,9 +8,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from outbox_api.fence import Fence, TransactionalLane, lost_token, token_step, unexpected_token
-from outbox_api.outbox_table import UNBOUNDED, Advanced, Changed
-from outbox_api.parking import Poison
+from outbox_api.base.record import Batch, MarkedRecord
 from outbox_api.portable.batches import Batches
 from outbox_api.portable.by_ids import ChangeByIds
 from outbox_api.portable.choosing import Choosing
@@ -22,7 +20,9 @@ from outbox_api.portable.releasing import Releasing
 from outbox_api.portable.rows import storable
 from outbox_api.portable.session import LockTimeout, Session
 from outbox_api.portable.view import PortableView
-from outbox_api.record import Batch, MarkedRecord
+from outbox_api.seams.fence import Fence, TransactionalLane, lost_token, token_step, unexpected_token
+from outbox_api.seams.outbox_table import UNBOUNDED, Advanced, Changed
+from outbox_api.seams.parking import Poison
 
 
 class ColdTable(PortableView):

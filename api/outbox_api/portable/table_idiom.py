@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import ClassVar, NamedTuple, Self
 
-from outbox_api.errors import ConfigError
+from outbox_api.base.errors import ConfigError
 
 _PART = r'"(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|[^\W\d][\w$#]*'
 _DIGITS = 16

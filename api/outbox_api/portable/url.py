@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from outbox_api.errors import ConfigError
+from outbox_api.base.errors import ConfigError
 
 
 class Url(NamedTuple):

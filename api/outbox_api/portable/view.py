@@ -9,11 +9,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from outbox_api.affinity import ColumnIs, Origin, Takeover
-from outbox_api.errors import DriverError
-from outbox_api.fence import Fence, LaneStatus, TransactionalLane
-from outbox_api.outbox_view import MAX_COUNTED, Backlog, OldSnapshot, OriginBacklog, Upkeep
-from outbox_api.parking import Parked
+from outbox_api.base.errors import DriverError
+from outbox_api.base.record import MarkedRecord
 from outbox_api.portable.notes import Takeovers
 from outbox_api.portable.outboxes import MemberStatements, present, read_members
 from outbox_api.portable.rows import records
@@ -21,7 +18,10 @@ from outbox_api.portable.session import Session
 from outbox_api.portable.sources import Source, sources
 from outbox_api.portable.statements import Statements
 from outbox_api.portable.tables import Tables
-from outbox_api.record import MarkedRecord
+from outbox_api.seams.affinity import ColumnIs, Origin, Takeover
+from outbox_api.seams.fence import Fence, LaneStatus, TransactionalLane
+from outbox_api.seams.outbox_view import MAX_COUNTED, Backlog, OldSnapshot, OriginBacklog, Upkeep
+from outbox_api.seams.parking import Parked
 
 if TYPE_CHECKING:
     from outbox_api.portable.intake_table import (

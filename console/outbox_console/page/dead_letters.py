@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
 from time import monotonic
 
-from outbox_api.context_thread import ContextThread
-from outbox_api.errors import OutboxError
-from outbox_api.journal import Entry
-from outbox_api.parking import DeadLetter
+from outbox_api.base.errors import OutboxError
+from outbox_api.seams.journal import Entry
+from outbox_api.seams.parking import DeadLetter
+from outbox_api.support.context_thread import ContextThread
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from hashlib import blake2b
 from time import monotonic
 from typing import NamedTuple, Self
 
-from outbox_core.config.duration import format_duration
-from outbox_core.config.settings import HarvestSettings
 from outbox_core.monitoring.polls import SHARED_SECONDS as POLL_SECONDS
 from outbox_core.monitoring.polls import Poll, StatusPolls
-from outbox_core.status import LastStatus
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.verdict import LastStatus
+from outbox_core.text.duration import format_duration
 
 SHORTEST = 2.0
 """Seconds after which a browser asks again where few look."""

@@ -9,10 +9,10 @@ from functools import partial
 from importlib.resources import files
 from time import monotonic
 
-from outbox_api.parking import DeadLetterStatus
-from outbox_core.config.settings import HarvestSettings
-from outbox_core.history import History
-from outbox_core.status import overall, status_of, worst_first
+from outbox_api.seams.parking import DeadLetterStatus
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.history import History
+from outbox_core.status.model import overall, status_of, worst_first
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route

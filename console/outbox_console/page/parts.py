@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
-from outbox_api.errors import OutboxError
+from outbox_api.base.errors import OutboxError
 from outbox_core import operations
-from outbox_core.config.settings import HarvestSettings
 from outbox_core.monitoring.figures import RunningOutboxes
+from outbox_core.settings import HarvestSettings
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 

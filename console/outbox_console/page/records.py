@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from threading import Lock
 
-from outbox_api.errors import OutboxError
-from outbox_api.parking import DeadLetter
+from outbox_api.base.errors import OutboxError
+from outbox_api.seams.parking import DeadLetter
 from outbox_core import operations
-from outbox_core.config.settings import HarvestSettings
 from outbox_core.operations import Operator
+from outbox_core.settings import HarvestSettings
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route

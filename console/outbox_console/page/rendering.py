@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from outbox_core.config.settings import Settings
-from outbox_core.health import Code
 from outbox_core.operations import Verb
-from outbox_core.wording import clock, date_and_clock
+from outbox_core.settings import Settings
+from outbox_core.status.health import Code
+from outbox_core.text.wording import clock, date_and_clock
 
 from outbox_console.clients import Client, Means
 

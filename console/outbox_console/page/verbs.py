@@ -10,9 +10,9 @@ from functools import partial
 from urllib.parse import urlencode
 
 from outbox_core import operations
-from outbox_core.config.settings import HarvestSettings
 from outbox_core.operations import Arguments, Changed, Operator, Raised, TakeoverChanged, Target, Verb
-from outbox_core.status import status_of
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.model import status_of
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route

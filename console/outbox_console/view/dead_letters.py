@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from outbox_api.journal import Entry
-from outbox_api.parking import LONGEST_KEY, DeadLetter, is_cut
-from outbox_core.config import KeyNames
-from outbox_core.printable import printable
-from outbox_core.wording import coarse_duration, counted
+from outbox_api.seams.journal import Entry
+from outbox_api.seams.parking import LONGEST_KEY, DeadLetter, is_cut
+from outbox_core.settings.logs import KeyNames
+from outbox_core.text.printable import printable
+from outbox_core.text.wording import coarse_duration, counted
 
 LONGEST = 500
 """Characters of a key, a topic or a reason that are shown."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
-from outbox_core.history import HistoryEvent, Point
-from outbox_core.wording import coarse_duration
+from outbox_core.status.history import Point
+from outbox_core.status.history_events import HistoryEvent
+from outbox_core.text.wording import coarse_duration
 
 from outbox_console.view.graphs import LONGEST, Graph, graph
 

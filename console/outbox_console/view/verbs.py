@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outbox_core.operations import Changed, Raised, TakeoverChanged, Verb
-from outbox_core.status import Leader
-from outbox_core.wording import counted
+from outbox_core.status.model import Leader
+from outbox_core.text.wording import counted
 
 from outbox_console.view.dead_letters import Letter
 

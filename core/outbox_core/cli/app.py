@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
-from outbox_api.errors import OutboxError, PluginError
+from outbox_api.base.errors import OutboxError, PluginError
 
 from outbox_core.cli.command import MEANINGS, Command, ExitCode, Group, PlainGroup, exit_code, help_text
 from outbox_core.cli.invocation import FileOption, Invocation, Read

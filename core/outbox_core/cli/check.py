@@ -10,9 +10,9 @@ from functools import partial
 from typing import Annotated, NamedTuple
 
 import typer
-from outbox_api.elector import Elector
-from outbox_api.errors import ConfigError, DriverError, OutboxError
-from outbox_api.finding import Finding, Level
+from outbox_api.base.errors import ConfigError, DriverError, OutboxError
+from outbox_api.base.finding import Finding, Level
+from outbox_api.seams.elector import Elector
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -24,16 +24,16 @@ from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_w
 from outbox_core.cli.models import check_models
 from outbox_core.cli.outboxes import Chosen, OutboxOption
 from outbox_core.cli.terminal import messages, output, print_json
-from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import check_settings
-from outbox_core.config.election import election_of, needs_group, with_group_of
-from outbox_core.config.http import HttpSettings
-from outbox_core.outboxes import by_database
-from outbox_core.printable import printable
-from outbox_core.redaction import redact_addresses
-from outbox_core.rivals import CURE, leading_lane, rival
-from outbox_core.snapshot import longest_silence, silence
-from outbox_core.wording import counted
+from outbox_core.settings import Choice, Delivery, HarvestSettings
+from outbox_core.settings.election import election_of, needs_group, with_group_of
+from outbox_core.settings.http import HttpSettings
+from outbox_core.status.outboxes import by_database
+from outbox_core.status.rivals import CURE, leading_lane, rival
+from outbox_core.status.snapshot import longest_silence, silence
+from outbox_core.text.printable import printable
+from outbox_core.text.redaction import redact_addresses
+from outbox_core.text.wording import counted
 
 _RAISE_LIMIT = (
     "raise the limit, or lower sendConcurrency; each further process needs a connection for each outbox that "

@@ -7,14 +7,14 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
-from outbox_api.affinity import Origin
-from outbox_api.errors import OutboxError
-from outbox_api.finding import Finding, Level
+from outbox_api.base.errors import OutboxError
+from outbox_api.base.finding import Finding, Level
 from outbox_api.portable.view import PortableView
+from outbox_api.seams.affinity import Origin
 
-from outbox_core.config import HarvestSettings
-from outbox_core.config.duration import format_duration
 from outbox_core.delivery.sources import ages
+from outbox_core.settings import HarvestSettings
+from outbox_core.text.duration import format_duration
 
 ROUNDS = 5
 """How often both clocks are read; the round that took the shortest counts."""

@@ -9,11 +9,11 @@ from inspect import cleandoc
 from typing import Any
 
 import typer
-from outbox_api.errors import AccessDenied, ConfigError, DriverError
+from outbox_api.base.errors import AccessDenied, ConfigError, DriverError
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from outbox_core.config.duration import format_duration, parse_duration
+from outbox_core.text.duration import format_duration, parse_duration
 
 
 class _PlainFlags:

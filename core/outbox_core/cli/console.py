@@ -9,14 +9,14 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from outbox_core.printable import printable
+from outbox_core.text.printable import printable
 
 
 class PlainConsole(Console):
     """Escapes what does not print, and takes nothing for markup, a name of an emoji or worth a colour.
 
     Line breaks stay. So whoever prints a text of which a line break would be taken for the next line, such as
-    a name in a list, escapes it before: :func:`outbox_core.printable.printable`.
+    a name in a list, escapes it before: :func:`outbox_core.text.printable.printable`.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import typer
-from outbox_api.errors import OutboxError
-from outbox_api.parking import DeadLetter, DeadLetterStatus, listed_key
+from outbox_api.base.errors import OutboxError
+from outbox_api.seams.parking import DeadLetter, DeadLetterStatus, listed_key
 from rich.console import Group as Parts
 from rich.text import Text
 
@@ -14,9 +14,9 @@ from outbox_core.cli.command import ExitCode
 from outbox_core.cli.confirmation import confirm, operator, tell_unnoted
 from outbox_core.cli.dead_letters import as_data, as_table
 from outbox_core.cli.terminal import output, print_json, print_message
-from outbox_core.config import HarvestSettings
 from outbox_core.operations import Arguments, Changed, Verb
-from outbox_core.printable import printable
+from outbox_core.settings import HarvestSettings
+from outbox_core.text.printable import printable
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outbox_api.parking import DeadLetter
+from outbox_api.seams.parking import DeadLetter
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.config import KeyNames
-from outbox_core.printable import printable
-from outbox_core.wording import counted, date_clock_and_zone, duration
+from outbox_core.settings.logs import KeyNames
+from outbox_core.text.printable import printable
+from outbox_core.text.wording import counted, date_clock_and_zone, duration
 
 MAX_VALUE_SHOWN = 1000
 """Characters or bytes of a value that are shown to people."""

@@ -1,7 +1,7 @@
 """``outbox drivers``: lists the drivers that are installed, and those that are not."""
 
 import typer
-from outbox_api.registry import DISTRIBUTIONS, Installed, installation, installed
+from outbox_api.application.registry import DISTRIBUTIONS, Installed, installation, installed
 from rich import box
 from rich.table import Table
 from rich.text import Text

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.terminal import output
-from outbox_core.printable import printable
+from outbox_core.text.printable import printable
 
 _PAGES = ("errors.md", "runbook.md")
 _HEADING = re.compile(r"^##+ (.+)\n", re.MULTILINE)

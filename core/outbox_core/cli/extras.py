@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from outbox_api.errors import ConfigError, PluginError
-from outbox_api.finding import Finding, Level
+from outbox_api.base.errors import ConfigError, PluginError
+from outbox_api.base.finding import Finding, Level
 
-from outbox_core.config import Settings
-from outbox_core.config.http import HttpSettings
 from outbox_core.monitoring.figures import Figures, RunningOutboxes
 from outbox_core.monitoring.polls import StatusPolls
+from outbox_core.settings import Settings
+from outbox_core.settings.http import HttpSettings
 
 _LIBRARIES = frozenset({"opentelemetry"})
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_api.fence import LaneStatus, TransactionalLane
+from outbox_api.seams.fence import LaneStatus, TransactionalLane
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
@@ -17,11 +17,11 @@ from outbox_core.cli.confirmation import ReasonOption, YesOption, confirm, opera
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
 from outbox_core.cli.terminal import output, print_json, print_message
-from outbox_core.config import HarvestSettings
 from outbox_core.operations import Forgotten, Verb
 from outbox_core.operations.fence import held_by, held_token, lane_list
-from outbox_core.printable import printable
-from outbox_core.wording import date_clock_and_zone, duration
+from outbox_core.settings import HarvestSettings
+from outbox_core.text.printable import printable
+from outbox_core.text.wording import date_clock_and_zone, duration
 
 _Notes = Mapping[int, TransactionalLane]
 """Lane → its note in the fence."""

@@ -9,8 +9,8 @@ from outbox_core.cli.command import Command, ExitCode, seconds
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
 from outbox_core.cli.terminal import Part, print_lines
-from outbox_core.health import Health, Thresholds, examine
-from outbox_core.printable import printable
+from outbox_core.status.health import Health, Thresholds, examine
+from outbox_core.text.printable import printable
 
 
 def health(  # noqa: PLR0917 - typer makes each parameter an option

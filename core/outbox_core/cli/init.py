@@ -5,15 +5,15 @@ from contextlib import closing, suppress
 from typing import Annotated
 
 import typer
-from outbox_api.errors import DriverError
+from outbox_api.base.errors import DriverError
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.outboxes import OutboxOption, outboxes
 from outbox_core.cli.terminal import output, print_json, print_message, print_script, script, terminated
-from outbox_core.config import HarvestSettings
-from outbox_core.config.election import needs_group
-from outbox_core.printable import printable
+from outbox_core.settings import HarvestSettings
+from outbox_core.settings.election import needs_group
+from outbox_core.text.printable import printable
 
 _PARTITIONS = 6
 

@@ -16,7 +16,9 @@ from typing import Annotated, Self
 import typer
 
 from outbox_core.cli.logs import configure_logging
-from outbox_core.config import LogLevel, Settings, load
+from outbox_core.config import load
+from outbox_core.settings import Settings
+from outbox_core.settings.logs import LogLevel
 
 FileOption = Annotated[
     Path | None,

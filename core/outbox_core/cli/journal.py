@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_api.journal import Entry
+from outbox_api.seams.journal import Entry
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
@@ -14,9 +14,9 @@ from outbox_core import operations
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
-from outbox_core.config import HarvestSettings
-from outbox_core.printable import printable
-from outbox_core.wording import date_clock_and_zone
+from outbox_core.settings import HarvestSettings
+from outbox_core.text.printable import printable
+from outbox_core.text.wording import date_clock_and_zone
 
 
 def journal(

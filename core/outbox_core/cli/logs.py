@@ -9,10 +9,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from outbox_core.cli.terminal import messages
-from outbox_core.config import LogFormat, LogLevel
-from outbox_core.log_context import HarvesterFilter, fields_of
-from outbox_core.printable import printable
-from outbox_core.redaction import redact
+from outbox_core.settings.logs import LogFormat, LogLevel
+from outbox_core.text.log_context import HarvesterFilter, fields_of
+from outbox_core.text.printable import printable
+from outbox_core.text.redaction import redact
 
 
 class JsonLines(logging.Formatter):
@@ -107,7 +107,7 @@ def configure_logging(level: LogLevel, harvester: str = "", form: LogFormat = Lo
     handler = _handler(form, "[%(harvester)s] " if harvester else "")
     handler.addFilter(HarvesterFilter(harvester))
     if harvester:
-        from outbox_core.repetitions import RepetitionFilter  # noqa: PLC0415 - what runs for long says much
+        from outbox_core.text.repetitions import RepetitionFilter  # noqa: PLC0415 - what runs for long says much
 
         handler.addFilter(RepetitionFilter(handler))
     logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_api.errors import OutboxError
-from outbox_api.schema import SCHEMA
+from outbox_api.base.errors import OutboxError
+from outbox_api.seams.schema import SCHEMA
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -13,9 +13,9 @@ from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
 from outbox_core.cli.terminal import print_script, script
-from outbox_core.config import HarvestSettings
-from outbox_core.printable import printable
-from outbox_core.wording import counted
+from outbox_core.settings import HarvestSettings
+from outbox_core.text.printable import printable
+from outbox_core.text.wording import counted
 
 
 class _Migrated(NamedTuple):

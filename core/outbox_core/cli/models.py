@@ -8,10 +8,10 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
-from outbox_api.errors import OutboxError
-from outbox_api.finding import Finding, Level
+from outbox_api.base.errors import OutboxError
+from outbox_api.base.finding import Finding, Level
 
-from outbox_core.config import HarvestSettings
+from outbox_core.settings import HarvestSettings
 
 _URLS = {
     "postgres": "postgresql+psycopg://",

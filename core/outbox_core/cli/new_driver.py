@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from outbox_api.registry import Seam
+from outbox_api.application.registry import Seam
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import JsonOption

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from outbox_api.errors import ConfigError, OutboxError
+from outbox_api.base.errors import ConfigError, OutboxError
 
 from outbox_core.cli.command import exit_code
 from outbox_core.cli.invocation import Invocation, log_warnings_only
 from outbox_core.cli.terminal import output, print_error, print_json, print_message
-from outbox_core.config import HarvestSettings, Settings
-from outbox_core.outboxes import outboxes_of
-from outbox_core.printable import printable
+from outbox_core.settings import HarvestSettings, Settings
+from outbox_core.status.outboxes import outboxes_of
+from outbox_core.text.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

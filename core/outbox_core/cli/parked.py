@@ -5,8 +5,8 @@ from inspect import Signature, signature
 from typing import Annotated
 
 import typer
-from outbox_api.errors import OutboxError
-from outbox_api.parking import DeadLetter, DeadLetterStatus
+from outbox_api.base.errors import OutboxError
+from outbox_api.seams.parking import DeadLetter, DeadLetterStatus
 from rich.console import RenderableType
 
 from outbox_core import operations
@@ -17,8 +17,8 @@ from outbox_core.cli.dead_letters import as_data, as_full_data, as_table, as_tex
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
 from outbox_core.cli.terminal import output, print_json
-from outbox_core.config import HarvestSettings
 from outbox_core.operations import Verb
+from outbox_core.settings import HarvestSettings
 
 _KeysArgument = Annotated[
     list[str] | None, typer.Argument(metavar="KEY…", show_default=False, help="The keys.")

@@ -12,13 +12,12 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from outbox_api.context_thread import ContextThread
-from outbox_api.errors import ConfigError
+from outbox_api.base.errors import ConfigError
+from outbox_api.support.context_thread import ContextThread
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.extras import find_console, needs
 from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now, name_in_log
-from outbox_core.config import Delivery, HarvestSettings, LogLevel, Settings
 from outbox_core.events import (
     Event,
     LeaderAcquired,
@@ -30,7 +29,9 @@ from outbox_core.events import (
 )
 from outbox_core.monitoring.figures import Figures, RunningOutbox, RunningOutboxes
 from outbox_core.monitoring.polls import IdleSince, StatusPolls
-from outbox_core.snapshot import Snapshot, Views
+from outbox_core.settings import Delivery, HarvestSettings, Settings
+from outbox_core.settings.logs import LogLevel
+from outbox_core.status.snapshot import Snapshot, Views
 
 if TYPE_CHECKING:
     from outbox_core.harvest import Harvest
@@ -157,8 +158,8 @@ def _harvest(settings: Settings, signals: StopSignals) -> None:
 
 
 def _harvest_several(settings: Settings, signals: StopSignals) -> None:
+    from outbox_core.harvest.harvester import Harvester  # noqa: PLC0415 - other commands start faster without it
     from outbox_core.lanes.threads import dedicate_process  # noqa: PLC0415 - likewise
-    from outbox_core.multi_outbox.harvester import Harvester  # noqa: PLC0415 - other commands start faster without it
 
     process = settings.process
     if process.engine.driver == "inline":

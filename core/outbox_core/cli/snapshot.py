@@ -5,26 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from outbox_api.errors import OutboxError
+from outbox_api.base.errors import OutboxError
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.clusters import Role
-from outbox_core.printable import printable
-from outbox_core.snapshot import TRANSACTION_COLUMNS, Snapshot
-from outbox_core.status import (
-    LANE_HEADINGS,
-    Cluster,
-    Figures,
-    LastStatus,
-    Leader,
-    State,
-    Status,
-    status_of,
-)
-from outbox_core.wording import date_and_clock, date_clock_and_zone
+from outbox_core.status.clusters import Role
+from outbox_core.status.model import LANE_HEADINGS, Cluster, Figures, Leader, Status, status_of
+from outbox_core.status.snapshot import TRANSACTION_COLUMNS, Snapshot
+from outbox_core.status.verdict import LastStatus, State
+from outbox_core.text.printable import printable
+from outbox_core.text.wording import date_and_clock, date_clock_and_zone
 
 _OVERVIEW_HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elector")
 _OVERVIEW_NUMBERS = frozenset({"backlog", "oldest", "parked", "records/s"})

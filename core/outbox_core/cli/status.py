@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from outbox_api.errors import DriverError, OutboxError
+from outbox_api.base.errors import DriverError, OutboxError
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -18,10 +18,10 @@ from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
 from outbox_core.cli.outboxes import Chosen, OutboxOption, watched_outboxes
 from outbox_core.cli.snapshot import as_text, overview
 from outbox_core.cli.terminal import output, print_error, print_json
-from outbox_core.printable import printable
-from outbox_core.redaction import redact_addresses
-from outbox_core.snapshot import Snapshot, Views, as_data
-from outbox_core.wording import date_and_clock
+from outbox_core.status.snapshot import Snapshot, Views, as_data
+from outbox_core.text.printable import printable
+from outbox_core.text.redaction import redact_addresses
+from outbox_core.text.wording import date_and_clock
 
 _SHORTEST = 0.001
 """Seconds between two queries; without any pause, a mistake would keep the database busy."""

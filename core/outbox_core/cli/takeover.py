@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_api.affinity import Takeover
+from outbox_api.seams.affinity import Takeover
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
@@ -17,11 +17,11 @@ from outbox_core.cli.confirmation import ReasonOption, YesOption, confirm, opera
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.outboxes import Chosen, OutboxOption, one_outbox
 from outbox_core.cli.terminal import output, print_json, print_message
-from outbox_core.config import HarvestSettings, Settings
 from outbox_core.operations import TakeoverChanged, UnknownCluster, Verb
 from outbox_core.operations.takeovers import origin_of
-from outbox_core.printable import printable
-from outbox_core.wording import date_clock_and_zone
+from outbox_core.settings import HarvestSettings, Settings
+from outbox_core.text.printable import printable
+from outbox_core.text.wording import date_clock_and_zone
 
 
 def takeover(  # noqa: PLR0917 - typer makes each parameter an option

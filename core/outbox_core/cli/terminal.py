@@ -10,10 +10,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from outbox_api.errors import OutboxError
+from outbox_api.base.errors import OutboxError
 
-from outbox_core.printable import printable, printable_json
-from outbox_core.redaction import redact_addresses
+from outbox_core.text.printable import printable, printable_json
+from outbox_core.text.redaction import redact_addresses
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from outbox_api.finding import Finding, Level
+from outbox_api.base.finding import Finding, Level
 
-from outbox_core.config.duration import format_duration
-from outbox_core.config.settings import Delivery, HarvestSettings
+from outbox_core.settings import Delivery, HarvestSettings
+from outbox_core.text.duration import format_duration
 
 STOP_SECONDS = 5.0
 """Seconds within which a harvester that is told to stop has ended."""

@@ -7,15 +7,15 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from outbox_api.errors import ConfigError, PluginError
-from outbox_api.file_text import FileText, present_text
-from outbox_api.hooks import Unit, is_given
+from outbox_api.base.errors import ConfigError, PluginError
+from outbox_api.seams.hooks import Unit, is_given
+from outbox_api.support.file_text import FileText, present_text
 from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from outbox_core.config.document import Items, Node, Section, is_null
-from outbox_core.config.duration import parse_duration
 from outbox_core.config.problems import Problems, join
+from outbox_core.text.duration import parse_duration
 
 Kind = TypeVar("Kind")
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from outbox_api.errors import ConfigError
-from outbox_api.file_text import FileText, present_text
+from outbox_api.base.errors import ConfigError
+from outbox_api.support.file_text import FileText, present_text
 
 from outbox_core.config.environment import Environment
 from outbox_core.config.problems import Place, Problem, Problems, join

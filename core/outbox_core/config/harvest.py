@@ -6,16 +6,16 @@ from functools import partial
 from typing import Any
 
 from outbox_api import Dialect
-from outbox_api.errors import ConfigError, PluginError
-from outbox_api.file_text import FileText
-from outbox_api.lease import Lease
-from outbox_api.registry import Seam, find
+from outbox_api.application.registry import Seam, find
+from outbox_api.base.errors import ConfigError, PluginError
+from outbox_api.seams.lease import Lease
+from outbox_api.support.file_text import FileText
 
 from outbox_core.config.decode import Raw, camel, decode
 from outbox_core.config.document import Items, Node, Scalar, Section, is_null
-from outbox_core.config.election import default_leader_topic, instance_name
 from outbox_core.config.problems import Problems, join
-from outbox_core.config.settings import Choice, Delivery, Failures, HarvestSettings, Limits
+from outbox_core.settings import Choice, Delivery, Failures, HarvestSettings, Limits
+from outbox_core.settings.election import default_leader_topic, instance_name
 
 DEFAULT_BROKERS = {"bootstrap.servers": "localhost:9092"}
 DEFAULT_DATA_SOURCE = "host=localhost port=5432 user=postgres password= dbname=postgres sslmode=disable"

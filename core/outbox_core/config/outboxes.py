@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from outbox_api.registry import Seam
+from outbox_api.application.registry import Seam
 
 from outbox_core.config.document import Node, Scalar, Section, is_null, with_value
-from outbox_core.config.election import instance_name
 from outbox_core.config.harvest import driver_of, read_harvest
 from outbox_core.config.problems import Place, Problems, join
-from outbox_core.config.settings import HarvestSettings, Template
+from outbox_core.settings import HarvestSettings, Template
+from outbox_core.settings.election import instance_name
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OF_THE_PROCESS = ("engine", "name")

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from outbox_api.errors import ConfigError, PluginError
+from outbox_api.base.errors import ConfigError, PluginError
 
-from outbox_core.spelling import nearest_key, normalized
+from outbox_core.text.spelling import nearest_key, normalized
 
 
 @dataclass(frozen=True, order=True)

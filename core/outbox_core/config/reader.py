@@ -6,19 +6,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from outbox_api.errors import ConfigError
-from outbox_api.ownership import other_writer
+from outbox_api.base.errors import ConfigError
+from outbox_api.support.ownership import other_writer
 
 from outbox_core.config.decode import Raw, decode
 from outbox_core.config.document import Node, Section, is_null, read, tree
-from outbox_core.config.election import own_topics
 from outbox_core.config.environment import Environment
 from outbox_core.config.harvest import read_harvest
-from outbox_core.config.http import HttpSettings
-from outbox_core.config.logs import LoggingSettings
 from outbox_core.config.outboxes import overridden, read_outboxes
 from outbox_core.config.problems import Place, Problems
-from outbox_core.config.settings import HarvestSettings, Settings, Template
+from outbox_core.settings import HarvestSettings, Settings, Template
+from outbox_core.settings.election import own_topics
+from outbox_core.settings.http import HttpSettings
+from outbox_core.settings.logs import LoggingSettings
 
 FILE_VARIABLE = "OUTBOX_FILE"
 DEFAULT_FILE = Path("outbox.yaml")

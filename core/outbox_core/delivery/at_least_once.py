@@ -34,7 +34,6 @@ from uuid import UUID
 
 from outbox_api import Changed, Failure, MarkedRecord
 
-from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
 from outbox_core.delivery.held import HeldTopics
@@ -42,6 +41,7 @@ from outbox_core.delivery.left_rows import LOCKED_SECONDS, LeftRows, kept
 from outbox_core.delivery.retries import Backoff, RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.delivery.sources import Sources
+from outbox_core.settings import Failures, Limits
 
 _Finishing = TypeVar("_Finishing", Purge, Reset, Park)
 

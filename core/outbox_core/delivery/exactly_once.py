@@ -30,7 +30,6 @@ from dataclasses import dataclass, replace
 
 from outbox_api import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
 
-from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize, ByteLimit
 from outbox_core.delivery.checkpoint import encode, fitting, shorter
 from outbox_core.delivery.commands import Advance, Park, Publish
@@ -39,7 +38,8 @@ from outbox_core.delivery.pause import Pause
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.size import size_of
 from outbox_core.delivery.sources import Sources
-from outbox_core.delivery.stages import BatchStage
+from outbox_core.events.stages import BatchStage
+from outbox_core.settings import Failures, Limits
 
 LONG_SECONDS = 1.0
 """A transaction that takes longer than this makes the next batch half as large.

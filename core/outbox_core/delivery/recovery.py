@@ -55,8 +55,8 @@ from outbox_api import (
     TransactionalSender,
 )
 
-from outbox_core.config.settings import Delivery, Undecided
 from outbox_core.delivery.checkpoint import Checkpoint, decode, encode, shorter
+from outbox_core.settings import Delivery, Undecided
 
 QUERY = "spark-query."
 """How the names begin under which queries of Spark are noted, which have their own checkpoints."""

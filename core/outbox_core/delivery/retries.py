@@ -8,7 +8,7 @@ from sys import intern
 
 from outbox_api import Failure, Poison
 
-from outbox_core.config.settings import Failures
+from outbox_core.settings import Failures
 
 IO_BACKOFF_SECONDS = 5.0
 """The longest pause between two tries at a database that fails."""

@@ -10,14 +10,14 @@ from threading import Lock
 from time import monotonic, sleep
 
 from outbox_api import EngineError, Needs, Task, WorkerLost, Workers
-from outbox_api.context_thread import ContextThread, as_exception
+from outbox_api.support.context_thread import ContextThread, as_exception
 
-from outbox_core.config.settings import HarvestSettings
+from outbox_core.control.tcp import ControlServer
 from outbox_core.engines.tasks import GroupTask, WarmingTask
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.threads import run_group
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.tcp import ControlServer
+from outbox_core.settings import HarvestSettings
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from outbox_core.config.settings import Choice
+from outbox_core.control.protocol import LogLine, Orders, Report
+from outbox_core.control.tcp import Address, ControlClient
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.threads import dedicate_process, run_group
-from outbox_core.leadership.protocol import LogLine, Orders, Report
-from outbox_core.leadership.tcp import Address, ControlClient
-from outbox_core.log_context import HarvesterFilter, fields_of
+from outbox_core.settings import Choice
+from outbox_core.text.log_context import HarvesterFilter, fields_of
 from outbox_core.tracing import provider
 
 FLUSH_SECONDS = 0.5

@@ -7,6 +7,7 @@ from functools import partial
 
 from outbox_api import Advanced, Batch, Failure, Poison
 
+from outbox_core.control.protocol import LaneControl
 from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Opened
@@ -15,7 +16,6 @@ from outbox_core.lanes.database import Database
 from outbox_core.lanes.lane import LONGEST_WAIT, NEVER, Ask, Lane, Settle, Threads, Work
 from outbox_core.lanes.record_lane import heartbeat
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.protocol import LaneControl
 
 LIFE_SECONDS = 6 * 3600.0
 """The age limit of a lane. Its restart writes a new checkpoint, since brokers delete old ones."""

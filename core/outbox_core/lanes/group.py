@@ -9,19 +9,19 @@ from threading import Lock
 from uuid import uuid4
 
 from outbox_api import DriverError, LeadershipLost
-from outbox_api.context_thread import as_exception
+from outbox_api.support.context_thread import as_exception
 
-from outbox_core.config.logs import KeyNames
+from outbox_core.control.protocol import REPORT_SECONDS, ControlChannel, LaneControl, Refusal, Report
 from outbox_core.events import LaneEvent
+from outbox_core.events.measurements import LaneWork, Measurements
+from outbox_core.events.metrics import LaneMetrics
 from outbox_core.lanes.lane import Threads
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.takeovers import TakeoverLog
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.lanes.unacknowledged import Unacknowledged
-from outbox_core.leadership.protocol import REPORT_SECONDS, ControlChannel, LaneControl, Refusal, Report
-from outbox_core.log_context import log_about
-from outbox_core.measurements import LaneWork, Measurements
-from outbox_core.metrics import LaneMetrics
+from outbox_core.settings.logs import KeyNames
+from outbox_core.text.log_context import log_about
 
 log = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from time import monotonic, sleep
 from typing import NamedTuple, Protocol, TypeVar
 
 from outbox_api import Fence
-from outbox_api.context_thread import ContextThread
+from outbox_api.support.context_thread import ContextThread
 
+from outbox_core.control.protocol import REPORT_SECONDS, LaneControl
 from outbox_core.lanes.database import Database
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl
 
 NEVER = float("inf")
 LONGEST_WAIT = 60.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from outbox_api import Deliveries, Sender, TransactionalSender
-from outbox_api.context_thread import as_exception
+from outbox_api.support.context_thread import as_exception
 
 from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.database import Database

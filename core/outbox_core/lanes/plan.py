@@ -9,9 +9,9 @@ from typing import Self
 
 from outbox_api import Affinity, Dialect, Elector, PermittedTopics, Publisher, Transform
 
-from outbox_core.config.election import election_of, own_topics
-from outbox_core.config.logs import KeyNames
-from outbox_core.config.settings import Choice, Delivery, Failures, HarvestSettings, Limits
+from outbox_core.settings import Choice, Delivery, Failures, HarvestSettings, Limits
+from outbox_core.settings.election import election_of, own_topics
+from outbox_core.settings.logs import KeyNames
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from outbox_api import Changed, Deliveries, DriverError, Failure, MarkedRecord, Poison
 
+from outbox_core.control.protocol import LaneControl
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
 from outbox_core.delivery.recovery import Entered
@@ -17,7 +18,6 @@ from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.database import Database
 from outbox_core.lanes.lane import Lane, Settle, Threads, Work
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.protocol import LaneControl
 
 POLL_SECONDS = 0.001
 """How long the sending loop waits for deliveries before it looks for more records to send."""

@@ -22,10 +22,10 @@ from outbox_api import (
     Transform,
 )
 
-from outbox_core.config.settings import Choice, HarvestSettings
 from outbox_core.delivery.recovery import Doubt, Entered, Opened, Recovery, Result, take_over
 from outbox_core.events import AttemptSettled
 from outbox_core.lanes.plan import Plan
+from outbox_core.settings import Choice, HarvestSettings
 from outbox_core.transforms.chain import Chain
 from outbox_core.transforms.senders import TransformingTransactionalSender
 from outbox_core.transforms.torn import TornRows

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from outbox_api import Batch, ColumnIs, OutboxTable, Sender
 
-from outbox_core.config.settings import Delivery
+from outbox_core.control.protocol import LaneControl
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.sources import ages
@@ -23,7 +23,7 @@ from outbox_core.lanes.record_lane import AtLeastOnceLane
 from outbox_core.lanes.recovery import enter_lane, open_lane, settled
 from outbox_core.lanes.takeovers import clusters_of
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.protocol import LaneControl
+from outbox_core.settings import Delivery
 from outbox_core.tracing.provider import LaneTracing
 from outbox_core.transforms.senders import TransformingSender
 

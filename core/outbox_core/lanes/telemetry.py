@@ -20,18 +20,18 @@ from outbox_api import (
     Poison,
     RolledBack,
 )
-from outbox_api.parking import LONGEST_KEY
+from outbox_api.seams.parking import LONGEST_KEY
 
-from outbox_core.config.logs import KeyNames
-from outbox_core.config.settings import MIN_HEARTBEAT_SECONDS
+from outbox_core.control.protocol import REPORT_SECONDS
 from outbox_core.delivery.held import FAILING_KEYS, HeldTopics
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LaneEvent
+from outbox_core.events.measurements import LaneWork, Measurements, SendTimes, count_topics
+from outbox_core.events.metrics import LaneMetrics, as_numbers
 from outbox_core.lanes.takeovers import TakeoverLog
 from outbox_core.lanes.unacknowledged import Unacknowledged
-from outbox_core.leadership.protocol import REPORT_SECONDS
-from outbox_core.measurements import LaneWork, Measurements, SendTimes, count_topics
-from outbox_core.metrics import LaneMetrics, as_numbers
+from outbox_core.settings import MIN_HEARTBEAT_SECONDS
+from outbox_core.settings.logs import KeyNames
 
 log = logging.getLogger(__name__)
 

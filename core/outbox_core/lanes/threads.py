@@ -7,13 +7,13 @@ import random
 import sys
 from collections.abc import Sequence
 
+from outbox_core.control.protocol import ControlChannel, LaneControl
 from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.lane import Threads
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.running import LaneRun
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.protocol import ControlChannel, LaneControl
 
 
 def dedicate_process(outboxes: int = 1) -> None:

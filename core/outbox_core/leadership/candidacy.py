@@ -23,12 +23,12 @@ from uuid import UUID, uuid4
 from outbox_api import DriverError, EngineLost, LeadershipLost, OutboxError
 from outbox_api.election import RefusalTimeout
 
+from outbox_core.control.protocol import REPORT_SECONDS
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked, MeterRead
+from outbox_core.events.metrics import Meter
 from outbox_core.leadership.actions import Actions
 from outbox_core.leadership.leader import Leadership, Totals
-from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_core.leadership.timeouts import Patience, Timeouts
-from outbox_core.metrics import Meter
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from time import monotonic
 
 from outbox_api import DriverError
 
+from outbox_core.control.protocol import LogLine, Orders, Report
 from outbox_core.events import Event
-from outbox_core.leadership.protocol import LogLine, Orders, Report
-from outbox_core.log_context import FIELDS
-from outbox_core.measurements import Durations, LaneWork, Measurements, add_lanes, ended_lanes
-from outbox_core.metrics import LaneMetrics
+from outbox_core.events.measurements import Durations, LaneWork, Measurements, add_lanes, ended_lanes
+from outbox_core.events.metrics import LaneMetrics
+from outbox_core.text.log_context import FIELDS
 
 log = logging.getLogger(__name__)
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from outbox_core import conventions
-from outbox_core.clusters import Role
-from outbox_core.config.settings import HarvestSettings
+from outbox_core.events.measurements import Distribution, LaneWork, Measurements
+from outbox_core.events.metrics import LaneMetrics
 from outbox_core.leadership.leader import Totals
-from outbox_core.measurements import Distribution, LaneWork, Measurements
-from outbox_core.metrics import LaneMetrics
 from outbox_core.monitoring import names
 from outbox_core.monitoring.names import Metric
 from outbox_core.monitoring.polls import Data, StatusPolls
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.clusters import Role
+from outbox_core.tracing import conventions
 
 
 class Harvesting(Protocol):

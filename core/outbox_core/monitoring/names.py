@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from outbox_core import conventions
+from outbox_core.tracing import conventions
 
 
 class Kind(StrEnum):

@@ -14,11 +14,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from outbox_api import OutboxError
-from outbox_api.context_thread import ContextThread
+from outbox_api.support.context_thread import ContextThread
 
-from outbox_core.config.settings import HarvestSettings
-from outbox_core.outboxes import database_of
-from outbox_core.snapshot import Snapshot, as_data
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.outboxes import database_of
+from outbox_core.status.snapshot import Snapshot, as_data
 
 log = logging.getLogger(__name__)
 

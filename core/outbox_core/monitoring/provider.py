@@ -27,11 +27,11 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, OTELResourceDetector, Resource
 
-from outbox_core import conventions
-from outbox_core.measurements import Distribution
+from outbox_core.events.measurements import Distribution
 from outbox_core.monitoring import names
 from outbox_core.monitoring.figures import Figure, HasFigures
 from outbox_core.monitoring.names import METRICS, Kind
+from outbox_core.tracing import conventions
 
 SCOPE = "outbox"
 LIMITS: CardinalityLimits = {ObservableCounter: 1_000_000, ObservableGauge: 1_000_000}

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from outbox_api.parking import DeadLetter, DeadLetterStatus, is_cut
 from outbox_api.portable.dead_letters import PortableDeadLetters
+from outbox_api.seams.parking import DeadLetter, DeadLetterStatus, is_cut
 
-from outbox_core.config import HarvestSettings
 from outbox_core.operations.journalled import Operator, journalled
 from outbox_core.operations.verbs import Verb
+from outbox_core.settings import HarvestSettings
 
 log = logging.getLogger(__name__)
 

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outbox_api.parking import DeadLetter
+from outbox_api.seams.parking import DeadLetter
 
-from outbox_core.config import HarvestSettings
 from outbox_core.operations.dead_letters import Changed, change, reveal
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import Operator
 from outbox_core.operations.takeovers import TakeoverChanged, change_takeover
 from outbox_core.operations.verbs import Target, Verb
+from outbox_core.settings import HarvestSettings
 
 
 class Arguments(NamedTuple):

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from outbox_api.errors import LeadershipLost, OutboxError
-from outbox_api.fence import LaneStatus, TransactionalLane
-from outbox_api.outbox_table import OutboxTable
+from outbox_api.base.errors import LeadershipLost, OutboxError
+from outbox_api.seams.fence import LaneStatus, TransactionalLane
+from outbox_api.seams.outbox_table import OutboxTable
 
-from outbox_core.config import HarvestSettings
 from outbox_core.operations.journalled import Operator, journalled
 from outbox_core.operations.verbs import Verb
+from outbox_core.settings import HarvestSettings
 
 _MAX_TRIES = 5
 """How often to raise the token if a leader raises it too, as one does whose lanes refuse to start."""

@@ -7,14 +7,14 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox_api.errors import DriverError, OutboxError, RolledBack
-from outbox_api.journal import Action, Entry
+from outbox_api.base.errors import DriverError, OutboxError, RolledBack
 from outbox_api.portable.journal import PortableJournal
+from outbox_api.seams.journal import Action, Entry
 
-from outbox_core.config import HarvestSettings
 from outbox_core.operations.reason import check_reason
 from outbox_core.operations.verbs import Verb
-from outbox_core.snapshot import OPERATOR
+from outbox_core.settings import HarvestSettings
+from outbox_core.status.snapshot import OPERATOR
 
 _LONGEST_HOLDER = 400
 """Characters; every fence can hold so many."""

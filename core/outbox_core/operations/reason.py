@@ -1,6 +1,6 @@
 """The reason that an operator gives, whichever way it comes."""
 
-from outbox_api.errors import OutboxError
+from outbox_api.base.errors import OutboxError
 
 LONGEST_REASON = 1000
 """Characters that a reason has at most."""

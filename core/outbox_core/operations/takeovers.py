@@ -4,14 +4,14 @@ from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass
 
-from outbox_api.affinity import MAX_CLUSTER, Origin
-from outbox_api.errors import ConfigError, DriverError, OutboxError
-from outbox_api.outbox_table import OutboxTable
+from outbox_api.base.errors import ConfigError, DriverError, OutboxError
+from outbox_api.seams.affinity import MAX_CLUSTER, Origin
+from outbox_api.seams.outbox_table import OutboxTable
 
-from outbox_core.config import HarvestSettings
 from outbox_core.operations.fence import lane_count, refuse_if_raised
 from outbox_core.operations.journalled import Operator, journalled
 from outbox_core.operations.verbs import Verb
+from outbox_core.settings import HarvestSettings
 
 
 class UnknownCluster(OutboxError):  # noqa: N818 - reads as what is wrong with the number

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Self
 
-from outbox_api.parking import DeadLetterStatus
+from outbox_api.seams.parking import DeadLetterStatus
 
 
 class Target(Enum):

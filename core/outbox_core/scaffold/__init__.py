@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
-from outbox_api.registry import DISTRIBUTIONS, Seam, installation, installed
+from outbox_api.application.registry import DISTRIBUTIONS, Seam, installation, installed
 
 
 @dataclass(frozen=True, slots=True)

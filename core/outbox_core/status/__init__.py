@@ -3,35 +3,5 @@
 Figures are texts here: how a number, an age or a count that is not exact is worded is decided once. A number
 stands beside its text where a renderer needs it for a plural or a colour. A new figure is made in
 :mod:`outbox_core.status.model`, and has a line in each renderer that shows it. Programs get figures, not
-texts: :func:`outbox_core.snapshot.as_data` lists these apart.
+texts: :func:`outbox_core.status.snapshot.as_data` lists these apart.
 """
-
-from outbox_core.status.model import (
-    LANE_HEADINGS,
-    Cluster,
-    Figures,
-    Lane,
-    Leader,
-    Status,
-    overall,
-    status_of,
-    worst_first,
-)
-from outbox_core.status.verdict import LastStatus, Reason, State, Verdict, verdict
-
-__all__ = [
-    "LANE_HEADINGS",
-    "Cluster",
-    "Figures",
-    "Lane",
-    "LastStatus",
-    "Leader",
-    "Reason",
-    "State",
-    "Status",
-    "Verdict",
-    "overall",
-    "status_of",
-    "verdict",
-    "worst_first",
-]

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
 
-from outbox_api.fence import LaneStatus
+from outbox_api.seams.fence import LaneStatus
 
-from outbox_core.clusters import ClusterState, Role, taken_over_from
-from outbox_core.config.duration import format_duration
-from outbox_core.dead_rows import dead_rows, is_old, kept
-from outbox_core.health import Thresholds
-from outbox_core.printable import printable
-from outbox_core.snapshot import (
+from outbox_core.status.clusters import ClusterState, Role, taken_over_from
+from outbox_core.status.dead_rows import dead_rows, is_old, kept
+from outbox_core.status.health import Thresholds
+from outbox_core.status.snapshot import (
     LANE_COLUMNS,
     SILENT_HEARTBEATS,
     TRANSACTION_COLUMNS,
@@ -22,7 +20,9 @@ from outbox_core.snapshot import (
     longest_blocked,
 )
 from outbox_core.status.verdict import LastStatus, State, Verdict, verdict
-from outbox_core.wording import about, at_least, coarse_duration, duration
+from outbox_core.text.duration import format_duration
+from outbox_core.text.printable import printable
+from outbox_core.text.wording import about, at_least, coarse_duration, duration
 
 LANE_HEADINGS = ("records/s", "in flight", "waiting", "purged")
 """What the first figures of a lane are; those of transactions follow, by their own names."""

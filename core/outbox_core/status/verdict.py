@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from outbox_core.health import REMARKS, Code, HealthProblem, problems
-from outbox_core.printable import printable
-from outbox_core.snapshot import Snapshot
-from outbox_core.wording import clock
+from outbox_core.status.health import REMARKS, Code, HealthProblem, problems
+from outbox_core.status.snapshot import Snapshot
+from outbox_core.text.printable import printable
+from outbox_core.text.wording import clock
 
 
 class State(StrEnum):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_api import Sender, TransactionalSender
 
-from outbox_core import conventions
+from outbox_core.tracing import conventions
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

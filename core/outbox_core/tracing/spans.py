@@ -10,7 +10,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from outbox_api import Deliveries, MarkedRecord
 
-from outbox_core import conventions
+from outbox_core.tracing import conventions
 from outbox_core.tracing.contexts import TracedSend, traced_sends
 
 KIND = SpanKind.CLIENT

@@ -11,11 +11,11 @@ from traceback import extract_tb
 from typing import Self
 
 from outbox_api import MarkedRecord, Outgoing, Transform, TransformError
-from outbox_api.hooks import GROUP, is_given
-from outbox_api.placement import placed
-from outbox_api.stasher import problem_of_headers
+from outbox_api.application.stasher import problem_of_headers
+from outbox_api.seams.hooks import GROUP, is_given
+from outbox_api.seams.placement import placed
 
-from outbox_core.config.settings import Choice
+from outbox_core.settings import Choice
 
 _DIGITS = 16
 """Length of a fingerprint: two that differ are not equal by chance."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from outbox_api import ConfigError, Outgoing, TransformError
 
-from outbox_core.spelling import nearest_key
+from outbox_core.text.spelling import nearest_key
 
 _PLACEHOLDERS = ("topic", "key", "header.NAME", "field.PATH")
 

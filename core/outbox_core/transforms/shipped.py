@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from outbox_api import ConfigError, Driver, Outgoing, Transform, hookimpl
-from outbox_api.bounds import matches
-from outbox_api.hooks import GIVEN
-from outbox_api.record import ID_HEADER
+from outbox_api.base.bounds import matches
+from outbox_api.base.record import ID_HEADER
+from outbox_api.seams.hooks import GIVEN
 
 from outbox_core.transforms.content import Template, field_text, header_text, json_value, with_headers
 

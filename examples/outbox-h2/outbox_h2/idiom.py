@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from outbox_api.portable import ErrorKind, Idiom, TableName
-from outbox_api.statement import Style
+from outbox_api.support.statement import Style
 
 # H2's error codes: https://h2database.com/javadoc/org/h2/api/ErrorCode.html
 _CODES = {

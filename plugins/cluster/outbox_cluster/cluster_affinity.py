@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from outbox_api import ColumnIs, ConfigError, Origin
-from outbox_api.affinity import MAX_CLUSTER
-from outbox_api.hooks import Duration
 from outbox_api.portable.sources import OUTBOX_COLUMNS
+from outbox_api.seams.affinity import MAX_CLUSTER
+from outbox_api.seams.hooks import Duration
 
 _WRITTEN = {
     "CLUSTER_ID": "clusterID",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from outbox_api import ColumnIs, ConfigError
-from outbox_api.registry import Seam, find
+from outbox_api.application.registry import Seam, find
 from outbox_cluster import ClusterAffinity, ClusterOptions, outbox_affinity
 
 

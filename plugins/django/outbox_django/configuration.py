@@ -8,9 +8,10 @@ from typing import Any
 
 import yaml
 from outbox_api import ConfigError
-from outbox_core.config import HarvestSettings, Settings, configure
+from outbox_core.config import configure
 from outbox_core.config import load as load_file
 from outbox_core.config.decode import camel
+from outbox_core.settings import HarvestSettings, Settings
 
 from outbox_django.addresses import address_of
 from outbox_django.outboxes import aliases, outbox_of, written

@@ -9,9 +9,9 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.template.response import TemplateResponse
 from outbox_api import ConfigError, OutboxError
-from outbox_core.config import HarvestSettings
 from outbox_core.operations import Arguments, Changed, Operator, Verb, perform
-from outbox_core.printable import printable
+from outbox_core.settings import HarvestSettings
+from outbox_core.text.printable import printable
 
 from outbox_django.configuration import settings_of
 from outbox_django.models import DeadLetter

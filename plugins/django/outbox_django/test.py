@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from django.db import DEFAULT_DB_ALIAS, connections
 from outbox_api import Record
-from outbox_api.testing import Stashed
+from outbox_api.application.testing import Stashed
 
 from outbox_django.models import StashedRecord
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from django.db import connections, transaction
 from outbox_api import Record, Seam, find
-from outbox_api.inbox import Inbox
+from outbox_api.application.inbox import Inbox
 from outbox_django import stash, stash_many
 
 TENANTS = ("tenant_a", "tenant_b", "tenant_c")

@@ -16,7 +16,7 @@ from outbox_api import (
     OutboxError,
 )
 from outbox_api.election import NO_GROUP, present_secret
-from outbox_api.tls import Protection, transport_finding
+from outbox_api.support.tls import Protection, transport_finding
 
 from outbox_etcd.options import EtcdOptions, address
 

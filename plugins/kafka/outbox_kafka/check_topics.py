@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from outbox_api import Finding, Level
-from outbox_api.bounds import matches
+from outbox_api.base.bounds import matches
 
 from outbox_kafka.client.settings import bootstrap_servers
 from outbox_kafka.topics import Access

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from confluent_kafka import KafkaError, Message
 from outbox_api import AccessDenied, DriverError
-from outbox_api.bounds import MESSAGE_TOO_LARGE
+from outbox_api.base.bounds import MESSAGE_TOO_LARGE
 
 from outbox_kafka.client.clients import ClientLog
 from outbox_kafka.client.errors import concerns_all_brokers, describe, is_refusal, one_of

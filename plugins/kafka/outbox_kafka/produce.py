@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_api import Failure, Header, MarkedRecord
-from outbox_api.bounds import is_topic
+from outbox_api.base.bounds import is_topic
 
 from outbox_kafka.client.clients import ClientLog, Producer
 from outbox_kafka.errors import is_permanent, reason

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outbox_api import ConfigError, FileText
-from outbox_api.hooks import GIVEN
+from outbox_api.seams.hooks import GIVEN
 
 from outbox_kafka.client.files import present
 from outbox_kafka.client.settings import as_text, client_settings, config_error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaException, Producer
 from outbox_api import Bounds, Record
-from outbox_api.bounds import message_bytes
+from outbox_api.base.bounds import message_bytes
 from outbox_kafka import KafkaOptions
 from outbox_kafka.errors import is_permanent, reason
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from outbox_api import AccessDenied, Finding, Level, OutboxError
 from outbox_api.election import NO_GROUP
-from outbox_api.tls import Protection, transport_finding
+from outbox_api.support.tls import Protection, transport_finding
 
 from outbox_kubernetes.client import Client, Conflict
 from outbox_kubernetes.options import KubernetesOptions

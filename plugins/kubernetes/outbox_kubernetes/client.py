@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import urllib3
 from outbox_api import AccessDenied, DriverError, FileText
 from outbox_api.election import present_secret
-from outbox_api.tls import cure_of
+from outbox_api.support.tls import cure_of
 
 from outbox_kubernetes.options import KubernetesOptions, located
 

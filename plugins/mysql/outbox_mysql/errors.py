@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from outbox_api.portable import ErrorKind
-from outbox_api.tls import cure_of, verification_error
+from outbox_api.support.tls import cure_of, verification_error
 
 _TRANSIENT: Final = frozenset(
     {

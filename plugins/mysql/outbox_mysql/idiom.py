@@ -8,12 +8,12 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import ClassVar, Final
 
+from outbox_api.base.record import Record
 from outbox_api.portable import ErrorKind, Idiom, TableName
 from outbox_api.portable.by_ids import ChangeByIds
 from outbox_api.portable.rows import spellings
 from outbox_api.portable.table_idiom import UpkeepQueries
-from outbox_api.record import Record
-from outbox_api.statement import Style
+from outbox_api.support.statement import Style
 
 from outbox_mysql.errors import cure, error_kind
 

@@ -8,10 +8,10 @@ from difflib import get_close_matches
 from typing import Final
 
 from outbox_api import ConfigError, Duration, FileText, Finding, present_text
-from outbox_api.file_text import only_password
 from outbox_api.portable import PortableOptions, Session
 from outbox_api.portable.url import read_url
-from outbox_api.tls import Protection, transport_finding
+from outbox_api.support.file_text import only_password
+from outbox_api.support.tls import Protection, transport_finding
 
 SCHEMES: Final = {"mysql": "MySQL", "mariadb": "MariaDB"}
 """Scheme of the URL, optionally with SQLAlchemy's ``+pymysql`` → the server's name."""

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from outbox_api import DriverError, Finding, Intake, Level
-from outbox_api.layouts import LAYOUTS
+from outbox_api.intake.layouts import LAYOUTS
 from outbox_mysql import MySqlDialect
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box

@@ -16,8 +16,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 from outbox_api import Candidate, OutboxError
-from outbox_api.context_thread import ContextThread, as_exception
 from outbox_api.election.leadership import Leadership, LeadershipEvent, RefusalTimeout, elapsed, notify
+from outbox_api.support.context_thread import ContextThread, as_exception
 from outbox_kafka.client.clients import ClientLog, Consumer, try_files
 from outbox_kafka.client.errors import concerns_all_brokers, describe
 from outbox_kafka.client.files import Renewal

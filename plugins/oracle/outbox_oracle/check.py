@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from outbox_api import DriverError, Finding, Level
 from outbox_api.portable import Session, TableName
 from outbox_api.portable.check import id_index
-from outbox_api.tls import Protection, transport_finding
+from outbox_api.support.tls import Protection, transport_finding
 
 from outbox_oracle.idiom import OWNER
 from outbox_oracle.options import OracleOptions

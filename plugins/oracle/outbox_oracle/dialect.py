@@ -12,7 +12,7 @@ from outbox_api import Capability, Finding, present_text
 from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.tables import Tables
-from outbox_api.statement import Statement, Style
+from outbox_api.support.statement import Statement, Style
 
 from outbox_oracle.check import findings
 from outbox_oracle.idiom import OracleIdiom

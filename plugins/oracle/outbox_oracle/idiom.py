@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
+from outbox_api.base.record import Record
+from outbox_api.intake.taken import FAULT
 from outbox_api.portable import ErrorKind, Idiom, TableName
-from outbox_api.record import Record
-from outbox_api.statement import Style
-from outbox_api.taken import FAULT
-from outbox_api.tls import WRONG_HOST, certificate_cure, cure_of, verification_error
+from outbox_api.support.statement import Style
+from outbox_api.support.tls import WRONG_HOST, certificate_cure, cure_of, verification_error
 
 from outbox_oracle.options import canonical, plain, quoted
 

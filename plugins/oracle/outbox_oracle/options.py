@@ -8,10 +8,10 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from outbox_api import ConfigError, Duration, FileText, present_text
-from outbox_api.file_text import only_password
 from outbox_api.portable import PortableOptions, TableName
 from outbox_api.portable.outboxes import TablePattern
 from outbox_api.portable.url import read_url
+from outbox_api.support.file_text import only_password
 
 PORTS = {"tcp": 1521, "tcps": 2484}
 

@@ -9,7 +9,7 @@ from typing import Any
 import oracledb
 import pytest
 from outbox_api import AccessDenied, ConfigError, DriverError, Level, Record, Stasher
-from outbox_api.errors import RecordError
+from outbox_api.base.errors import RecordError
 from outbox_api.portable import ErrorKind
 from outbox_api.portable.sources import JOURNAL_INDEX
 from outbox_oracle import OracleDialect, OracleOptions, outbox_dialect

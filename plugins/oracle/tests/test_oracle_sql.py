@@ -10,7 +10,7 @@ from outbox_api.portable.intake_table import extra_columns
 from outbox_api.portable.notes import schema_query
 from outbox_api.portable.origin_columns import OriginColumns
 from outbox_api.portable.statements import Statements
-from outbox_api.statement import Statement, Style
+from outbox_api.support.statement import Statement, Style
 from outbox_oracle import check, outbox_dialect
 from outbox_oracle.dialect import OracleDialect, OracleSession
 from outbox_oracle.options import OracleOptions

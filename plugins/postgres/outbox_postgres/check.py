@@ -13,7 +13,7 @@ from outbox_api.portable.check import version_finding
 from outbox_api.portable.given_ids import ids_behind_finding
 from outbox_api.portable.intake_check import findings
 from outbox_api.portable.tables import NEEDS
-from outbox_api.tls import Protection, transport_finding
+from outbox_api.support.tls import Protection, transport_finding
 
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.check_origin import check_origin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from outbox_api import ConfigError, DriverError, present_text
-from outbox_api.file_text import files_of, only_password
+from outbox_api.support.file_text import files_of, only_password
 from psycopg import ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict
 

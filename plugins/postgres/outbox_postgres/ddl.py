@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from outbox_api.base.record import Record
 from outbox_api.portable import ErrorKind, Idiom, TableName
 from outbox_api.portable.sources import DEAD_LETTER_COLUMNS, EXTRAS, FENCE_COLUMNS
 from outbox_api.portable.table_idiom import bounded
 from outbox_api.portable.tables import DEAD_LETTER_CHECK, Tables, auxiliary_statements, created
-from outbox_api.record import Record
-from outbox_api.statement import Style
+from outbox_api.support.statement import Style
 
 from outbox_postgres.errors import cure, error_kind, without_rows
 from outbox_postgres.options import LONGEST_NAME, PostgresOptions, QuotedName

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from outbox_api.portable import ErrorKind
-from outbox_api.tls import WRONG_HOST, certificate_cure, cure_of
+from outbox_api.support.tls import WRONG_HOST, certificate_cure, cure_of
 
 NOT_VERIFIED: Final = re.compile(
     r'server at "(?P<host>[^"]+)"(?: \([^)]*\))?, port (?P<port>\d+) failed: SSL error: certificate verify'

@@ -8,7 +8,7 @@ from outbox_api import AccessDenied, ColumnIs, DriverError
 from outbox_api.portable import TableName
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.tables import HARVESTED, NEEDS
-from outbox_api.schema import refusal
+from outbox_api.seams.schema import refusal
 
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.faults import Fault, grant, init_and

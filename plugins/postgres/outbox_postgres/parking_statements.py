@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from outbox_api.bounds import MAX_KEY_BYTES, MAX_TOPIC_BYTES
+from outbox_api.base.bounds import MAX_KEY_BYTES, MAX_TOPIC_BYTES
 from outbox_api.portable import TableName
 from outbox_api.portable.sources import BEGINNING, COLUMNS
 from outbox_api.portable.tables import Tables

@@ -7,11 +7,12 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import psycopg
-from outbox_api import Header, MarkedRecord, taken
-from outbox_api.bounds import too_large, too_long
-from outbox_api.placement import placed_row
+from outbox_api import Header, MarkedRecord
+from outbox_api.base.bounds import too_large, too_long
+from outbox_api.intake import taken
 from outbox_api.portable import PortableDeadLetters
 from outbox_api.portable.rows import header_fault, null_fault
+from outbox_api.seams.placement import placed_row
 
 from outbox_postgres.layout import Layout
 from outbox_postgres.session import Session

@@ -21,12 +21,12 @@ from outbox_api import (
     Poison,
     TransactionalLane,
 )
-from outbox_api.fence import lost_token, token_step, unexpected_token
 from outbox_api.portable.given_ids import refused_ids
 from outbox_api.portable.intake_table import WaitingRows
 from outbox_api.portable.notes import random_identity
 from outbox_api.portable.rows import storable
 from outbox_api.portable.table import ColdTable
+from outbox_api.seams.fence import lost_token, token_step, unexpected_token
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches

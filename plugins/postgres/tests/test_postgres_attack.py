@@ -22,7 +22,7 @@ from outbox_api import (
     Schema,
     TransactionalLane,
 )
-from outbox_api.outbox_view import MAX_COUNTED
+from outbox_api.seams.outbox_view import MAX_COUNTED
 from psycopg.conninfo import make_conninfo
 
 from .hostile_schema import HostileSchema

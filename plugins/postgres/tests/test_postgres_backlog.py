@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from outbox_api import Backlog
-from outbox_api.outbox_view import MAX_COUNTED
+from outbox_api.seams.outbox_view import MAX_COUNTED
 from outbox_postgres import view as module
 from outbox_postgres.rows import PostgresDeadLetters
 

@@ -10,7 +10,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from outbox_api import Level, tls
+from outbox_api import Level
+from outbox_api.support import tls
 from outbox_postgres import check
 from outbox_postgres.check_queries import SERVER_PROBES
 from outbox_servers.services import PostgresServer

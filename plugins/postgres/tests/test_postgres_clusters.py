@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from outbox_api import AccessDenied, ColumnIs, DriverError, Origin, Record
-from outbox_api.outbox_view import MAX_COUNTED
 from outbox_api.portable import portable_insert
+from outbox_api.seams.outbox_view import MAX_COUNTED
 from outbox_postgres import PostgresIdiom
 from psycopg.conninfo import make_conninfo
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from outbox_api import Intake, Level
-from outbox_api.layouts import LAYOUTS
+from outbox_api.intake.layouts import LAYOUTS
 from outbox_postgres import PostgresDialect
 
 from .outbox_hands import MakeOutbox, Outbox

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Timer
 
 from outbox_api import Address, EngineError, Task
-from outbox_api.context_thread import ContextThread
+from outbox_api.support.context_thread import ContextThread
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from outbox_api.ownership import other_writer_above
+from outbox_api.support.ownership import other_writer_above
 
 from outbox_spark.security import is_embedded
 

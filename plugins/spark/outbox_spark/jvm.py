@@ -19,7 +19,7 @@ from time import monotonic, sleep
 from typing import IO, Any
 
 from outbox_api import EngineError
-from outbox_api.context_thread import ContextThread
+from outbox_api.support.context_thread import ContextThread
 from pyspark import SparkConf
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from outbox_api import ConfigError
-from outbox_api.finding import Finding, Level
+from outbox_api.base.finding import Finding, Level
 from pyspark.find_spark_home import _find_spark_home
 
 HIDDEN_NAMES = (

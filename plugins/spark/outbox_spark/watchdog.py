@@ -12,7 +12,7 @@ from contextlib import suppress
 from threading import Event as Flag
 from typing import NamedTuple
 
-from outbox_api.context_thread import ContextThread, repeat
+from outbox_api.support.context_thread import ContextThread, repeat
 from py4j.protocol import Py4JError
 
 log = logging.getLogger(__name__)

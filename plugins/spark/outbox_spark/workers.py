@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from outbox_api import EngineError, EngineLost, Task, WorkerLost
-from outbox_api.context_thread import ContextThread
+from outbox_api.support.context_thread import ContextThread
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox_api import ConfigError
-from outbox_core import conventions
-from outbox_core.config.election import instance_name
-from outbox_core.config.http import Address
-from outbox_core.measurements import Measurements
+from outbox_core.events.measurements import Measurements
 from outbox_core.monitoring import names
 from outbox_core.monitoring.figures import Figure
+from outbox_core.settings.election import instance_name
+from outbox_core.settings.http import Address
+from outbox_core.tracing import conventions
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,

@@ -9,9 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from outbox_api import ConfigError, Seam, find
-from outbox_core.config import HarvestSettings, configure, load
+from outbox_core.config import configure, load
 from outbox_core.config.decode import camel
-from outbox_core.spelling import nearest_key
+from outbox_core.settings import HarvestSettings
+from outbox_core.text.spelling import nearest_key
 
 from pyspark_outbox.sentences import not_installed
 

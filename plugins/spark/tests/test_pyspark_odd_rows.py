@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from outbox_api import MarkedRecord
-from outbox_api.testing import Stashed
+from outbox_api.application.testing import Stashed
 from outbox_sqlite.dialect import SqliteDialect, SqliteOptions
 from pyspark.sql.datasource import InputPartition
 from pyspark_outbox.columns import batches

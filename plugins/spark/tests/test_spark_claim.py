@@ -29,9 +29,9 @@ from outbox_api import (
     TransactionalLane,
     find,
 )
-from outbox_core.config import Delivery
 from outbox_core.delivery.recovery import Recovery
 from outbox_core.monitoring import names
+from outbox_core.settings import Delivery
 from pyspark.sql.streaming.listener import SourceProgress
 from pyspark_outbox.claim import Claim
 from pyspark_outbox.connection import Connection

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from outbox_api.portable import ErrorKind, Idiom, TableName
 from outbox_api.portable.rows import spellings
-from outbox_api.statement import Style
+from outbox_api.support.statement import Style
 
 
 class Replaced(sqlite3.OperationalError):

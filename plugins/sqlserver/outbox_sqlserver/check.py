@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from outbox_api import Finding, Level
 from outbox_api.portable import Session
 from outbox_api.portable.check import id_index
-from outbox_api.tls import Protection, transport_finding
+from outbox_api.support.tls import Protection, transport_finding
 
 from outbox_sqlserver.options import SqlServerOptions
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
+from outbox_api.base.record import Record
 from outbox_api.portable import ErrorKind, Idiom, TableName
 from outbox_api.portable.by_ids import ChangeByIds
-from outbox_api.record import Record
-from outbox_api.statement import Style
-from outbox_api.tls import cure_of, verification_error
+from outbox_api.support.statement import Style
+from outbox_api.support.tls import cure_of, verification_error
 
 # Deadlocks and lock time-outs, shutdowns, connections, memory and space, databases that are starting, moving
 # or read-only for now, limits of a resource pool, and what Azure asks to be tried again or has ended.

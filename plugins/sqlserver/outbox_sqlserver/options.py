@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from typing import Final
 
 from outbox_api import ConfigError, Duration, FileText, present_text
-from outbox_api.file_text import only_password
 from outbox_api.portable import PortableOptions
 from outbox_api.portable.url import read_url
+from outbox_api.support.file_text import only_password
 
 PORT: Final = 1433
 

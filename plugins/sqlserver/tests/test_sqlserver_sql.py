@@ -10,7 +10,7 @@ from outbox_api.portable.intake_table import extra_columns
 from outbox_api.portable.notes import schema_query
 from outbox_api.portable.origin_columns import OriginColumns
 from outbox_api.portable.statements import UNCLAIMED, Statements
-from outbox_api.statement import Statement, Style
+from outbox_api.support.statement import Statement, Style
 from outbox_sqlserver import check, outbox_dialect
 from outbox_sqlserver.connection import settings
 from outbox_sqlserver.dialect import SqlServerDialect, SqlServerSession

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from outbox_api import AccessDenied, Finding, Level, OutboxError
 from outbox_api.election import NO_GROUP
-from outbox_api.tls import Protection, host_of, transport_finding
+from outbox_api.support.tls import Protection, host_of, transport_finding
 
 from outbox_zookeeper.client import Client, required
 from outbox_zookeeper.options import ZooKeeperOptions

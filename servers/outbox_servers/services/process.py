@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from outbox_api.errors import OutboxError
+from outbox_api.base.errors import OutboxError
 
 from outbox_servers.services.thread_states import has_ended, is_free, is_held, wait_until
 from outbox_servers.services.uninterrupted import uninterrupted

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from outbox_api import Affinity, Origin, Seam, find
-from outbox_api.affinity import MAX_CLUSTER
+from outbox_api.seams.affinity import MAX_CLUSTER
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from outbox_api import Capability, DeadLetterStatus, DriverError, Record
-from outbox_api.parking import LONGEST_KEY, is_cut, listed_key
+from outbox_api.seams.parking import LONGEST_KEY, is_cut, listed_key
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.stashing import TEXTS, assert_same

@@ -1,7 +1,7 @@
 """The shop's tables."""
 
 from django.db import migrations, models
-from outbox_api.inbox import Inbox
+from outbox_api.application.inbox import Inbox
 
 
 class Migration(migrations.Migration):

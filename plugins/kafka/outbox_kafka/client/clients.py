@@ -18,8 +18,8 @@ from typing import Any, Final, Protocol
 import confluent_kafka
 from confluent_kafka import KafkaException
 from outbox_api import DriverError, Finding
-from outbox_api.context_thread import repeat
-from outbox_api.tls import Protection, host_of, transport_finding
+from outbox_api.support.context_thread import repeat
+from outbox_api.support.tls import Protection, host_of, transport_finding
 
 from outbox_kafka.client.errors import describe
 from outbox_kafka.client.files import SIGN_IN, Stamps, paths, present, stamps

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from outbox_api.tls import CertificateFault
+from outbox_api.support.tls import CertificateFault
 
 _TIMEOUT: Final = 3.0
 _ADDRESS = re.compile(r"ssl://(?:\[(?P<ipv6>[^\]]+)\]|(?P<host>[^:/]+)):(?P<port>\d+)")

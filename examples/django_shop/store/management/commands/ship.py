@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Message
 from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import connection, transaction
-from outbox_api.inbox import Inbox
+from outbox_api.application.inbox import Inbox
 
 from store.models import Shipment
 

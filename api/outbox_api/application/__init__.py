@@ -1,0 +1,1 @@
+"""What applications use: stasher, inbox, schemas, SQLAlchemy, fixtures; it finds drivers, too."""

@@ -1,0 +1,1 @@
+"""What all else is made of: records, their bounds, errors and findings."""

@@ -1,0 +1,1 @@
+"""The contracts of the six seams, and what they exchange."""

@@ -1,1 +1,0 @@
-"""Several outboxes in one process: a harvest for each, and leaders that spread over processes."""

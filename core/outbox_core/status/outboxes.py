@@ -1,0 +1,38 @@
+"""Which outboxes are in one database, and which tables a template matches."""
+
+from collections.abc import Collection, Iterable
+
+from outbox_core.settings import HarvestSettings, Template
+
+
+def database_of(outbox: HarvestSettings) -> tuple[str, object]:
+    """Returns what two outboxes have in common whose settings name the same database, spelled alike."""
+    return outbox.table_identity[:2]
+
+
+def by_database(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object], list[HarvestSettings]]:
+    """Returns database → its outboxes, in the order given."""
+    databases: dict[tuple[str, object], list[HarvestSettings]] = {}
+    for outbox in outboxes:
+        databases.setdefault(database_of(outbox), []).append(outbox)
+    return databases
+
+
+def outboxes_of(template: Template, known: Collection[HarvestSettings]) -> list[HarvestSettings]:
+    """Looks in the database for the tables that match, and returns the settings of each, ordered by name.
+
+    Those of ``known`` are left out, as an entry of their own or another template names them.
+    """
+    return unknown(matching(template), known)
+
+
+def matching(template: Template) -> list[HarvestSettings]:
+    """Returns the settings of all tables that match, ordered by name, whatever else names them."""
+    found = template.probe.dialect.create().find_outboxes(template.pattern)
+    return list(map(template.settings_for, found))
+
+
+def unknown(found: Iterable[HarvestSettings], known: Collection[HarvestSettings]) -> list[HarvestSettings]:
+    """Returns those whose tables are none of the known ones."""
+    there = {outbox.table_identity for outbox in known}
+    return [outbox for outbox in found if outbox.table_identity not in there]

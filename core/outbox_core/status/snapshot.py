@@ -1,0 +1,216 @@
+"""The state of an outbox and its harvest at one moment, according to the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from outbox_api.base.errors import DriverError
+from outbox_api.portable.view import PortableView
+from outbox_api.seams.fence import LaneStatus
+from outbox_api.seams.outbox_view import Backlog, Upkeep
+from outbox_api.seams.parking import Parked
+
+from outbox_core.settings import MIN_HEARTBEAT_SECONDS, HarvestSettings
+from outbox_core.status.members import starting
+
+if TYPE_CHECKING:
+    from outbox_core.status.clusters import ClusterState
+
+SILENT_HEARTBEATS = 3.0
+"""The default number of missed heartbeats after which a lane counts as silent."""
+
+OPERATOR = "operator "
+"""How the holder of the fence begins once an operator has raised it; the operator's name follows."""
+
+LANE_COLUMNS = ("purged_per_second", "in_flight", "waiting", "purged_total")
+TRANSACTION_COLUMNS = ("aborted", "recovered")
+_NOTHING_KNOWN = Upkeep()
+_ABOUT_LEADER = frozenset({"elector", "election", "silence_before", "intakes"})
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of an outbox at one moment."""
+
+    outbox: str  # the table
+    backlog: Backlog  # the records in it
+    parked: Parked  # the parked keys
+    lanes: Sequence[LaneStatus]
+    """The lanes of the present leader, ordered by number; empty before the first leader."""
+    longest_silence: float  # seconds without a heartbeat after which a lane counts as silent
+    clusters: Sequence[ClusterState] | None = None
+    """The records of each cluster of origin; ``None`` where rows do not tell where they were written."""
+    upkeep: Upkeep = _NOTHING_KNOWN  # the dead rows, and who keeps them
+    starting: Sequence[str] = ()
+    """The processes that start their engine, and take no part in the election yet."""
+
+    @classmethod
+    def of(cls, settings: HarvestSettings) -> Snapshot:
+        """Connects to the outbox and queries it now."""
+        with closing(settings.dialect.create().watch()) as view:
+            return cls.take(view, settings)
+
+    @classmethod
+    def take(
+        cls, view: PortableView, settings: HarvestSettings, beats: float = SILENT_HEARTBEATS
+    ) -> Snapshot:
+        """Queries the outbox now; ``beats`` are those that a lane may miss before it counts as silent."""
+        lanes = present_lanes(view.lane_statuses())
+        origin = settings.affinity.create().origin()
+        clusters = None
+        if origin is not None:
+            from outbox_core.status.clusters import cluster_states  # noqa: PLC0415 - where there are several
+
+            clusters = cluster_states(view, origin, lanes)
+        longest = longest_silence(settings, beats)
+        backlog, parked = with_intakes(view.backlog(), lanes), view.parked()
+        upkeep, names = view.upkeep(), starting(view)
+        return cls(settings.outbox, backlog, parked, lanes, longest, clusters, upkeep, names)
+
+    def silent(self, lane: LaneStatus) -> bool:
+        """Whether the lane has not written a heartbeat for too long."""
+        return silence(lane) > self.longest_silence
+
+    @property
+    def blocked(self) -> float:
+        """Seconds since the first failure of the key that has failed longest; 0 for none."""
+        return longest_blocked(lane for lane in self.lanes if not self.silent(lane))
+
+    def total(self, name: str) -> float:
+        """Returns the sum of a metric over the lanes; rates of silent lanes do not count."""
+        rate = name.endswith("_per_second")
+        counted = (lane for lane in self.lanes if not (rate and self.silent(lane)))
+        total: float = sum(lane.metrics.get(name, 0) for lane in counted)
+        return total
+
+    def metrics(self, lane: LaneStatus) -> dict[str, Any]:
+        """Returns a lane's last metrics, without batches if the lane is silent: they are out of date then."""
+        metrics = {name: value for name, value in lane.metrics.items() if name not in _ABOUT_LEADER}
+        if "batches" in metrics and self.silent(lane):
+            metrics["batches"] = []
+        return metrics
+
+    @property
+    def transactional_lanes(self) -> Sequence[LaneStatus]:
+        """The lanes that report batches: those of exactly-once delivery."""
+        return [lane for lane in self.lanes if "batches" in lane.metrics]
+
+
+class Views:
+    """Connections to outboxes that are queried again and again; a context manager."""
+
+    def __init__(self) -> None:
+        self._views: dict[str, PortableView] = {}
+
+    def snapshot(self, settings: HarvestSettings) -> Snapshot:
+        """Queries an outbox now; connects if need be. One thread at a time for each outbox."""
+        try:
+            view = self._views.get(settings.title) or settings.dialect.create().watch()
+            self._views[settings.title] = view
+            return Snapshot.take(view, settings)
+        except DriverError:
+            self._close(settings.title)
+            raise
+
+    def _close(self, title: str) -> None:
+        view = self._views.pop(title, None)
+        if view is not None:
+            view.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for title in list(self._views):
+            self._close(title)
+
+
+def as_data(snapshot: Snapshot) -> dict[str, Any]:
+    """Returns the snapshot as JSON data: times in seconds, instants in ISO 8601."""
+    from outbox_core.status.clusters import clusters_as_data  # noqa: PLC0415 - a probe needs no data
+    from outbox_core.status.dead_rows import as_data as upkeep_as_data  # noqa: PLC0415 - likewise
+
+    leader = snapshot.lanes[0] if snapshot.lanes else None
+    clusters = {} if snapshot.clusters is None else {"clusters": clusters_as_data(snapshot.clusters)}
+    return {
+        "outbox": snapshot.outbox,
+        "backlog": {
+            "records": snapshot.backlog.records,
+            "exact": snapshot.backlog.exact,
+            "oldest_seconds": snapshot.backlog.oldest,
+        },
+        "parked": {"keys": snapshot.parked.keys, "oldest_seconds": snapshot.parked.oldest},
+        "blocked_seconds": snapshot.blocked,
+        "upkeep": upkeep_as_data(snapshot.upkeep),
+        **clusters,
+        "leader": leader
+        and {
+            "name": leader.holder,
+            "token": leader.fence.token,
+            "since": leader.since.isoformat(),
+            "elector": leader.metrics.get("elector"),
+            "silence_before_seconds": leader.metrics.get("silence_before"),
+        },
+        "starting": list(snapshot.starting),
+        "total": {name: snapshot.total(name) for name in (*LANE_COLUMNS, *TRANSACTION_COLUMNS)},
+        "lanes": [
+            {
+                "lane": lane.fence.lane,
+                "epoch": lane.fence.epoch,
+                "heartbeat": lane.heartbeat_at and lane.heartbeat_at.isoformat(),
+                "heartbeat_age_seconds": lane.age,
+                "silent": snapshot.silent(lane),
+                **snapshot.metrics(lane),
+            }
+            for lane in snapshot.lanes
+        ],
+    }
+
+
+def present_lanes(lane_statuses: Iterable[LaneStatus]) -> list[LaneStatus]:
+    """Returns the lanes of the present leader, in the order given; none before the first.
+
+    There is always a lane 0, so its row knows the present leader's number of lanes. Rows beyond belong to an
+    earlier leader with more lanes; they are fenced for good.
+    """
+    held = list(lane_statuses)
+    count = next((lane_status.fence.lanes for lane_status in held if lane_status.fence.lane == 0), 0)
+    return [lane_status for lane_status in held if lane_status.fence.lane < count]
+
+
+def silence(lane: LaneStatus) -> float:
+    """Returns for how many seconds a lane has written no reading.
+
+    Before its first reading, that is since its leader raised the token; only then does the clock of this
+    machine matter beside the database's.
+    """
+    if lane.age is not None:
+        return lane.age
+    return (datetime.now(UTC) - lane.since).total_seconds()
+
+
+def longest_silence(settings: HarvestSettings, beats: float = SILENT_HEARTBEATS) -> float:
+    """Returns the seconds after which a lane without a reading counts as silent."""
+    return beats * max(settings.limits.min_metrics_interval, MIN_HEARTBEAT_SECONDS)
+
+
+def intakes(lanes: Iterable[LaneStatus]) -> list[dict[str, Any]]:
+    """Returns what the leader says of the tables that it takes rows in from."""
+    return [each for lane in lanes for each in lane.metrics.get("intakes", ())]
+
+
+def with_intakes(backlog: Backlog, lanes: Iterable[LaneStatus]) -> Backlog:
+    """Counts for how long rows that cannot be taken in have waited: where they do, they may have no time."""
+    waited = [max(each["stuck"], each["held_for"]) for each in intakes(lanes)]
+    if not any(waited):
+        return backlog
+    return replace(backlog, oldest=max(*waited, backlog.oldest or 0.0))
+
+
+def longest_blocked(lanes: Iterable[LaneStatus]) -> float:
+    """Returns the seconds since the first failure of the key that has failed longest; 0 for none."""
+    return max((lane.metrics.get("blocked_seconds", 0.0) for lane in lanes), default=0.0)
