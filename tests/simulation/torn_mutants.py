@@ -120,7 +120,8 @@ TEARING: Mapping[str, Any] = {"torn": 0.2, "keys": 8, "transactions_per_second":
 
 TORN_MUTANTS: Sequence[Mutant] = (
     under("crashes", **TEARING, each=breaks_batches(
-        "attempt-trusted", "A recovery deletes all of an attempt.", "I1", recovery=AttemptTrusted)),
+        "attempt-trusted", "A recovery deletes all of an attempt.", "I1 checkpoint",
+        recovery=AttemptTrusted)),
     under("crashes", **TEARING, each=breaks_batches(
         "attempt-distrusted", "A recovery deletes nothing of an attempt.", "I6 checkpoint",
         recovery=AttemptDistrusted)),
