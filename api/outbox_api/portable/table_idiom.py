@@ -48,6 +48,11 @@ class TableName(NamedTuple):
         return type(self)(self.schema, f"{bare}{suffix}{self.table[len(bare) :]}")
 
     def __str__(self) -> str:
+        return self.unquoted
+
+    @property
+    def unquoted(self) -> str:
+        """The parts of the name with a dot between, as the tables beside an outbox know it."""
         return ".".join(part for part in self if part)
 
 
