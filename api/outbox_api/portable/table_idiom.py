@@ -105,6 +105,8 @@ class TableIdiom:
 
     Attributes:
         now: The current time, as it is written into a row: that of the statement, not of the transaction.
+            A default in the catalogue reads like this, so that migrations find no difference.
+        stash_now: ``now`` in an application's statement, if a name on its search path can hide ``now``.
         catalogue: A query that returns ``schema_name``, ``table_name`` and ``column_name`` for each column of
             each table, views left out; at least of the tables that the user may harvest.
         current_schema: The schema of tables that are named without one, as ``schema_name`` has it.
@@ -134,6 +136,7 @@ class TableIdiom:
     """
 
     now: ClassVar[str] = "CURRENT_TIMESTAMP"
+    stash_now: ClassVar[str] = ""
     catalogue: ClassVar[str] = """
         SELECT t.TABLE_SCHEMA AS schema_name, t.TABLE_NAME AS table_name, c.COLUMN_NAME AS column_name
         FROM INFORMATION_SCHEMA.COLUMNS c
