@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from uuid import uuid4
 
 import psycopg
@@ -66,5 +67,5 @@ def test_a_pooler_in_transaction_mode_is_refused(postgres_dsn: str, prepare: boo
         found = {finding.subject: finding for finding in dialect.check()}
         assert found["pooler"].level is Level.ERROR
         assert "session mode" in found["pooler"].cure
-        with pytest.raises(DriverError, match="a pooler in transaction mode"):
-            [dialect.connect() for _ in range(5)]
+        with ExitStack() as opened, pytest.raises(DriverError, match="a pooler in transaction mode"):
+            [opened.callback(dialect.connect().close) for _ in range(5)]

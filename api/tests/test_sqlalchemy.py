@@ -135,6 +135,20 @@ def test_a_migration_creates_what_init_creates(database: Database) -> None:
     assert list(database.dialect.migrations()) == []
 
 
+def test_a_default_reads_as_the_catalogue_writes_it(postgres_dsn: str) -> None:
+    """Alembic evaluates two defaults that read differently; those of two moments are rarely the same."""
+    database = Database("postgres", postgres_dsn, f"postgresql+psycopg://?{_as_query(postgres_dsn)}")
+    database.dialect.create()
+    with closing(database.engine.connect()) as connection:
+        found = inspect(connection)
+        for table in database.metadata().sorted_tables:
+            reflected = {each["name"]: each["default"] for each in found.get_columns(table.name)}
+            for column in table.columns:
+                if column.server_default is not None and "timestamp()" in str(reflected[column.name]):
+                    assert str(column.server_default.arg) == reflected[column.name]  # type: ignore[attr-defined]
+    database.engine.dispose()
+
+
 def test_create_all_does_all_that_init_does(database: Database) -> None:
     database.dialect.create()
     by_init, noted = database.described(), database.noted()

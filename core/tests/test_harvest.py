@@ -226,6 +226,23 @@ def test_a_harvest_runs_on_the_thread_of_its_caller_until_it_is_stopped(world):
     assert engine.closed
 
 
+def test_a_harvest_that_is_stopped_between_its_join_and_its_run_does_not_harvest(world):
+    first, dialect, elector, _, events = world
+    first.stop()
+    harvest = Harvest(first._settings)
+    harvest.set_event_handler(events.append)
+    harvest.join()
+    elector.acquire()
+    harvest.stop()
+    running = Thread(target=harvest.run)
+    running.start()
+    running.join(30)
+    assert not running.is_alive()
+    assert not elector.leads
+    assert dialect.table.token == 0
+    assert kinds(events) == [LeaderRevoked], "which may come by itself"
+
+
 def test_lines_about_an_error_carry_the_name_of_the_harvester(world, caplog):
     harvest, dialect, _, engine, _ = world
     caplog.handler.addFilter(HarvesterFilter())

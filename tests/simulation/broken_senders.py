@@ -68,13 +68,15 @@ BROKEN_SENDERS: Sequence[Mutant] = (
         "checkpoint-tells", "An attempt is in the log if its checkpoint is.", "I1 I6 checkpoint",
         transactional_id=BothTrusted)),
     under("crashes", **TEARING, each=breaks_batches(
-        "committed-trusted", "An attempt whose checkpoint is committed is taken for committed.", "I1",
+        "committed-trusted", "An attempt whose checkpoint is committed is taken for committed.",
+        "I1 checkpoint",
         transactional_id=CommittedTrusted)),
     under("crashes", **TEARING, each=breaks_batches(
         "aborted-trusted", "An attempt whose checkpoint is aborted is taken for aborted.", "I6 checkpoint",
         transactional_id=AbortedTrusted)),
     under("crashes", **TEARING, each=breaks_batches(
-        "traceless-search", "An equal record of another transaction is taken for that of an attempt.", "I1",
+        "traceless-search", "An equal record of another transaction is taken for that of an attempt.",
+        "I1 checkpoint",
         transactional_id=TracelessSearch)),
     under("crashes", **TEARING, each=breaks_batches(
         "short-search", "A sender looks for an attempt in one partition only.", "I6 checkpoint",

@@ -22,10 +22,12 @@ def check_published(database: Database, audit: Audit, publication: Publication) 
     if _is_unread(database, publication):
         return
     session, torn = publication.session, TornRows()
+    fence = database.fence.get(session.lane)
+    lanes = fence.note.lanes if fence and fence.note else session.lanes  # a former lane may be settled
     published = decode(torn.read(publication.checkpoint)).published
     for number in audit.transacted & database.serials.keys():
         row = database.serials[number]
-        mine = row.bucket % session.lanes == session.lane
+        mine = row.bucket % lanes == session.lane
         partly = any(torn.among([row.id]))
         if mine and not partly and not names(published, row) and not audit.entries[number].forgiven:
             _violate(publication, row, "does not name a record that is in the log")

@@ -101,7 +101,8 @@ LATE_MUTANTS: Sequence[Mutant] = (
         "contradiction-aborted", "A transaction that the broker does not know of is taken for aborted.",
         "I6 checkpoint", batch_producer=ContradictionAborted, transactional_id=LateCommits)),
     under("crashes", **UNREFUSED, each=breaks_batches(
-        "whole-partitions", "All of a partition is taken for committed if any record of a key is.", "I1",
+        "whole-partitions", "All of a partition is taken for committed if any record of a key is.",
+        "I1 checkpoint",
         batch_producer=CheckpointFirst, transactional_id=WholePartitions)),
     under("crashes", **TEARING, replaced=0.5, each=breaks_batches(
         "replaced-forgotten", "A record that a later one has replaced is taken for aborted.", "I6 checkpoint",

@@ -120,7 +120,8 @@ TEARING: Mapping[str, Any] = {"torn": 0.2, "keys": 8, "transactions_per_second":
 
 TORN_MUTANTS: Sequence[Mutant] = (
     under("crashes", **TEARING, each=breaks_batches(
-        "attempt-trusted", "A recovery deletes all of an attempt.", "I1", recovery=AttemptTrusted)),
+        "attempt-trusted", "A recovery deletes all of an attempt.", "I1 checkpoint",
+        recovery=AttemptTrusted)),
     under("crashes", **TEARING, each=breaks_batches(
         "attempt-distrusted", "A recovery deletes nothing of an attempt.", "I6 checkpoint",
         recovery=AttemptDistrusted)),
@@ -128,13 +129,14 @@ TORN_MUTANTS: Sequence[Mutant] = (
         "first-for-all", "An attempt is taken for committed if its first record is.", "I1 I6 checkpoint",
         recovery=FirstForAll)),
     under("crashes", **TEARING, each=breaks_batches(
-        "any-for-all", "An attempt is taken for committed if any of its records is.", "I1",
+        "any-for-all", "An attempt is taken for committed if any of its records is.", "I1 checkpoint",
         recovery=AnyForAll)),
     under("crashes, failing deliveries", blind=0.5, each=breaks_batches(
         "undecided-forgotten", "What the log does not tell of is published again.", "I6 checkpoint",
         recovery=UndecidedForgotten)),
     under("crashes, failing deliveries", blind=0.5, each=breaks_batches(
-        "undecided-purged", "What the log does not tell of is deleted.", "I1 I8", recovery=UndecidedPurged)),
+        "undecided-purged", "What the log does not tell of is deleted.", "I1 I8 checkpoint",
+        recovery=UndecidedPurged)),
     under("crashes, slow database", **TEARING, touched=0.5, each=breaks_batches(
         "published-forgotten", "What was in the log before an attempt is forgotten.", "I6 checkpoint",
         recovery=PublishedForgotten)),

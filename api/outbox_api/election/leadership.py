@@ -149,11 +149,11 @@ class Leadership:
 
 
 class RefusalTimeout:
-    """Limits the time for which the coordinator may refuse this process.
+    """Limits the time for which a service may refuse this process: a coordinator, a database, a broker.
 
     Somebody may restore a permission that was withdrawn by mistake, so a refusal is tolerated for a while. It
-    ends when the coordinator accepts a confirmation, or declines one for another reason, as a confirmation
-    needs the same permissions as the election. Times are seconds on any clock that never goes back.
+    ends with an answer that needs the same permissions. For a coordinator, that is one that accepts a
+    confirmation, or declines it for another reason. Times are seconds on any clock that never goes back.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -167,7 +167,7 @@ class RefusalTimeout:
 
     @property
     def is_running(self) -> bool:
-        """Whether the coordinator refuses this process at present."""
+        """Whether the service refuses this process at present."""
         return self._since is not None
 
     def refused(self, now: float) -> None:
@@ -176,7 +176,7 @@ class RefusalTimeout:
             self._since = now
 
     def permitted(self) -> None:
-        """Handles an answer that shows that the coordinator permits what the election needs."""
+        """Handles an answer that shows that the service permits what this process needs."""
         self._since = None
 
     def has_expired(self, now: float) -> bool:

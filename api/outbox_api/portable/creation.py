@@ -179,11 +179,11 @@ def create(dialect: PortableDialect, session: Session) -> list[str]:
         if session.columns(session.idiom.quote_table(names.notes)) is not None:
             require_version(dialect, session, names)
     created = [
-        ".".join(part for part in configured if part)
+        configured.unquoted
         for configured, (table, statements) in tables
         if _create_table(session, table, statements, optional=table == names.journal)
     ]
-    if ".".join(filter(None, dialect.options.outbox)) in created:
+    if dialect.options.outbox.unquoted in created:
         name = dialect.names(session).name
         with session.transaction("forget the identity of a former table"):
             session.execute(forget_identity(session.idiom, names.notes), name=name)

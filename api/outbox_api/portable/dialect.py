@@ -136,7 +136,9 @@ class PortableDialect(ABC):
         Of one that takes longer nothing more is expected: another process may lead. A client whose calls all
         end by a time-out of its own needs no other figure than this one.
         """
-        return MOST_STATEMENTS * (getattr(self.options, "statement_timeout", 0.0) or STATEMENT_SECONDS)
+        statement = getattr(self.options, "statement_timeout", 0.0) or STATEMENT_SECONDS
+        # One statement of a call may wait for a lock; the connection then waits for no other for a while.
+        return max(MOST_STATEMENTS * statement, statement + getattr(self.options, "lock_timeout", 0.0))
 
     def names(self, session: Session) -> Tables:
         """Returns the tables' names; that of the outbox as the database knows it, however users spell it.

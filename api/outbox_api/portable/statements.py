@@ -344,4 +344,4 @@ def stash(idiom: Idiom, outbox: str, columns: Mapping[str, str]) -> str:
     if idiom.fills_create_time:
         return f"INSERT INTO {outbox} ({', '.join(columns)}) VALUES ({', '.join(parameters)})"
     names = ", ".join(("create_time", *columns))
-    return f"INSERT INTO {outbox} ({names}) VALUES ({', '.join((idiom.now, *parameters))})"
+    return f"INSERT INTO {outbox} ({names}) VALUES ({', '.join((idiom.stash_now or idiom.now, *parameters))})"

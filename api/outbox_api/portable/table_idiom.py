@@ -48,6 +48,11 @@ class TableName(NamedTuple):
         return type(self)(self.schema, f"{bare}{suffix}{self.table[len(bare) :]}")
 
     def __str__(self) -> str:
+        return self.unquoted
+
+    @property
+    def unquoted(self) -> str:
+        """The parts of the name with a dot between, as the tables beside an outbox know it."""
         return ".".join(part for part in self if part)
 
 
@@ -100,6 +105,8 @@ class TableIdiom:
 
     Attributes:
         now: The current time, as it is written into a row: that of the statement, not of the transaction.
+            A default in the catalogue reads like this, so that migrations find no difference.
+        stash_now: ``now`` in an application's statement, if a name on its search path can hide ``now``.
         catalogue: A query that returns ``schema_name``, ``table_name`` and ``column_name`` for each column of
             each table, views left out; at least of the tables that the user may harvest.
         current_schema: The schema of tables that are named without one, as ``schema_name`` has it.
@@ -129,6 +136,7 @@ class TableIdiom:
     """
 
     now: ClassVar[str] = "CURRENT_TIMESTAMP"
+    stash_now: ClassVar[str] = ""
     catalogue: ClassVar[str] = """
         SELECT t.TABLE_SCHEMA AS schema_name, t.TABLE_NAME AS table_name, c.COLUMN_NAME AS column_name
         FROM INFORMATION_SCHEMA.COLUMNS c

@@ -35,7 +35,7 @@ class Tables(NamedTuple):
     @property
     def name(self) -> str:
         """The name by which the tables beside the outbox know it."""
-        return ".".join(part for part in self.outbox if part)
+        return self.outbox.unquoted
 
     @classmethod
     def beside(

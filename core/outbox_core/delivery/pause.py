@@ -1,4 +1,4 @@
-"""The pause between two transactions of a lane, as the transactions before tell how long it had better be.
+"""The pause between two transactions of a lane; its length follows from how long the last ones took.
 
 A broker confirms a commit before it has written all of the transaction's markers, and refuses the next one
 until then. Kafka's client asks again after 20 ms, which no setting changes. So a pause that is a little too

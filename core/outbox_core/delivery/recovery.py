@@ -319,7 +319,8 @@ class Recovery:
         note: TransactionalLane,
     ) -> _Purged:
         """Purges what is in the log; a checkpoint lists what was found before that is purged."""
-        (fence, noted), (known, found, _) = entered, in_log
+        fence, noted = entered
+        known, found = in_log.published, in_log.found
         if len(encode(found)) > MAX_CHECKPOINT:  # an attempt that is torn into many runs
             known, found = [*known, *found], []
         rows, locked = self._purge_batches(table, fence, known)

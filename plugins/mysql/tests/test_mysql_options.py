@@ -154,3 +154,11 @@ def test_the_insert_lets_the_drivers_send_many_rows_at_once() -> None:
         " {kafka_value}, {kafka_header_keys}, {kafka_header_values}, {constant0})"
     )
     assert of_cluster.bind(Record("t", "k", "v"))["constant0"] == 2
+
+
+@pytest.mark.parametrize(("statement", "lock", "longest"), [(30.0, 5.0, 300.0), (1.0, 60.0, 61.0)])
+def test_a_call_may_wait_for_a_lock_as_long_as_the_options_permit(
+    statement: float, lock: float, longest: float
+) -> None:
+    options = MySqlOptions(statement_timeout=statement, lock_timeout=lock)
+    assert MySqlDialect(options).longest_call() == longest

@@ -23,9 +23,9 @@ class PostgresIdiom(Idiom):
     """PostgreSQL's. What harvests is written elsewhere, with numbered parameters."""
 
     style: ClassVar[Style] = Style.PYFORMAT
-    # Not that of the transaction, so that no age is older than the wait in the outbox; and the same whatever
-    # others define, also on the search path of an application.
-    now: ClassVar[str] = "pg_catalog.clock_timestamp()"
+    # Not that of the transaction, so that no age is older than the wait in the outbox.
+    now: ClassVar[str] = "clock_timestamp()"
+    stash_now: ClassVar[str] = "pg_catalog.clock_timestamp()"
     brief_locks: ClassVar[str] = "SET lock_timeout = '1s'"
     short_text_type: ClassVar[str] = "TEXT"
     long_text_type: ClassVar[str] = "TEXT"

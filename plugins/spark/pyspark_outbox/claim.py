@@ -92,14 +92,13 @@ class Claim:
             records, poisons = _deliverable(advanced.records)
             if poisons:
                 self._park(lead.fence, poisons)
-            if records or not poisons:
+            if not (records or poisons):
+                return start
+            batch, _ = fitting([record.id for record in records], advanced.newest)
+            # Rows that are gone tell nothing of those behind them.
+            is_later = self._is_later(records, batch) if records else None
+            if is_later is not None:
                 break
-        batch, _ = fitting([record.id for record in records], advanced.newest)
-        if not records:
-            return start
-        is_later = self._is_later(records, batch)
-        if is_later is None:  # rows that are gone tell nothing of those behind them
-            return self.next(start, max_rows, max_bytes)
         if is_later:
             self._advance(lead.fence, 1, 1)  # raises if others have read the rest: a look takes no fence
             return start

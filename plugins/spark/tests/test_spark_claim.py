@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -561,6 +562,16 @@ def test_a_batch_that_an_application_has_deleted_ends_no_query(
         second = claim.next(first, 10)
         assert len(delivered(dialect, claim, first, second)) == 2
         assert claim.next(second, 10) == second
+
+
+def test_batches_may_be_deleted_any_number_of_times(
+    dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stash(dialect, range(2))
+    answers: list[bool | None] = [None] * sys.getrecursionlimit()
+    with closing(claim_of(dialect)) as claim:
+        monkeypatch.setattr(claim, "_is_later", lambda *_: answers.pop() if answers else False)
+        assert len(delivered(dialect, claim, Offset(), claim.next(Offset(), 10))) == 2
 
 
 def test_a_drivers_wrong_clock_ends_nothing_early_and_dates_no_snapshot(
