@@ -241,12 +241,13 @@ def _open_records(plan: Plan, stack: ExitStack) -> _Opened:
     drained = DrainedLane(lane, threads, (purging, marking), lambda: 0)
 
     def send(sending: Sending) -> Deliveries | None:
-        if not sending.records:
+        records = sending.records.alone
+        if not records:
             return None
         drained.look()
-        sender.send(sending.records)
+        sender.send(records)
         done = Deliveries()
-        while len(done.delivered) < len(sending.records):
+        while len(done.delivered) < len(records):
             reported = sender.poll(1.0)
             assert not reported.failed
             done.delivered.extend(reported.delivered)
