@@ -102,7 +102,7 @@ def test_a_failed_record_is_held_with_its_successors_and_then_taken_back():
     only(commands, Mark)
     mpr.marked(1, [record(4, "a"), record(5, "c")])
     assert sent(decide(mpr, 1)) == [5], "what comes later for the key is held with it"
-    over = mpr.scoreboard.holds["a"].until
+    over = mpr.scoreboard.held.holds["a"].until
     assert only(decide(mpr, over), Reset).ids == [1, 2, 4]
     assert not any(isinstance(command, Mark) for command in decide(mpr, over + 1)), "no mark meets a reset"
     mpr.reset_done(over + 1)
@@ -120,8 +120,8 @@ def test_holds_grow_with_every_failure_and_end_with_a_delivery():
         decide(mpr, now)
         mpr.failed([Failure(record(1), "timed out", retryable=True)])
         only(decide(mpr, now), ReportFailures)
-        hold = mpr.scoreboard.holds["k"]
-        assert mpr.scoreboard.blocked(now) == (1, now)
+        hold = mpr.scoreboard.held.holds["k"]
+        assert mpr.scoreboard.held.blocked(now) == (1, now)
         pauses.append(hold.until - now)
         now = hold.until
         for command in decide(mpr, now):
@@ -136,7 +136,7 @@ def test_holds_grow_with_every_failure_and_end_with_a_delivery():
     mpr.delivered(now, [record(1)])
     only(decide(mpr, now + PURGE_SECONDS), Purge)
     mpr.purged(now, Changed(1))
-    assert mpr.scoreboard.holds == {}
+    assert mpr.scoreboard.held.holds == {}
 
 
 def refuse(mpr, now, *records, retryable=False):
@@ -146,7 +146,7 @@ def refuse(mpr, now, *records, retryable=False):
     assert sent(decide(mpr, now)) == [records[0].id]
     mpr.failed([Failure(records[0], "too large", retryable=retryable)])
     only(decide(mpr, now), ReportFailures)
-    return max(now, mpr.scoreboard.holds[records[0].key].until)
+    return max(now, mpr.scoreboard.held.holds[records[0].key].until)
 
 
 def take_back(mpr, now):
@@ -171,8 +171,8 @@ def test_a_key_is_parked_when_its_record_was_refused_as_often_as_the_policy_perm
     assert park.ids == [1, 2]
     assert not any(isinstance(command, Mark) for command in decide(mpr, now)), "no mark meets a park"
     mpr.park_done(now, Changed(1))
-    assert mpr.scoreboard.holds == {}
-    assert mpr.scoreboard.policy.parked == 1
+    assert mpr.scoreboard.held.holds == {}
+    assert mpr.scoreboard.held.policy.parked == 1
     only(decide(mpr, now), Mark)
 
 
@@ -189,7 +189,7 @@ def test_a_failure_that_may_pass_parks_no_key_unless_the_policy_says_so():
 
 def test_no_more_keys_are_parked_than_the_policy_permits():
     mpr = machine(failures=Failures(park_after=1, most_parked_keys=1))
-    mpr.scoreboard.policy.parked = 1
+    mpr.scoreboard.held.policy.parked = 1
     now = refuse(mpr, 0.0, record(1))
     assert now > 0, "it is held and tried again instead"
     take_back(mpr, now)
@@ -203,12 +203,12 @@ def test_keys_that_are_about_to_be_parked_count_among_the_most():
     assert len(sent(decide(mpr, 0))) == 4
     mpr.failed([Failure(row, "no such topic", retryable=False) for row in rows])
     decide(mpr, 0)
-    assert sum(hold.parking for hold in mpr.scoreboard.holds.values()) == 3
+    assert sum(hold.parking for hold in mpr.scoreboard.held.holds.values()) == 3
 
 
 def test_a_count_of_the_parked_that_was_asked_for_before_a_park_does_not_undo_it():
     mpr = machine(failures=Failures(park_after=1))
-    policy = mpr.scoreboard.policy
+    policy = mpr.scoreboard.held.policy
     asked_at = policy.done
     now = refuse(mpr, 0.0, record(1))
     only(decide(mpr, now), Park)
@@ -244,7 +244,7 @@ def test_a_park_that_finds_its_record_changed_has_all_marked_anew():
     now = refuse(mpr, 0.0, record(1))
     only(decide(mpr, now), Park)
     mpr.park_done(now, Changed(0))
-    assert mpr.scoreboard.policy.parked == 0
+    assert mpr.scoreboard.held.policy.parked == 0
     only(decide(mpr, now), Refresh)
 
 
@@ -266,7 +266,7 @@ def test_a_faulty_row_is_never_sent_and_holds_its_key_only():
     assert [failure.reason for failure in only(commands, ReportFailures).failures] == [
         "header arrays differ in length"
     ]
-    assert mpr.scoreboard.holds["a"].incurable == 1
+    assert mpr.scoreboard.held.holds["a"].incurable == 1
 
 
 @pytest.mark.parametrize("fault", [None, "header arrays differ in length"])
@@ -456,7 +456,7 @@ def test_a_draining_machine_waits_for_no_hold():
     mpr.failed([Failure(record(1, "a"), "away", retryable=True)])
     decide(mpr, 0)
     mpr.drain()
-    later = mpr.scoreboard.next_hold_end() + 1
+    later = mpr.scoreboard.held.next_end() + 1
     decide(mpr, later)
     assert not mpr.drained
     assert wake_at(mpr) > later, "or its lane spins until the broker answers"
@@ -819,7 +819,12 @@ def test_a_key_with_a_locked_row_is_parked_when_its_head_is_free(locked):
     assert again.ids == [locked]
     mpr.park_done(1.3, Changed(1)) if locked == 1 else mpr.reset_done(1.3)
     board = mpr.scoreboard
-    assert (board.held, board.policy.parking, board.policy.done, board.excludes) == (0, 0, 1, False)
+    assert (board.held.rows, board.held.policy.parking, board.held.policy.done, board.excludes) == (
+        0,
+        0,
+        1,
+        False,
+    )
     assert not any(isinstance(command, Refresh) for command in step(mpr, 2.0))
 
 

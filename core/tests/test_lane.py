@@ -180,7 +180,7 @@ def idle(take, settle=None):
 def test_a_record_passes_through_a_lane_and_is_counted(records, telemetry, threads):
     _, marked = do(records, records.next_for_marker, [RECORD])
     idle(records.next_for_marker, marked)
-    assert records.next_to_send(None).records == [RECORD]
+    assert records.next_to_send(None).records.alone == [RECORD]
     threads.now = PURGE_SECONDS
     records.next_to_send(None)
     idle(records.next_for_purger)
@@ -497,11 +497,11 @@ def test_nothing_is_sent_once_the_lease_has_ended_or_the_lane(control, monkeypat
     monkeypatch.setattr(running.lane, "may_work", lambda: False)  # between the lane and the client
     running.start()
     assert broker.polled.wait(30)
-    while not running.lane.machine.scoreboard.holds:
+    while not running.lane.machine.scoreboard.held.holds:
         assert running.error is None
     control.stopped = True
     running.join()
-    [hold] = running.lane.machine.scoreboard.holds.values()
+    [hold] = running.lane.machine.scoreboard.held.holds.values()
     assert (hold.reason, hold.incurable) == ("the lease ended before it was sent", 0)
     assert broker.taken == []
 

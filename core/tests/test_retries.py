@@ -77,11 +77,11 @@ def test_failures_of_keys_that_are_not_held_take_a_bounded_memory():
         board.take(1)
         board.hold(0.0, [failure(number)])
         if number:
-            board.unhold([record.key])
+            board.held.unhold([record.key])
     board.stalled(1.0, 30.0)
-    assert sum(map(len, board.holds)) <= MAX_FAILED_BYTES + LONG
-    assert failure(0).record.key in board.holds, "it is held"
-    assert failure(MANY - 1).record.key in board.holds, "the newest are kept"
+    assert sum(map(len, board.held.holds)) <= MAX_FAILED_BYTES + LONG
+    assert failure(0).record.key in board.held.holds, "it is held"
+    assert failure(MANY - 1).record.key in board.held.holds, "the newest are kept"
 
 
 def test_so_do_those_of_exactly_once_delivery():

@@ -252,7 +252,7 @@ def test_own_records_of_a_key_do_not_make_the_failures_of_another_clusters_recor
     board = Scoreboard(RetryPolicy(Failures(park_after=3), lambda: 0.5), 100)
     for attempt in range(3):
         if attempt:
-            board.unhold(["k"])
+            board.held.unhold(["k"])
         own, other = record(attempt), record(OTHERS)
         board.admit(attempt, [own])
         board.take(1)
@@ -260,8 +260,8 @@ def test_own_records_of_a_key_do_not_make_the_failures_of_another_clusters_recor
         board.admit(attempt, [other])
         board.take(1)
         board.hold(attempt, [Failure(other, "too large", retryable=False)])
-        assert board.holds["k"].failures == attempt + 1
-        assert board.holds["k"].parking is (attempt == 2)
+        assert board.held.holds["k"].failures == attempt + 1
+        assert board.held.holds["k"].parking is (attempt == 2)
 
 
 def batches(*least_ages):

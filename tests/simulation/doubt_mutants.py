@@ -10,7 +10,7 @@ from typing import Any
 
 from outbox_api import Deliveries, Failure
 from outbox_core.delivery.at_least_once import MarkPurgeReset
-from outbox_core.delivery.scoreboard import Scoreboard
+from outbox_core.delivery.held_keys import HeldKeys
 from outbox_core.lanes.record_lane import AtLeastOnceLane, Sending
 
 from .flow_mutants import SMALL, records
@@ -34,17 +34,17 @@ class Unrepeated(MarkPurgeReset):
         self._repeat = False
 
 
-class TailForgotten(Scoreboard):
+class TailForgotten(HeldKeys):
     """Parks a key without the rows behind its head that are marked."""
 
-    def held_ids(self, keys: Iterable[str]) -> list[int]:
+    def ids(self, keys: Iterable[str]) -> list[int]:
         return [number for key in keys for number in self.holds[key].ids[:1]]
 
 
 class TaillessHold(MarkPurgeReset):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.scoreboard = TailForgotten(self.scoreboard.policy, 1)
+        self.scoreboard.held = TailForgotten(self.scoreboard.held.policy)
 
 
 class SentIsDelivered(AtLeastOnceLane):

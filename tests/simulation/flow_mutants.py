@@ -32,7 +32,7 @@ class UnboundedKey(MarkPurgeReset):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.scoreboard = Scoreboard(self.scoreboard.policy, 10**9)
+        self.scoreboard = Scoreboard(self.scoreboard.held.policy, 10**9)
 
 
 class NothingExcluded(Scoreboard):
@@ -45,7 +45,7 @@ class UnboundedRows(MarkPurgeReset):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.scoreboard = NothingExcluded(self.scoreboard.policy, 1)
+        self.scoreboard = NothingExcluded(self.scoreboard.held.policy, 1)
 
 
 class AllTakenBack(MarkPurgeReset):
@@ -98,7 +98,7 @@ class BytesLeaked(Scoreboard):
 class Leaking(MarkPurgeReset):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.scoreboard = BytesLeaked(self.scoreboard.policy, 1)
+        self.scoreboard = BytesLeaked(self.scoreboard.held.policy, 1)
 
 
 # --- what makes no message -------------------------------------------------------------------------------

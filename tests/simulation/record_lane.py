@@ -97,9 +97,9 @@ class RecordLane(LaneRun):
         self._aside = max(self._aside, board.aside)
         if known > limits.max_in_flight_records + limits.send_buffer + self._aside:
             raise Violation("I10", f"{known} records are known", lane=self.number)
-        if board.crowded + board.held > world.scenario.most_keys * (known_of_a_key(limits)):
+        if board.crowded + board.held.rows > world.scenario.most_keys * (known_of_a_key(limits)):
             raise Violation(
-                "I10", f"{board.crowded + board.held} rows of crowded or held keys", lane=self.number
+                "I10", f"{board.crowded + board.held.rows} rows of crowded or held keys", lane=self.number
             )
         if board.bytes > limits.max_lane_bytes:
             raise Violation("I10", f"{board.bytes} bytes are known", lane=self.number)
@@ -108,9 +108,16 @@ class RecordLane(LaneRun):
         if self.lane is None:
             return
         machine, board = self.lane.machine, self.lane.machine.scoreboard
-        if machine.in_flight or board.waiting or board.crowded or board.held or board.bytes or board.ready:
+        if (
+            machine.in_flight
+            or board.waiting
+            or board.crowded
+            or board.held.rows
+            or board.bytes
+            or board.ready
+        ):
             text = f"at rest {machine.in_flight} in flight, {board.waiting} waiting, "
-            text += f"{board.held} held, {board.bytes} bytes"
+            text += f"{board.held.rows} held, {board.bytes} bytes"
             raise Violation("I10", text, lane=self.number)
 
     # --- what the producer tells --------------------------------------------------------------------

@@ -194,7 +194,7 @@ class MarkPurgeReset:
             return float("inf")
         if self._repeat:
             return self._database.due if isinstance(self._finishing, Reset | Park) else float("inf")
-        wake = float("inf") if self._draining else self.scoreboard.next_hold_end()
+        wake = float("inf") if self._draining else self.scoreboard.held.next_end()
         if self._expired and self._finishing is None and self._mark is None:
             wake = min(wake, max(self._next_retry, self._database.due))
         return wake
@@ -265,7 +265,7 @@ class MarkPurgeReset:
             first, most = RUN_PAUSE_SECONDS
             pause = self._run_pause if now < self._next_run + most else first
             self._next_run, self._run_pause = now + pause, min(2 * pause, most)
-        holds = self.scoreboard.holds
+        holds = self.scoreboard.held.holds
         incurable = [each for each in failed if not each.retryable and each.record.key in holds]
         blocking = [each for each in incurable if not holds[each.record.key].parking]
         self.topics.failed(now, blocking)
@@ -273,14 +273,14 @@ class MarkPurgeReset:
 
     def _next_to_unhold(self, now: float) -> Reset | Park:
         """Ends the hold of some keys, not of all at once, so that other keys are marked between."""
-        board = self.scoreboard
+        held = self.scoreboard.held
         some, rest = self._expired[: self._retried_most], self._expired[self._retried_most :]
-        parking, retrying = board.split(some)
+        parking, retrying = held.split(some)
         unholding, self._expired = (parking, retrying + rest) if parking else (retrying, rest)
         self._unholding, self._retrying = unholding, False
         self._next_retry = now + RETRY_SECONDS * len(unholding) / self._retried_most
-        ids = board.held_ids(unholding)
-        return Park(self.leader_id, board.poisons(parking), ids) if parking else Reset(self.leader_id, ids)
+        ids = held.ids(unholding)
+        return Park(self.leader_id, held.poisons(parking), ids) if parking else Reset(self.leader_id, ids)
 
     @property
     def _room_in_flight(self) -> int:
@@ -311,8 +311,8 @@ class MarkPurgeReset:
         board = self.scoreboard
         if self._remark or self._draining:
             return 0
-        held = board.held + board.crowded + self._left.rows
-        full = board.bytes + board.held_bytes > self._mark_bytes or held >= MAX_HELD_ROWS
+        held = board.held.rows + board.crowded + self._left.rows
+        full = board.bytes + board.held.size > self._mark_bytes or held >= MAX_HELD_ROWS
         if full or board.aside > MAX_EXCLUDED_KEYS:
             return 0
         room = self._capacity - self.in_flight - (board.waiting - board.crowded)
@@ -320,7 +320,7 @@ class MarkPurgeReset:
 
     def _look_at_clock(self, now: float) -> None:
         if not self._draining:
-            self._expired += self.scoreboard.holds_over(now)
+            self._expired += self.scoreboard.held.over(now)
         self._retrying = bool(self._expired) and now >= self._next_retry
         if now >= self._next_scan:
             self._next_scan = now + SCAN_SECONDS
@@ -406,7 +406,7 @@ class MarkPurgeReset:
         Keys of which others have locked rows stay held, and these rows are reset again later.
         """
         self._answered(Reset)
-        self.scoreboard.unhold(self._unholding, frozenset(locked), now + LOCKED_SECONDS)
+        self.scoreboard.held.unhold(self._unholding, frozenset(locked), now + LOCKED_SECONDS)
         self._unholding = []
         self._sources.hurry(now)
 
@@ -420,7 +420,7 @@ class MarkPurgeReset:
         """
         heads = [poison.id for poison in self._answered(Park).poisons]
         locked = frozenset(changed.locked)
-        wanted = self.scoreboard.park(self._unholding, changed.rows, locked, now + LOCKED_SECONDS)
+        wanted = self.scoreboard.held.park(self._unholding, changed.rows, locked, now + LOCKED_SECONDS)
         if changed.rows < wanted:
             self._remark = True  # a kept row that has not been parked is known when it is marked again
         else:

@@ -12,16 +12,16 @@ all that wait behind it, to the same partition. The records of a run are purged 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import chain, islice
 from typing import NamedTuple, cast
 
-from outbox_api import Failure, MarkedRecord, Poison
+from outbox_api import Failure, MarkedRecord
 
-from outbox_core.delivery.held import FORGET_SECONDS, MAX_EXCLUDED_BYTES, MAX_EXCLUDED_KEYS
-from outbox_core.delivery.retries import MAX_FAILED_BYTES, Hold, RetryPolicy
+from outbox_core.delivery.held import MAX_EXCLUDED_BYTES, MAX_EXCLUDED_KEYS
+from outbox_core.delivery.held_keys import HeldKeys
+from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.size import size_of
 
 MAX_RUN_BYTES = 1 << 20
@@ -75,23 +75,18 @@ class Scoreboard:
         waiting: Records marked and not yet taken for sending.
         crowded: How many of these are of full keys. They do not count against the lane's capacity.
         bytes: Bytes (or characters) of records admitted and not yet released, with topics, keys and headers.
-        held: Marked rows of held keys.
-        held_bytes: Bytes (or characters) of held keys.
-        holds: The keys that failed and have not been delivered since, whether held now or not.
+        held: The keys that failed and have not been delivered since.
         purgeable: Delivered records, those of a run together, in order; whoever purges them takes them out.
-        policy: As given.
     """
 
     def __init__(
         self, policy: RetryPolicy, key_rows: int, run_records: int = 1, run_bytes: int = MAX_RUN_BYTES
     ) -> None:
-        self.policy = policy
+        self.held = HeldKeys(policy)
         self._key_rows = key_rows
         self._run_records, self._run_bytes = run_records, run_bytes
         self.waiting = self.crowded = 0
         self.bytes = 0
-        self.held = self.held_bytes = 0
-        self.holds: dict[str, Hold] = {}
         self.purgeable: list[MarkedRecord] = []
         self._busy: dict[str, Queue | None] = {}
         self._sizes: dict[int, int] = {}  # by id, of what ``bytes`` counts: asking twice would take longer
@@ -100,10 +95,7 @@ class Scoreboard:
         self._singly: dict[str, int] = {}  # keys without runs, until this row is delivered: a run has failed
         # Ordered, so that the excluded keys change as rarely as possible.
         self._full: dict[str, None] = {}
-        self._held: dict[str, None] = {}
         self._aside: dict[str, None] = {}  # keys of delivered rows that others have locked
-        self._tailed: dict[str, None] = {}  # held keys of which more than one row was marked
-        self._hold_ends: list[tuple[float, str]] = []
 
     @property
     def ready(self) -> int:
@@ -123,7 +115,7 @@ class Scoreboard:
     @property
     def excludes(self) -> bool:
         """Whether any key is excluded from marks."""
-        return bool(self._full or self._aside or self._tailed)
+        return bool(self._full or self._aside or self.held.tailed)
 
     def excluded(self) -> tuple[str, ...]:
         """Returns the keys that marks exclude: full ones, locked ones, and held ones with several rows.
@@ -135,7 +127,7 @@ class Scoreboard:
         # Rows of further ones are marked, and held. No row of a key that is aside may be: what is left of its
         # run is purged by the leader id that it was marked with, all or nothing.
         size, keys = 0, [*self._aside]
-        for key in islice(chain(full, self._tailed), max(0, MAX_EXCLUDED_KEYS - len(keys))):
+        for key in islice(chain(full, self.held.tailed), max(0, MAX_EXCLUDED_KEYS - len(keys))):
             size += len(key)
             if size > MAX_EXCLUDED_BYTES:
                 break
@@ -152,13 +144,12 @@ class Scoreboard:
         Returns:
             Their size in bytes, without held ones.
         """
-        busy, ready, holds, sizes, size, held = self._busy, self._ready, self._held, self._sizes, 0, 0
+        busy, ready, sizes, held, size = self._busy, self._ready, self._sizes, self.held, 0
+        keys, rows = held.keys, held.rows
         for record in records:
             key = record.key
-            if holds and key in holds:
-                self.holds[key].ids.append(record.id)
-                self._tailed[key] = None
-                held += 1
+            if keys and key in keys:
+                held.take_in(key, record.id)
                 continue
             bytes_ = size_of(record)
             # An id that was given out anew may be that of a record in flight.
@@ -176,8 +167,7 @@ class Scoreboard:
                 elif len(queue.records) >= self._key_rows:
                     self._full[key] = None
                     self.crowded += len(queue.records)
-        self.waiting += len(records) - held
-        self.held += held
+        self.waiting += len(records) - (held.rows - rows)
         self.bytes += size
         return size
 
@@ -207,7 +197,7 @@ class Scoreboard:
         return Taken(alone, first, others)
 
     def _may_lead(self, record: MarkedRecord) -> bool:
-        failed = record.key in self.holds or record.key in self._singly
+        failed = record.key in self.held.holds or record.key in self._singly
         return not failed and record.fault is None
 
     def delivered(self, now: float, records: Iterable[MarkedRecord], room: int) -> None:
@@ -258,14 +248,12 @@ class Scoreboard:
             Whether a key that had failed before is among them.
         """
         busy, ready, sizes, aside, cured = self._busy, self._ready, self._sizes, self._aside, False
+        failed = self.held.holds
         for record in records:
             key = record.key
             self.bytes -= sizes.pop(record.id, 0)
-            # A record with a lower id tells nothing of the one that failed: it was committed later, or comes
-            # from another source.
-            if self.holds and (hold := self.holds.get(key)) is not None and hold.head <= record.id:
-                del self.holds[key]
-                cured = True
+            if failed:
+                cured |= self.held.delivered(key, record.id)
             if self._singly and self._singly.get(key, record.id + 1) <= record.id:
                 del self._singly[key]
             queue = busy[key]
@@ -341,109 +329,16 @@ class Scoreboard:
         return self._hold(now, key, queue, failures)
 
     def _hold(self, now: float, key: str, queue: Queue | None, failures: list[Failure]) -> bool:
-        first = failures[0].record
         del self._busy[key]
         self._aside.pop(key, None)
-        hold = self.holds.get(key)
-        if hold is None or hold.head != first.id:
-            self.holds.pop(key, None)  # the order of holds is that of their first failures
-            hold = self.holds[key] = Hold(first.id, now)
-        hold.ids = [failure.record.id for failure in failures]
+        waiting = [] if queue is None else [record.id for record in queue.records]
         if queue is not None:
-            hold.ids.extend(record.id for record in queue.records)
             self._drop_queue(key, queue)
-        if len(hold.ids) > 1:
-            self._tailed[key] = None
-        again = hold.failures > 0
-        hold.add(failures[0])
-        self._held[key] = None
-        self.held_bytes += len(key)
-        hold.parking = self.policy.parks(hold)
-        hold.until = now if hold.parking else now + self.policy.pause(hold)
-        self.held += len(hold.ids)
-        heappush(self._hold_ends, (hold.until, key))
-        return again
-
-    def holds_over(self, now: float) -> list[str]:
-        """Returns the keys whose hold has ended since the last call; they stay held until :meth:`unhold`."""
-        over = []
-        while self._hold_ends and self._hold_ends[0][0] <= now:
-            _, key = heappop(self._hold_ends)
-            if key in self._held:
-                over.append(key)
-        return over
-
-    def next_hold_end(self) -> float:
-        """Returns when the next hold ends; infinity if there is none."""
-        return self._hold_ends[0][0] if self._hold_ends else float("inf")
-
-    def split(self, keys: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Splits held keys into those to be parked and those to be tried again."""
-        parking: list[str] = []
-        retrying: list[str] = []
-        for key in keys:
-            hold = self.holds[key]
-            # A record that a remark forgot must be marked and fail again before it is parked.
-            (parking if hold.parking and hold.ids else retrying).append(key)
-        return parking, retrying
-
-    def poisons(self, keys: Iterable[str]) -> list[Poison]:
-        """Returns the heads of held keys that are to be parked."""
-        return [self.holds[key].poison() for key in keys]
-
-    def park(
-        self, keys: Collection[str], parked: int, locked: Collection[int] = (), until: float = 0.0
-    ) -> int:
-        """Removes held keys, of which ``parked`` are parked now.
-
-        Args:
-            keys: The keys.
-            parked: How many are parked.
-            locked: Rows that others have locked. A key with such a head is to be parked again when its hold
-                ends; of one with other such rows, these are to be reset then.
-            until: When their holds end.
-
-        Returns:
-            How many should have been parked: those whose heads nobody had locked.
-        """
-        free = [key for key in keys if self.holds[key].head not in locked]
-        for key in keys:
-            if self._rests(key, locked, until):
-                self.holds[key].parking = self.holds[key].head in locked
-            else:
-                self.held -= len(self.holds.pop(key).ids)
-                self._free(key)
-        self.policy.parking_done(len(free), parked)
-        return len(free)
-
-    def blocked(self, now: float) -> tuple[int, float]:
-        """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
-        first = next(iter(self.holds.values()), None)
-        return len(self.holds), now - first.since if first else 0.0
-
-    def held_ids(self, keys: Iterable[str]) -> list[int]:
-        """Returns the ids of the marked rows of held keys."""
-        return [number for key in keys for number in self.holds[key].ids]
-
-    def unhold(self, keys: Iterable[str], locked: Collection[int] = (), until: float = 0.0) -> None:
-        """Frees held keys whose rows were reset; their failures stay known.
-
-        A key of which others have locked rows stays held, until these are reset. See :meth:`park`.
-        """
-        for key in keys:
-            hold = self.holds[key]
-            self.policy.parking -= hold.parking
-            hold.parking = False
-            if not self._rests(key, locked, until):
-                self.held -= len(hold.ids)
-                hold.ids = []
-                self._free(key)
+        return self.held.hold(now, failures, waiting)
 
     def forget_unsent(self) -> None:
         """Removes all records that are not in flight; held keys stay held."""
-        for hold in self.holds.values():
-            hold.ids = []
-        self.held = 0
+        self.held.forget_rows()
         for queue in self._busy.values():
             if queue is not None:
                 queue.failures.clear()  # these rows are marked again, and sent when the rest is purged
@@ -468,35 +363,10 @@ class Scoreboard:
 
         It visits every busy key, so call it rarely. It also removes holds whose rows did not come again.
         """
-        self._forget_failures(now)
-        for key in [key for key in self._singly if key not in self._busy and key not in self.holds]:
+        self.held.forget_gone(now, self._busy)
+        for key in [key for key in self._singly if key not in self._busy and key not in self.held.holds]:
             del self._singly[key]
         return any(queue and queue.records and queue.moved + timeout < now for queue in self._busy.values())
-
-    def _forget_failures(self, now: float) -> None:
-        """Removes holds of free keys: those whose rows never came again, and the oldest if there are many."""
-        size = 0
-        for key, hold in reversed(list(self.holds.items())):
-            if key not in self._held and key not in self._busy:
-                size += len(key)
-                if size > MAX_FAILED_BYTES or hold.until + FORGET_SECONDS < now:
-                    del self.holds[key]
-
-    def _rests(self, key: str, locked: Collection[int], until: float) -> bool:
-        """Keeps a key held with those of its rows that others have locked; returns whether there are any."""
-        hold = self.holds[key]
-        rest = [number for number in hold.ids if number in locked] if locked else []
-        if rest:
-            self.held -= len(hold.ids) - len(rest)
-            hold.ids = rest
-            hold.until = until
-            heappush(self._hold_ends, (until, key))
-        return bool(rest)
-
-    def _free(self, key: str) -> None:
-        del self._held[key]
-        self.held_bytes -= len(key)
-        self._tailed.pop(key, None)
 
     def _thin_out(self, key: str, queue: Queue, moved: int) -> None:
         """Updates a full key, some of whose waiting records are ready now."""

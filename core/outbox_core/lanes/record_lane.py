@@ -61,7 +61,7 @@ class AtLeastOnceLane(Lane):
         super().__init__(number, entered.fence, control, telemetry, threads)
         self.machine = machine
         self.lanes = lanes
-        self._policy = machine.scoreboard.policy
+        self._policy = machine.scoreboard.held.policy
         self._sent = 0  # records without a report
         self._moved_at = self._polled_at = 0.0
         self._sending = self._loop(self._send_due, self._next_to_send)
@@ -88,7 +88,7 @@ class AtLeastOnceLane(Lane):
         machine.look(now, leading=now < control.lease_until)
         telemetry, board = self.telemetry, machine.scoreboard
         telemetry.metrics.in_flight, telemetry.metrics.waiting = machine.in_flight, board.waiting
-        telemetry.gauge(now, self._policy, board.blocked, machine.topics)
+        telemetry.gauge(now, self._policy, board.held.blocked, machine.topics)
 
     def _settle(self, now: float, /) -> None:
         failures, topics = self.machine.take_failed(now)

@@ -184,6 +184,11 @@ def _refuse_contradictions(settings: Mapping[str, Any]) -> None:
             "Kafka setting 'delivery.report.only.error' must not be true: records are deleted from the "
             "outbox once their delivery is reported, which it turns off; remove the setting"
         )
+    if _lower(settings.get("enable.gapless.guarantee", "false")) not in ("false", "f", "0"):
+        raise ConfigError(
+            "Kafka setting 'enable.gapless.guarantee' must not be true: one record that a broker refuses "
+            "would end the client for all others; runs of a key have a client with it; remove the setting"
+        )
     if "transactional.id" in settings:
         raise ConfigError(
             "Kafka setting 'transactional.id' must not be set: every lane has a producer of its own, and "

@@ -86,6 +86,7 @@ def test_unknown_property_is_named() -> None:
         ({"request_required_acks": "0"}, "can lose it"),
         ({"partitioner": "random"}, "no order"),
         ({"delivery_report_only_error": True}, "once their delivery is reported"),
+        ({"enable_gapless_guarantee": True}, "would end the client for all others"),
         ({"transactional_id": "mine"}, "fence one another"),
         ({"linger_ms": "soon"}, "Invalid value"),
     ],
