@@ -818,13 +818,8 @@ def test_a_key_with_a_locked_row_is_parked_when_its_head_is_free(locked):
     again = only(step(mpr, 1.3), Park if locked == 1 else Reset)
     assert again.ids == [locked]
     mpr.park_done(1.3, Changed(1)) if locked == 1 else mpr.reset_done(1.3)
-    board = mpr.scoreboard
-    assert (board.held.rows, board.held.policy.parking, board.held.policy.done, board.excludes) == (
-        0,
-        0,
-        1,
-        False,
-    )
+    held, policy = mpr.scoreboard.held, mpr.scoreboard.held.policy
+    assert (held.rows, policy.parking, policy.done, mpr.scoreboard.excludes) == (0, 0, 1, False)
     assert not any(isinstance(command, Refresh) for command in step(mpr, 2.0))
 
 
