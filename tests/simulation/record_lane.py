@@ -108,14 +108,8 @@ class RecordLane(LaneRun):
         if self.lane is None:
             return
         machine, board = self.lane.machine, self.lane.machine.scoreboard
-        if (
-            machine.in_flight
-            or board.waiting
-            or board.crowded
-            or board.held.rows
-            or board.bytes
-            or board.ready
-        ):
+        known = board.waiting or board.crowded or board.held.rows or board.bytes or board.ready
+        if machine.in_flight or known:
             text = f"at rest {machine.in_flight} in flight, {board.waiting} waiting, "
             text += f"{board.held.rows} held, {board.bytes} bytes"
             raise Violation("I10", text, lane=self.number)

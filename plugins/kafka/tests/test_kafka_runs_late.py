@@ -91,7 +91,7 @@ def test_what_follows_is_not_sent_by_a_producer_that_no_broker_knows(
 
     sent = send_runs(sender, wanted, between=fail)
     sender.close(5)
-    assert len(sent.failed) == 3 * 48
+    assert len(sent.failed) == 3 * 49
     check_prefixes(place.broker.bootstrap, wanted, sent)
 
 
