@@ -303,9 +303,10 @@ class Scoreboard:
             if queue is None or (queue.unsettled == 1 and not queue.failures):
                 again |= self._hold(now, record.key, queue, [failure])
                 continue
+            if not queue.failures:
+                self._withdraw(record.key, queue)
             queue.failures.append(failure)
             queue.unsettled -= 1
-            self._withdraw(record.key, queue)
             if queue.unsettled:
                 self._complete(queue)
             else:
