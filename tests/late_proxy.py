@@ -16,6 +16,8 @@ _ANSWER_SECONDS = 0.4
 """After so long without a word the server has answered."""
 
 Match = Callable[[bytes], bool]
+Length = Callable[[bytes], int]
+"""Returns how long the first request in what has come is; 0 until it is complete."""
 
 
 class LateProxy:
@@ -25,6 +27,8 @@ class LateProxy:
 
     Args:
         target: Returns the server's port on 127.0.0.1.
+        length: Tells a request from the next one, which a busy machine reads together; by default, what is
+            read at once is one request.
 
     Attributes:
         port: Where it listens.
@@ -32,10 +36,11 @@ class LateProxy:
         refuses: Whether new connections end at once, as if the client's network were gone.
     """
 
-    def __init__(self, target: Callable[[], int]) -> None:
+    def __init__(self, target: Callable[[], int], length: Length = len) -> None:
         self.kept = Event()
         self.refuses = False
         self._target = target
+        self._length = length
         self._match: Match | None = None
         self._lock = Lock()
         self._request = self._said = b""
@@ -104,12 +109,16 @@ class LateProxy:
         thread.start()
 
     def _ask(self, client: socket.socket, server: socket.socket) -> None:
+        data = b""
         with contextlib.suppress(OSError):
-            while data := client.recv(_CHUNK):
-                if self._is_wanted(data):
-                    self._keep(client, server, data)
-                    return
-                server.sendall(data)
+            while more := client.recv(_CHUNK):
+                data += more
+                while length := self._length(data):
+                    request, data = data[:length], data[length:]
+                    if self._is_wanted(request):
+                        self._keep(client, server, request + data)
+                        return
+                    server.sendall(request)
             server.shutdown(socket.SHUT_WR)
 
     def _is_wanted(self, data: bytes) -> bool:

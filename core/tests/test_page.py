@@ -155,9 +155,11 @@ def test_a_database_that_hangs_is_told_soon_and_holds_nobody_up(
 ):
     monkeypatch.setattr(live, "PATIENCE", 0.5)
     database.answers.clear()
+    late = "no answer for 500ms and longer"
+    until(lambda: late in site.get("/", **AS_VIEWER).text)  # nothing is known before the database is asked
     with ThreadPoolExecutor(20) as pool:
         texts = list(pool.map(lambda _: site.get("/", **AS_VIEWER).text, range(40)))
-    assert all("no answer for 500ms and longer" in text for text in texts)
+    assert all(late in text for text in texts)
     assert database.looks == 1
     database.answers.set()
     until(lambda: "All is well." in site.get("/", **AS_VIEWER).text)

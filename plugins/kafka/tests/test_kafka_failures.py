@@ -74,21 +74,24 @@ def test_nobody_waits_for_a_broker_that_does_not_answer(strict_broker: KafkaBrok
     assert all(failure.retryable for failure in reports.failed)
 
 
-def test_broker_that_goes_and_comes_back(caplog: pytest.LogCaptureFixture, topic: str) -> None:
+def test_broker_that_goes_and_comes_back(
+    strict_broker: KafkaBroker, caplog: pytest.LogCaptureFixture, topic: str
+) -> None:
     record = MarkedRecord(1, topic, "k", "v")
-    with KafkaBroker() as broker:
-        sender = publisher(broker.bootstrap, delivery_timeout_ms=1500).open("outbox.0")
-        deliver(sender, record)
-        broker.stop()
-        with caplog.at_level(logging.WARNING, "outbox.kafka"):
-            sender.send([record])
-            [failure] = gather(sender, 1).failed
-        assert failure.retryable
-        assert "timed out" in failure.reason
-        assert any("brokers are down" in line for line in caplog.messages)
-        broker.start()
-        deliver(sender, record)
-        sender.close(5)
+    kafka = publisher(strict_broker.bootstrap, delivery_timeout_ms=1500)
+    kafka.prepare([topic], 1)
+    sender = kafka.open("outbox.0")
+    deliver(sender, record)
+    strict_broker.stop()
+    with caplog.at_level(logging.WARNING, "outbox.kafka"):
+        sender.send([record])
+        [failure] = gather(sender, 1).failed
+    assert failure.retryable
+    assert "timed out" in failure.reason
+    assert any("brokers are down" in line for line in caplog.messages)
+    strict_broker.start()
+    deliver(sender, record)
+    sender.close(5)
 
 
 def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
