@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
+from ..databases import OUTBOX  # noqa: TID252 - pytest gives tests no absolute name
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
 from .host import Power
@@ -70,8 +71,11 @@ class LockedRow(HeldRow):
         with closing(database.connect()) as holder:
             for number in range(1, TRIES):
                 _sell(site, key, number)
-                for row in database.waiting(holder, key)[:1]:
-                    lock = f"SELECT * FROM {source.table} WHERE {source.number} = {row[0]} AND {source.waits}"
+                waiting = database.waiting(holder, key)[:1]
+                holder.rollback()  # or MariaDB locks no row that is marked meanwhile
+                for row in waiting:
+                    unsent = source.waits if source.table != OUTBOX.table else "leader_id IS NULL"
+                    lock = f"SELECT * FROM {source.table} WHERE {source.number} = {row[0]} AND {unsent}"
                     if database.execute(holder, f"{lock} FOR UPDATE").fetchall():
                         yield number
                         holder.rollback()
