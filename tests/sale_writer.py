@@ -38,7 +38,14 @@ class SaleWriter(Writer):
     """
 
     def __init__(
-        self, shop: Shop, customers: Sequence[str], seconds: tuple[float, float], *, seed: int, ending: Event, most_records: int = MOST_RECORDS
+        self,
+        shop: Shop,
+        customers: Sequence[str],
+        seconds: tuple[float, float],
+        *,
+        seed: int,
+        ending: Event,
+        most_records: int = MOST_RECORDS,
     ) -> None:
         super().__init__(f"sales-{seed}", random=Random(seed), rollback_share=ROLLBACK_SHARE, ending=ending)
         self._shop = shop

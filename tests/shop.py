@@ -56,7 +56,7 @@ class Shop:
 
     Attributes:
         calm: While it is set, writers begin no transaction.
-        customers: The customers of writers, the first ones most often if ``most_records`` are more than usual.
+        customers: The customers of writers; the first have most sales if ``most_records`` is raised.
         most_records: In one transaction of a writer.
         commits: Customer and number of each sale → the time of its commit request, in seconds since the
             epoch, whether or not it succeeded.

@@ -100,8 +100,8 @@ def run(options: argparse.Namespace, place: Place, seed: int, report: Report | N
     ends = began + 60 * options.minutes if options.minutes else float("inf")
     most = None if options.minutes and not options.rounds else (options.rounds or 1) * len(faults)
     cards = itertools.islice(deck(faults, chance), most)
-    settings = {"harvesters": options.harvesters, "session": options.session, "intake": intake, "keys": options.keys}
-    settings["setup"] = setup.with_session(options.broker_session)
+    settings = {"harvesters": options.harvesters, "session": options.session, "intake": intake}
+    settings |= {"setup": setup.with_session(options.broker_session), "keys": options.keys}
     with Site(folder, engine, chance, database=database, delivery=delivery, **settings) as site:
         while time.monotonic() < ends and (batch := list(itertools.islice(cards, BATCH))):
             rounds = run_batch(site, batch, tell)

@@ -154,7 +154,7 @@ def _enter(site: Site, rounds: Sequence[Round], audits: defaultdict[str, Audit])
 
 
 def _enter_stale(site: Site, rounds: Sequence[Round]) -> None:
-    """Adds to each round the stale copies of it: the last ones of records behind last ones of later records."""
+    """Adds to each round its stale copies: last ones of records, behind last ones of later records."""
     arrivals = site.witness.arrivals
     last = {(key, sequence): place for place, (_, key, sequence) in enumerate(arrivals)}
     places: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -164,7 +164,7 @@ def _enter_stale(site: Site, rounds: Sequence[Round]) -> None:
     starts = [0, *(each.first for each in rounds[1:])]
     for key, numbered in places.items():
         earliest = len(arrivals)
-        for sequence, place in sorted(numbered, reverse=True):
+        for _, place in sorted(numbered, reverse=True):
             if place > earliest:
                 stale[bisect_right(starts, place) - 1, key] += 1
             earliest = min(earliest, place)
