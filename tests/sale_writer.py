@@ -32,17 +32,28 @@ class SaleWriter(Writer):
         customers: Its customers.
         seconds: How long it leaves a transaction open, at least and at most. If transactions wait for one
             another, it spends most of that time between two of them.
+        most_records: Sales in one transaction. With more than usual, the first customers have most of them.
         seed: The seed of its random choices.
         ending: Is set when it must stop.
     """
 
     def __init__(
-        self, shop: Shop, customers: Sequence[str], seconds: tuple[float, float], *, seed: int, ending: Event
+        self,
+        shop: Shop,
+        customers: Sequence[str],
+        seconds: tuple[float, float],
+        *,
+        seed: int,
+        ending: Event,
+        most_records: int = MOST_RECORDS,
     ) -> None:
         super().__init__(f"sales-{seed}", random=Random(seed), rollback_share=ROLLBACK_SHARE, ending=ending)
         self._shop = shop
         self._customers = customers
         self._seconds = seconds
+        self._most_records = most_records
+        power = 1 if most_records > MOST_RECORDS else 0
+        self._weights = [1 / (place + 1) ** power for place in range(len(customers))]
         self._pause = 0.0
         self._numbers = dict.fromkeys(customers, 0)
 
@@ -52,12 +63,11 @@ class SaleWriter(Writer):
     def write(self, connection: Any) -> Written:
         while self._shop.calm.is_set() and not self._ending.wait(CALM_GLANCE):
             pass
-        written = []
-        for customer in self.random.choices(self._customers, k=self.random.randint(1, MOST_RECORDS)):
+        written, number = [], self.random.randint(1, self._most_records)
+        for customer in self.random.choices(self._customers, self._weights, k=number):
             self._numbers[customer] += 1
-            number = self._numbers[customer]
-            written.append((customer, number))
-            self._shop.sell(connection, customer, number, f"sale {number}")
+            written.append((customer, self._numbers[customer]))
+        self._shop.sell_many(connection, written)
         return written
 
     def open_seconds(self) -> float:

@@ -7,7 +7,7 @@ after a lost reply to a commit.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from threading import Event
 from typing import Any
@@ -27,7 +27,7 @@ from outbox_audit import SEQUENCE_HEADER, Audit, Result, read_topic
 from outbox_servers.services import Kafka
 
 from .databases import Database, Postgres
-from .sale_writer import LATE_SECONDS, LATE_WRITERS, PROMPT_WRITERS, SaleWriter
+from .sale_writer import LATE_SECONDS, LATE_WRITERS, MOST_RECORDS, PROMPT_WRITERS, SaleWriter
 from .topics import ends, messages
 
 INSERT = """
@@ -56,6 +56,8 @@ class Shop:
 
     Attributes:
         calm: While it is set, writers begin no transaction.
+        customers: The customers of writers; the first have most sales if ``most_records`` is raised.
+        most_records: In one transaction of a writer.
         commits: Customer and number of each sale → the time of its commit request, in seconds since the
             epoch, whether or not it succeeded.
     """
@@ -66,6 +68,8 @@ class Shop:
         self.kafka = kafka
         self.topic = topic
         self.calm = Event()
+        self.customers: Sequence[str] = CUSTOMERS
+        self.most_records = MOST_RECORDS
         self.commits: dict[tuple[str, int], float] = {}
         self.renew_admin()
 
@@ -119,10 +123,11 @@ class Shop:
             # Each customer has one writer: the sales of a customer commit one after another.
             SaleWriter(
                 self,
-                CUSTOMERS[number::writers],
+                self.customers[number::writers],
                 LATE_SECONDS if number < LATE_WRITERS else (pause, pause),
                 seed=number,
                 ending=ending,
+                most_records=self.most_records,
             )
             for number in range(writers)
         ]
@@ -144,6 +149,11 @@ class Shop:
         record = _record(topic or self.topic, customer, number, value)
         self.database.sell(connection, [(customer, number)], [record])
 
+    def sell_many(self, connection: Any, sales: Sequence[tuple[str, int]]) -> None:
+        """Writes sales as part of a transaction."""
+        made = [_record(self.topic, customer, number, f"sale {number}") for customer, number in sales]
+        self.database.sell(connection, sales, made)
+
     def stash(self, records: int, *, keys: int, start: int = 1, connection: Any = None) -> None:
         """Writes a number of sales at once, numbered from ``start``, in a transaction or as part of one."""
         if connection is None:
@@ -152,8 +162,7 @@ class Shop:
                 own.commit()
             return
         sales = [(f"key-{number % keys}", number) for number in range(start, start + records)]
-        made = [_record(self.topic, customer, number, f"sale {number}") for customer, number in sales]
-        self.database.sell(connection, sales, made)
+        self.sell_many(connection, sales)
 
     def sell_one(self) -> float:
         """Sells to a customer without a writer, waits until that is harvested, and returns the start time."""

@@ -46,6 +46,7 @@ def judged(
     for key, number in SOLD:
         audits[key].committed(key, number)
     judge._enter(cast("Site", site), rounds, audits)
+    judge._enter_stale(cast("Site", site), rounds)
     judge._enter_lost(cast("Site", site), rounds, SOLD)
     judge._enter_waits(cast("Site", site), rounds)
     return rounds
@@ -71,13 +72,20 @@ def test_the_judge_sees_each_defect(sequences: tuple[int, ...], found: dict[str,
     assert {name: getattr(each, name) for name in found} == found
 
 
-def test_a_lost_leader_may_leave_one_stale_copy_of_a_key_and_no_more() -> None:
+def test_a_lost_leader_may_leave_one_stale_run_of_a_key_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "RUN", 1)
     (each,) = judged(1, 2, 3, 1, rounds=[killed()])
-    assert (each.reappeared, each.wrong) == (1, [])
+    assert (each.reappeared, each.stale, each.wrong) == (1, 1, [])
     (each,) = judged(1, 2, 3, 1, 2, rounds=[killed()])
     assert each.wrong == ["2 stale copies of a key after 1 lost leaders"]
     (each,) = judged(1, 2, 3, 1, rounds=[Round(LeaveInTurn(), 0, 0, Strike(100.0), stall=0.0)])
     assert each.wrong == ["1 stale copies of a key after 0 lost leaders"]
+
+
+def test_what_is_followed_again_is_not_stale() -> None:
+    first, second = judged(1, 2, 3, 1, 2, 3, rounds=[killed(leaders=0), killed(first=2, leaders=0)])
+    assert (second.reappeared, first.stale, second.stale) == (2, 0, 0)
+    assert not second.wrong
 
 
 def test_each_round_gets_what_arrived_in_it() -> None:

@@ -101,7 +101,7 @@ def run(options: argparse.Namespace, place: Place, seed: int, report: Report | N
     most = None if options.minutes and not options.rounds else (options.rounds or 1) * len(faults)
     cards = itertools.islice(deck(faults, chance), most)
     settings = {"harvesters": options.harvesters, "session": options.session, "intake": intake}
-    settings["setup"] = setup.with_session(options.broker_session)
+    settings |= {"setup": setup.with_session(options.broker_session), "keys": options.keys}
     with Site(folder, engine, chance, database=database, delivery=delivery, **settings) as site:
         while time.monotonic() < ends and (batch := list(itertools.islice(cards, BATCH))):
             rounds = run_batch(site, batch, tell)
@@ -145,6 +145,9 @@ def _options() -> argparse.Namespace:
         type=_intakes,
         default=[""],
         help=f"applications write into another table; how rows are taken in, of {', '.join(INTAKES)}",
+    )
+    parser.add_argument(
+        "--keys", type=int, help="so few keys, the first with most records, and many of them at a time"
     )
     parser.add_argument(
         "--seed", type=int, help="seed of all random choices (default: a random one, which is printed)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from .site import Site
 
 CATCH_UP_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
 """Seconds to wait for all records; an open transaction of a lost process ends after its timeout."""
+RUN = 1000
+"""Records of a key that may be in flight when a leader is lost."""
 STATEMENTS = ("status", "check")
 """The commands whose JSON is searched for the password."""
 
@@ -28,14 +31,15 @@ class Round:
     Attributes:
         fault: Its kind.
         first: How many messages had arrived when it began.
-        leaders: How many leaders were lost; each may leave one stale copy of a key.
+        leaders: How many leaders were lost; each may leave a stale run of a key.
         strike: What the fault reports; ``None`` if it failed.
         stall: The longest wait of a record in this round, in seconds; see :func:`longest_wait`. ``None`` if
             records did not flow again.
         wrong: What failed, in words.
         records: Records that arrived for the first time.
         repeated: Messages that were not the first of their record.
-        reappeared: Those of them behind a later record of their key: stale copies.
+        reappeared: Those of them behind a later record of their key.
+        stale: Those of them that later records of their key have not followed again.
         overtaken: First arrivals behind a later record of their key.
         foreign: Messages of records that were not committed.
         lost: Records sold in this round that never arrived.
@@ -61,6 +65,7 @@ class Round:
     records: int = 0
     repeated: int = 0
     reappeared: int = 0
+    stale: int = 0
     overtaken: int = 0
     foreign: int = 0
     lost: int = 0
@@ -100,6 +105,7 @@ def judge(site: Site, rounds: Sequence[Round]) -> Result:
     for key, number in sold:
         audits[key].committed(key, number)
     _enter(site, rounds, audits)
+    _enter_stale(site, rounds)
     totals = [each.result() for each in audits.values()]
     for name in ("foreign", "overtaken", "reappeared", "repeated", "lost"):
         ours, theirs = sum(getattr(each, name) for each in totals), getattr(whole, name)
@@ -120,7 +126,7 @@ def judge(site: Site, rounds: Sequence[Round]) -> Result:
 
 def _enter(site: Site, rounds: Sequence[Round], audits: defaultdict[str, Audit]) -> None:
     arrivals = site.witness.arrivals
-    stale: Counter[str] = Counter()
+    repeated: Counter[str] = Counter()
     allowed = 0
     for each, (start, end) in zip(
         rounds, pairwise([0, *(each.first for each in rounds[1:]), len(arrivals)]), strict=True
@@ -136,15 +142,40 @@ def _enter(site: Site, rounds: Sequence[Round], audits: defaultdict[str, Audit])
             each.records += after.delivered - earlier.delivered
             for name in "repeated", "foreign", "overtaken", "reappeared":
                 setattr(each, name, getattr(each, name) + getattr(after, name) - getattr(earlier, name))
-            stale[key] += after.reappeared - earlier.reappeared
+            repeated[key] += after.reappeared - earlier.reappeared
             if after.out_of_order > earlier.out_of_order:
                 site.note("out of order", fault=each.fault.name, key=key, examples=after.examples)
             if after.repeated > earlier.repeated and site.delivery == EXACTLY_ONCE:
                 came = [each for each in arrivals[:end] if each.key == key]
                 site.note("duplicate", fault=each.fault.name, key=key, arrivals=came)
-        most = max(stale.values(), default=0)
+        most = max(repeated.values(), default=0)
+        if most > allowed * RUN:
+            site.note("repeated", fault=each.fault.name, most=most, leaders=allowed)
+
+
+def _enter_stale(site: Site, rounds: Sequence[Round]) -> None:
+    """Adds to each round its stale copies: last ones of records, behind last ones of later records."""
+    arrivals = site.witness.arrivals
+    last = {(key, sequence): place for place, (_, key, sequence) in enumerate(arrivals)}
+    places: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for (key, sequence), place in last.items():
+        places[key].append((sequence or 0, place))
+    stale: Counter[tuple[int, str]] = Counter()
+    starts = [0, *(each.first for each in rounds[1:])]
+    for key, numbered in places.items():
+        earliest = len(arrivals)
+        for _, place in sorted(numbered, reverse=True):
+            if place > earliest:
+                stale[bisect_right(starts, place) - 1, key] += 1
+            earliest = min(earliest, place)
+    for number, each in enumerate(rounds):
+        of_keys = {key: found for (of, key), found in stale.items() if of == number}
+        each.stale = sum(of_keys.values())
+        most, allowed = max(of_keys.values(), default=0), RUN * each.leaders
+        if of_keys:
+            site.note("stale", fault=each.fault.name, keys=of_keys, leaders=each.leaders)
         if most > allowed:
-            each.wrong.append(f"{most} stale copies of a key after {allowed} lost leaders")
+            each.wrong.append(f"{most} stale copies of a key after {each.leaders} lost leaders")
 
 
 def longest_wait(

@@ -41,6 +41,9 @@ NEWEST = 2000
 CALM_SECONDS = 0.5
 """The time of selling after a round, in which late messages may arrive."""
 
+COUNTED = ("records", "lost", "overtaken", "repeated", "reappeared", "stale")
+"""What the history tells of each round."""
+
 ReportFailures = Callable[[str], None]
 """Receives one line of text about each round."""
 
@@ -68,6 +71,8 @@ def run_batch(site: Site, faults: Sequence[Fault], tell: ReportFailures) -> list
     rounds[-1].wrong += find_secrets(site)
     site.note("audit", **{name: getattr(result, name) for name in ("sent", "delivered", "lost", "repeated")})
     for each in rounds:
+        counts = {name: getattr(each, name) for name in COUNTED}
+        site.note("counts", fault=each.fault.name, leaders=each.leaders, **counts)
         if each.wrong:
             site.note("wrong", fault=each.fault.name, findings=each.wrong)
             tell(f"VIOLATION in {each.fault.name}: " + "; ".join(each.wrong))
@@ -116,7 +121,8 @@ def flows(site: Site, since: float) -> bool:
     oldest = site.shop.database.fence.oldest()
     if oldest is not None and time.time() - oldest < since:
         return False
-    lanes, commits = site.lane_of_keys(), site.shop.commits
+    regular, commits = set(site.shop.customers), site.shop.commits
+    lanes = {key: lane for key, lane in site.lane_of_keys().items() if key in regular}
     seen = set()
     for _, key, sequence in reversed(site.witness.arrivals[-NEWEST:]):
         if sequence is not None and key in lanes and commits.get((key, sequence), 0.0) >= since:

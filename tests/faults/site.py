@@ -21,6 +21,7 @@ from outbox_servers.services import KafkaBroker, KafkaCluster
 
 from .. import events  # noqa: TID252 - pytest gives tests no absolute name
 from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
+from ..shop import CUSTOMERS  # noqa: TID252 - pytest gives tests no absolute name
 from .brokers import ONE, Brokers, Setup
 from .heartbeats import Beats
 from .host import Power
@@ -35,6 +36,8 @@ LARGEST_MESSAGE = 20_000
 """The maximum bytes of a message of the shop's topics, so that a poison record is easy to create."""
 RECORDER = Path(__file__).with_name("recorder")
 """The folder with the module that Python imports as it starts."""
+SKEWED_RECORDS = 60
+"""Most records in a transaction if there are few keys."""
 EXACTLY_ONCE = "exactly-once"
 START_SECONDS = {"inline": 60.0, "spark": 300.0}
 
@@ -53,6 +56,7 @@ class Site:
         harvesters: How many processes compete.
         session: The election's session time-out in seconds.
         setup: Which brokers.
+        keys: So few keys, the first with most records, so that runs of them are in flight; ``None`` for many.
 
     Attributes:
         password: Of the harvesters' database user; no log and no output may contain it.
@@ -76,6 +80,7 @@ class Site:
         harvesters: int = 3,
         session: float = SESSION,
         setup: Setup = ONE,
+        keys: int | None = None,
     ) -> None:
         self.folder = folder
         self.engine = engine
@@ -88,6 +93,7 @@ class Site:
         self.password = f"s3cret-{secrets.token_hex(8)}"
         self.host = HOSTS[database](folder, self.password)
         self.setup = setup
+        self._keys = keys
         self.lanes = min(self.host.lanes, setup.most_lanes)
         self.slots: dict[str, Harvester] = {}
         self.may_end: set[str] = set()
@@ -122,6 +128,8 @@ class Site:
         self._stack.callback(self._keep_logs)
         self.host.database.taken = bool(self.intake)
         self.shop = SiteShop(self.host.database, self.brokers, self._new_topic())
+        if self._keys is not None:
+            self.shop.customers, self.shop.most_records = CUSTOMERS[: self._keys], SKEWED_RECORDS
         self.shop.open(LARGEST_MESSAGE)
         self.host.database.dialect.create()
         self.host.admit()

@@ -172,7 +172,7 @@ class RunProducer:
                 out[id(record)] = record, now
                 is_new = known is not None and (record.topic, record.partition) not in known
                 if is_new or (stopped and record.key in stopped):
-                    self._stop(record, _BEHIND)
+                    self._stop(record, _BEHIND, innocent=is_new)
                     continue
                 self._offered = record
                 yield record
@@ -185,11 +185,13 @@ class RunProducer:
             self._error = f"the client has failed: {failed.reason}"
         self._stop(record, failed.reason, retryable=failed.retryable)
 
-    def _stop(self, record: MarkedRecord, why: str, *, retryable: bool = True) -> None:
+    def _stop(
+        self, record: MarkedRecord, why: str, *, retryable: bool = True, innocent: bool = False
+    ) -> None:
         """Fails a record, and those of its key that come behind it now."""
         del self._out[id(record)]
         self._stopped.add(record.key)
-        failed = Failure(record, self._error or why, retryable, innocent=bool(self._error))
+        failed = Failure(record, self._error or why, retryable, innocent=innocent or bool(self._error))
         self._reports().failed.append(failed)
 
     def _refuse_all(self, records: Sequence[MarkedRecord], why: str) -> None:

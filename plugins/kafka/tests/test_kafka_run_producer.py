@@ -127,6 +127,14 @@ def test_a_client_that_cannot_be_opened_fails_the_records(closing: list[KafkaSen
     assert failure.retryable
 
 
+def test_what_a_new_producer_may_not_send_yet_is_not_at_fault(closing: list[KafkaSender]) -> None:
+    """The producer that had sent the first record has failed because of another key."""
+    sender = opened(closing)
+    sender.send_runs([], [each._replace(partition=0) for each in run("t", "k", 2)])
+    failed = sender.poll(0).failed
+    assert [each.innocent and each.retryable for each in failed] == [True, True]
+
+
 def test_what_has_no_room_in_the_client_fails(closing: list[KafkaSender]) -> None:
     sender = opened(closing, queue_buffering_max_messages=5, delivery_timeout_ms=500)
     records = [MarkedRecord(each, "t", f"k{each % 4}", "v") for each in range(12)]
