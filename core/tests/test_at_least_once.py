@@ -12,6 +12,7 @@ from outbox_api import Changed, Failure, MarkedRecord
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
+from outbox_core.delivery.held import MAX_EXCLUDED_KEYS
 from outbox_core.settings import Failures, Limits
 
 from .deciding import Refresh, ReportFailures, Send, decide, wake_at
@@ -785,6 +786,14 @@ def test_a_drained_lane_leaves_locked_rows():
     mpr.purged(0.0, Changed(0, locked=[1]))
     mpr.drain()
     assert mpr.drained
+
+
+def test_more_locked_keys_than_a_mark_excludes_for_failures_hold_up_no_other():
+    mpr = machine(Limits())
+    ids = range(1, MAX_EXCLUDED_KEYS + 100)
+    deliver(mpr, 0.0, *[record(number, f"k{number}") for number in ids])
+    mpr.purged(0.0, Changed(0, locked=ids))
+    assert sent(step(mpr, 0.5, record(9999, "other"))) == [9999]
 
 
 def test_what_waits_behind_locked_rows_fills_no_lane():

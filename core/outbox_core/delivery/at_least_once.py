@@ -36,7 +36,7 @@ from outbox_api import Changed, Failure, MarkedRecord
 
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
-from outbox_core.delivery.held import MAX_EXCLUDED_KEYS, HeldTopics
+from outbox_core.delivery.held import HeldTopics
 from outbox_core.delivery.left_rows import LOCKED_SECONDS, LeftRows, kept
 from outbox_core.delivery.retries import Backoff, RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard, Taken
@@ -57,7 +57,9 @@ PURGE_SECONDS = 0.01
 """How long a purge may be delayed, to delete more records at once, while no record waits for it."""
 SCAN_SECONDS = 1.0
 """Between two checks of the whole scoreboard for stalled keys."""
-RUN_PAUSE_SECONDS = (1.0, 60.0)
+MAX_ASIDE_KEYS = 10_000
+"""While so many keys have delivered rows that others have locked, no more is marked: each mark names them."""
+RUN_PAUSE_SECONDS = (1.0, 4.0)
 """How long no run begins after one has failed: the first time, doubling up to the last."""
 
 
@@ -313,7 +315,7 @@ class MarkPurgeReset:
             return 0
         held = board.held.rows + board.crowded + self._left.rows
         full = board.bytes + board.held.size > self._mark_bytes or held >= MAX_HELD_ROWS
-        if full or board.aside > MAX_EXCLUDED_KEYS:
+        if full or board.aside >= MAX_ASIDE_KEYS:
             return 0
         room = self._capacity - self.in_flight - (board.waiting - board.crowded)
         return room if room >= min(self._sources.limit, self._capacity // 8 + 1) else 0
