@@ -63,7 +63,7 @@ def test_fresh_histories_with_transforms_break_no_invariant(transformed):
 
 @pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not Mode.SPARK])
 def test_histories_do_what_their_mode_is_about(mode):
-    counts = sum((run(seed, mode=mode).counts for seed in (17, 21, 26)), start=Counter())
+    counts = sum((run(seed, mode=mode).counts for seed in (17, 21, 30)), start=Counter())
     assert bool(counts["transactions committed"]) == (mode is not Mode.AT_LEAST_ONCE)
     assert mode is Mode.SWITCHING or bool(counts["remarks"]) == (mode is Mode.AT_LEAST_ONCE)
     assert bool(counts["recovered"]) == (mode is not Mode.AT_LEAST_ONCE)
@@ -171,6 +171,59 @@ def test_the_audit_allows_a_lost_session_one_stale_record_of_a_key():
     log.append(0, lost, 1, stale=True)
     with pytest.raises(Violation, match="I5"):
         log.append(0, lost, 2, stale=True)
+
+
+def audited_runs():
+    audit = audited((1, 1, 1, 2), (2, 2, 3, 4), (3, 3, 5, 6))
+    audit.run_records = 2
+    return audit, Log(audit, 1)
+
+
+def test_the_audit_demands_that_what_a_run_goes_back_behind_follows_again():
+    audit, log = audited_runs()
+    for leader, number in ((1, 1), (1, 2), (2, 1)):
+        log.append(0, session_of(leader), number)
+    with pytest.raises(Violation, match="I2"):
+        audit.finish()
+    for number in (2, 3):
+        log.append(0, session_of(2), number)
+    audit.finish()
+
+
+def test_the_audit_allows_no_record_behind_a_purged_one_that_follows_it():
+    audit, log = audited_runs()
+    for number in (1, 2):
+        log.append(0, session_of(), number)
+    with pytest.raises(Violation, match="I2"):
+        audit.purged(session_of(), 2, owned=True, told=True)
+    with pytest.raises(Violation, match="I2"):
+        log.append(0, session_of(2), 1)
+
+
+def test_the_audit_allows_a_run_so_many_records_once_its_first_is_delivered():
+    audit, _ = audited_runs()
+    session = session_of()
+    audit.sent(session, 1, "k1")
+    with pytest.raises(Violation, match="I3"):
+        audit.sent(session, 2, "k1", follows=True)
+    audit.reported(session, 1, "k1", delivered=True)
+    audit.sent(session, 2, "k1", follows=True)
+    with pytest.raises(Violation, match="I3"):
+        audit.sent(session, 3, "k1", follows=True)
+
+
+def test_the_audit_allows_a_producer_that_is_given_up_one_stale_run_in_order():
+    _, log = audited_runs()
+    for number in (1, 2, 3):
+        log.append(0, session_of(2), number)
+    gone = session_of()
+    gone.trail.run_of.update({1: 1, 2: 1, 3: 3})
+    log.append(0, gone, 1, stale=True)
+    log.append(0, gone, 2, stale=True)
+    with pytest.raises(Violation, match="I2"):
+        log.append(0, gone, 1, stale=True)
+    with pytest.raises(Violation, match="I5"):
+        log.append(0, gone, 3, stale=True)
 
 
 def transaction(log, session, *numbers, partitions=1):

@@ -58,6 +58,7 @@ class Stash(Transaction):
         entry = Entry(world.serial(), key, hash_of(key), self.number, world.moment())
         entry.refusals = world.draw_refusals()
         entry.size = world.draw_size()
+        entry.topic = world.draw_topic()
         entry.kept = world.draw_kept()
         entry.inserted_at = world.scheduler.now
         world.audit.inserted(entry)

@@ -12,8 +12,8 @@ What a producer of runs has sent that was given up is stale, too.
 I2 is then: no record is delivered for the first time before one that comes before it; no live copy is
 appended behind a live copy of a record that comes after it; and no session, live or not, goes back in its own
 order. Where keys have runs, that of a lost leader is repeated: a live copy may be behind that of a record
-that comes after it and is not purged, as that one follows again; and nothing is purged before what comes
-before it.
+that comes after it and is not purged, and that one must follow again, as a live copy; and nothing is purged
+before what comes before it, but for what a transaction has committed, which is not repeated.
 
 I5 is then: of the records of one key that a session appends stale, no two are causally related, unless they
 are of one run, which keeps its order. That is one record or run, but for this: a delivery that was given up
@@ -51,7 +51,7 @@ class Audit:
         parked_keys: Keys that were ever parked.
         transacted: The serials of records that transactions have committed.
         counts: What happened, for the report.
-        has_runs: Whether several records of a key may be in flight.
+        run_records: How many records of a key may be in flight without a transaction.
         flow_seconds: How long a record may take from its commit until it is seen, unless its key is hot or
             fails.
     """
@@ -63,10 +63,11 @@ class Audit:
         self.transacted: set[int] = set()
         self.counts: Counter[str] = Counter()
         self.flow_seconds = float("inf")
-        self.has_runs = False
+        self.run_records = 1
         self._furthest: defaultdict[str, Furthest] = defaultdict(Furthest)
         self._purged: defaultdict[str, Furthest] = defaultdict(Furthest)
         self._there: defaultdict[str, dict[int, Entry]] = defaultdict(dict)
+        self._owed: dict[int, Entry] = {}  # what must follow again, by serial
         self._leader_ids: set[Any] = set()
 
     # --- applications and operators -----------------------------------------------------------------
@@ -84,6 +85,7 @@ class Audit:
         entry.skipped = True
         self.undelivered[entry.key].pop(number, None)
         self._there[entry.key].pop(number, None)
+        self._owed.pop(number, None)
 
     def forgiven(self, number: int) -> None:
         """Takes that an operator has a record delivered whether or not it is in the log."""
@@ -103,7 +105,8 @@ class Audit:
         Or one run, whose other records follow the first when that is delivered.
         """
         flying = session.trail.flying[key]
-        if follows != bool(flying) or (follows and flying[0] not in session.trail.acked):
+        may_follow = flying and flying[0] in session.trail.acked and len(flying) < self.run_records
+        if not may_follow if follows else flying:
             text = f"{session.name} sends {number} while {flying} of key {key!r} are in flight"
             raise Violation("I3", text, key, session.lane)
         flying.append(number)
@@ -129,6 +132,8 @@ class Audit:
     def appended(self, session: Session, number: int, *, stale: bool) -> None:
         """I6 and *foreign*: a copy is in the log, without a transaction."""
         entry = self._known(number)
+        if not stale:
+            self._check_purged(entry, session)
         if entry.transacted and not stale:
             text = f"{session.name} appended {number} of key {entry.key!r}, which a transaction had committed"
             self._again(entry, session, text)
@@ -141,6 +146,7 @@ class Audit:
         """I6 and *foreign*: a transaction is certain to commit a copy."""
         entry = self._known(number)
         self._kept_again(session, entry)
+        self._check_purged(entry, session)
         if entry.transacted:
             text = f"{session.name} committed {number} of key {entry.key!r} a second time"
             self._again(entry, session, text)
@@ -155,6 +161,8 @@ class Audit:
         """I2 and I5: what a reader of committed messages may come to next in the log of a key."""
         entry = self.entries[number]
         key, trail = entry.key, session.trail
+        if not stale:
+            self._owed.pop(number, None)
         if entry.seen and entry.forgiven:
             return
         if not entry.seen:
@@ -168,10 +176,20 @@ class Audit:
             self.counts["stale copies"] += 1
             self._stale(entry, session)
             return
-        behind = (self._purged if self.has_runs else self._furthest)[key]
-        if behind.reaches_behind(entry):
-            self._reappeared(entry, session, behind, "a purged" if self.has_runs else "a live")
-        self._furthest[key].take(entry)
+        furthest = self._furthest[key]
+        if furthest.reaches_behind(entry):
+            if self.run_records == 1:
+                self._reappeared(entry, session, furthest, "a live")
+            self.counts["repeats behind unpurged records"] += 1
+            there = self._there[key].values()
+            self._owed.update((each.serial, each) for each in there if each.seen and entry.precedes(each))
+        furthest.take(entry)
+
+    def _check_purged(self, entry: Entry, session: Session) -> None:
+        """I2: where keys have runs, what follows what is repeated is not purged."""
+        purged = self._purged[entry.key]
+        if self.run_records > 1 and not entry.forgiven and purged.reaches_behind(entry):
+            self._reappeared(entry, session, purged, "a purged")
 
     def _kept_again(self, session: Session, entry: Entry) -> None:
         """*kept*: a lane publishes no record again of which it knows that its row cannot be deleted."""
@@ -228,10 +246,10 @@ class Audit:
         self._purged[entry.key].take(entry)
         there = self._there[entry.key]
         there.pop(number, None)
-        for other in there.values() if self.has_runs else ():  # in the order of their commits
+        for other in there.values() if self.run_records > 1 else ():  # in the order of their commits
             if other.committed > entry.committed:
                 break
-            if other.precedes(entry) and not other.kept:
+            if other.precedes(entry) and not (other.kept or other.transacted or other.forgiven):
                 text = f"{session.name} purged {number} before {other.serial}, which comes before it"
                 raise Violation("I2", text, entry.key, session.lane)
         if not owned:
@@ -312,7 +330,10 @@ class Audit:
     # --- at rest ------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """I9: what was committed arrived, unless an operator skipped it."""
+        """I9: what was committed arrived, unless an operator skipped it; I2: what had to follow again did."""
+        for entry in self._owed.values():
+            text = f"{entry.serial} of key {entry.key!r} did not follow again what was repeated behind it"
+            raise Violation("I2", text, entry.key)
         for key, waiting in self.undelivered.items():
             for number in waiting:
                 raise Violation("I9", f"record {number} of key {key!r} never arrived", key)

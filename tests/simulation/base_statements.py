@@ -227,11 +227,11 @@ class Choosing(Fenced):
 def record_of(database: Database, row: Row, max_bytes: int = UNBOUNDED) -> MarkedRecord:
     """Returns a row as replies have it: without its value if it has too many bytes."""
     if row.size > max_bytes:
-        return MarkedRecord(row.id, "t", row.key, None, timestamp_ms=row.serial, fault="too large")
+        return MarkedRecord(row.id, row.topic, row.key, None, timestamp_ms=row.serial, fault="too large")
     size, faulty = row.size - len(row.key), database.audit.entries[row.serial].refusals >= FAULTY
     value = VALUES.get(size) or VALUES.setdefault(size, size * "v")
     fault = "no message" if faulty else None
-    return MarkedRecord(row.id, "t", row.key, value, timestamp_ms=row.serial, fault=fault)
+    return MarkedRecord(row.id, row.topic, row.key, value, timestamp_ms=row.serial, fault=fault)
 
 
 def names(batches: Iterable[Batch], row: Row) -> bool:

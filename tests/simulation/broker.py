@@ -14,7 +14,7 @@ from .log import Log, Publication
 from .requests import PAUSE_SECONDS
 from .run_producer import RunProducer
 from .scheduler import Host, Scheduler
-from .trail import FAILING, Furthest, Session, serial_of
+from .trail import FAILING, TOPICS, Furthest, Session, serial_of
 from .transactions import TransactionalId
 
 DELIVERY_SECONDS = 1.0
@@ -85,7 +85,7 @@ class Broker:
         slow: The longest that a transaction takes to end once that is decided, in seconds.
         clogged: The longest that a client takes no records, in seconds.
         boot: Raised by every crash, with which the answers on their way are lost.
-        partitions: How many the topic has.
+        partitions: How many a topic has.
         failing: Whether records of keys from ``FAILING`` on are not delivered.
         streams: Host and lane → the idempotent producer there.
         characters: How many a checkpoint may have.
@@ -119,7 +119,7 @@ class Broker:
         self.clogged = 0.0
         self.boot = 0
         self.partitions = 3
-        self.log = Log(audit, self.partitions, lambda: scheduler.now)
+        self.log = Log(audit, self.partitions * len(TOPICS), lambda: scheduler.now)
         self.failing = True
         self.streams: dict[tuple[Host, int], Stream] = {}
         self.identities: dict[str, TransactionalId] = {}
@@ -150,9 +150,13 @@ class Broker:
         """Returns whether a transaction is torn whose commit is asked for now."""
         return bool(self.torn) and self.chance.random() < self.torn
 
-    def partition_of(self, key: str, beside: int = 0) -> int:
+    def partition_of(self, key: str, beside: int = 0, topic: str = TOPICS[0]) -> int:
         """Returns a key's partition, or the one so many beside it: a part's is of another topic."""
-        return (hash_of(key) + beside) % self.partitions
+        return (hash_of(key) + beside) % self.partitions + TOPICS.index(topic) * self.partitions
+
+    def partition_for(self, record: MarkedRecord) -> int:
+        """Returns the partition of a record by itself."""
+        return self.partition_of(record.key, topic=record.topic)
 
     def completion(self) -> float:
         """Returns how long a transaction takes to end, from when that is decided."""
@@ -198,7 +202,7 @@ class Producer(Session):
 
     def send_runs(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         """Sends records of runs, with another producer if the last one has failed."""
-        if self._runs is None or self._runs.over:
+        if self._runs is None or self._runs.gone:
             self._runs = self.run_producer(self)
         self._runs.send(first, others)
 
@@ -238,7 +242,7 @@ class Producer(Session):
             self._depart(packet, delay)
 
     def _depart(self, packet: Packet, delay: float) -> None:
-        scheduler, partition = self._broker.scheduler, self._broker.partition_of(packet.record.key)
+        scheduler, partition = self._broker.scheduler, self._broker.partition_for(packet.record)
         arrives = max(packet.departs + 0.0005 + self._broker.chance.random() * 0.003 + delay,
                       self._free.get(partition, 0.0))  # fmt: skip
         self._free[partition] = arrives + 1e-6
@@ -261,7 +265,7 @@ class Producer(Session):
                     return
             broker.scheduler.at(broker.away_until, self._arrive, packet)
             return
-        partition, stale = broker.partition_of(packet.record.key), packet.losses != self.losses
+        partition, stale = broker.partition_for(packet.record), packet.losses != self.losses
         appended = self._stream.appended
         if packet.number < appended.get(partition, 0):
             self._out_of_order(packet)
@@ -273,7 +277,10 @@ class Producer(Session):
             broker.scheduler.at(packet.departs, self._arrive, packet)
             return
         appended[partition] = packet.number
-        self._append(partition, packet.record, stale=stale)
+        if packet.told and broker.audit.run_records > 1:
+            self._append_late(partition, packet.record)
+        else:
+            self._append(partition, packet.record, stale=stale)
         if not packet.mute:
             host.after(broker.chance.random() * 0.003, self._acknowledge, packet)
 
@@ -296,6 +303,12 @@ class Producer(Session):
     def _unplaced(self, packet: Packet) -> None:
         """Takes an acknowledgement without an offset, which is none: the record may be in the log or not."""
         self._fail(packet.record, "acknowledged without an offset", True)
+
+    def _append_late(self, partition: int, record: MarkedRecord) -> None:
+        """Appends what was given up: what was sent since in runs is another producer's."""
+        self._broker.counts["late requests beside runs"] += 1
+        session = Session(self.lane, f"{self.name}/given up")
+        self._broker.log.append(partition, session, record.id, stale=True)
 
     def _append(self, partition: int, record: MarkedRecord, *, stale: bool) -> None:
         self._broker.log.append(partition, self, record.id, stale=stale)

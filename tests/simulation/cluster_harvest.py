@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -79,7 +80,7 @@ class Harvester:
             machine.next_leader_id(now)
             machine.entered()
         if machine.may_send:
-            for each in machine.next_to_send(now).alone:
+            for each in chain.from_iterable(machine.next_to_send(now)):
                 self._sent = max(self._sent, self._world.now) + self._world.chance.uniform(0.0005, 0.003)
                 self._world.at(self._sent, self._publish, [each], None)
         if machine.purge_due() <= now:
@@ -167,7 +168,8 @@ class Harvester:
         if batch:
             self._machine.published(self._world.now)
         else:
-            self._machine.delivered(self._world.now, records)
+            delivered = [each._replace(partition=0) for each in records]
+            self._machine.delivered(self._world.now, delivered)
 
 
 def record(row: Row) -> MarkedRecord:

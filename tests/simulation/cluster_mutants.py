@@ -136,8 +136,8 @@ def _with_sources(kind: type[Sources]) -> Parts:
     """Returns a world whose machines have other sources."""
 
     class Records(MarkPurgeReset):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
             self._sources.__class__ = kind
 
     class Batches(SelectPublishPurge):

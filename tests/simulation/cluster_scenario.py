@@ -52,6 +52,7 @@ class Scenario:
         arrival: Whether ages count from arrival.
         forwards: Whether deletions travel on from whoever applies them.
         exactly_once: Which state machine.
+        run_records: How many records of a key it may have in flight without transactions.
         rate: Transactions a second, in each cluster.
         seconds: How long applications write.
         kinds: What happens.
@@ -64,6 +65,7 @@ class Scenario:
     arrival: bool
     forwards: bool
     exactly_once: bool
+    run_records: int
     rate: float
     seconds: float
     kinds: tuple[str, ...]
@@ -85,6 +87,7 @@ class Scenario:
             "rate": chance.uniform(2.0, 10.0),
             "seconds": chance.uniform(2.0, 4.0) * delay,
             "kinds": tuple(happens),
+            "run_records": chance.choice((1, 3, 1000)),
             # Half the delay is far above what replication, delivery and purge take here.
             "skew": 0.15 * delay,
         }

@@ -75,8 +75,8 @@ class Trail:
         self.kills: Counter[int] = Counter()
         self.counts: Counter[str] = Counter()
         self._world = world
-        self._last: dict[tuple[int, str], int] = {}
-        self._seen: dict[int, set[int]] = defaultdict(set)
+        self._seen: dict[tuple[int, str], set[int]] = defaultdict(set)
+        self._owed: dict[tuple[int, str], set[int]] = defaultdict(set)
 
     # --- what happens -------------------------------------------------------------------------------
 
@@ -94,11 +94,14 @@ class Trail:
         """The broker of a cluster has appended a record, of a harvester with these deliberate takeovers."""
         entry = self.entries[record.id]
         self.counts["delivered"] += 1
-        if record.id not in self._seen[cluster]:
-            self._seen[cluster].add(record.id)
-            if record.id < self._last.get((cluster, record.key), 0):
-                self._break("C4", f"cluster {cluster} delivers {record.id} of {record.key} late", entry)
-            self._last[cluster, record.key] = record.id
+        seen = self._seen[cluster, record.key]
+        if record.id not in seen and record.id < max(seen, default=0):
+            self._break("C4", f"cluster {cluster} delivers {record.id} of {record.key} late", entry)
+        later = {number for number in seen if number > record.id}
+        self.counts["repeats behind later records"] += bool(later)
+        self._owed[cluster, record.key] |= later
+        self._owed[cluster, record.key].discard(record.id)
+        seen.add(record.id)
         entry.delivered.append(cluster)
         if cluster != entry.origin:
             self.counts["taken over"] += 1
@@ -169,7 +172,7 @@ class Trail:
                     self._break("C5", f"{text}: {late:.1f} s too late", entry)
 
     def check_end(self) -> None:
-        """C1: what a replica that lives has had is delivered, and no replica keeps anything."""
+        """C1: what a replica that lives has had is delivered, and no replica keeps anything. C4 also."""
         world = self._world
         living = {cluster for cluster, each in world.harvesters.items() if each.alive}
         for number, entry in self.entries.items():
@@ -180,6 +183,11 @@ class Trail:
                 number = min(rows)
                 text = f"cluster {cluster} keeps {len(rows)} rows, {number} first"
                 self._break("C1", text, self.entries[number])
+
+        for (cluster, key), owed in self._owed.items():
+            for number in owed:
+                text = f"in cluster {cluster} {number} of {key} did not follow again what was repeated"
+                self._break("C4", text, self.entries[number])
 
     def _break(self, invariant: str, text: str, entry: Entry) -> None:
         raise Violation(invariant, f"{text} at {self._world.now:.3f}: {entry}", key=entry.key)

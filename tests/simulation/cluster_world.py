@@ -100,7 +100,9 @@ class ClusterWorld:
         """Makes a state machine of the product."""
         if self.scenario.exactly_once:
             return self.parts.batches(LIMITS, FAILURES, self.chance.random, (), ages)
-        return self.parts.records(LIMITS, FAILURES, self._mint, self.chance.random, ages)
+        return self.parts.records(
+            LIMITS, FAILURES, self._mint, self.chance.random, ages, run_records=self.scenario.run_records
+        )
 
     def skew_at(self, row: Row) -> float:
         """Returns how far the clock was ahead that a row was dated by."""

@@ -15,7 +15,7 @@ BUSY: Mapping[str, Any] = {
     "processes": 2, "lanes": (1, 1), "workers": (0, 0), "keys": 4, "seconds": 8.0,
     "transactions_per_second": 40.0, "faults_per_second": 5.0, "wall_clocks": False, "leases": False,
     "slow": 0.0, "lossy": 0.0, "refused": 0.0, "refused_for_good": 0.0, "touched": 0.0, "withdrawn": 0.0,
-    "ids_anew": False, "at_once": True, "dates": True, "torn": 0.0, "blind": 0.0,
+    "topics": 1, "ids_anew": False, "at_once": True, "dates": True, "torn": 0.0, "blind": 0.0,
     "repeated": 0.0, "verifies": True, "replaced": 0.0, "unready": 0.0, "characters": MAX_CHECKPOINT,
     "limits": Limits(max_batch_records=8, io_error_backoff=0.01),
 }  # fmt: skip

@@ -47,13 +47,12 @@ class RecordLane(LaneRun):
         if self.ended:
             return
         world.tell(self, None, "begins with %s", entered.fence)
-        runs = world.audit.has_runs and self.producer.has_runs
         machine = world.parts.machine(
             world.scenario.limits_of_a_lane(group.lanes),
             world.scenario.failures,
             world.mint,
             world.chance.random,
-            run_records=world.scenario.limits.max_run_records if runs else 1,
+            run_records=world.audit.run_records,
         )
         world.audit.leader_id_taken(machine.leader_id, self.number)
         lane = self.lane = world.parts.lane(
@@ -90,7 +89,7 @@ class RecordLane(LaneRun):
         limits = world.scenario.limits_of_a_lane(self.group.lanes)
         board = machine.scoreboard
         known = board.waiting - board.crowded - board.following
-        if not world.audit.has_runs:  # a run may take crowded ones into flight
+        if world.audit.run_records == 1:  # a run may take crowded ones into flight
             known += machine.in_flight
         if machine.in_flight + board.following > limits.max_in_flight_records:
             raise Violation("I10", f"{machine.in_flight} records are in flight", lane=self.number)

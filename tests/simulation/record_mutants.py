@@ -40,9 +40,9 @@ class SameLeaderId(MarkPurgeReset):
 
 class EarlyRelease(MarkPurgeReset):
     def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
-        records = list(records)
+        before = len(self.scoreboard.purgeable)
         super().delivered(now, records)
-        self.scoreboard.release(now, records)
+        self.scoreboard.release(now, self.scoreboard.purgeable[before:])
 
     def purged(self, now: float, changed: Changed) -> None:
         self._answered(Purge)
@@ -108,6 +108,6 @@ RECORD_MUTANTS: Sequence[Mutant] = (
     _mutant("early-release", "A key is free before its purge is durable.", "I3", 20, machine=EarlyRelease),
     TRUSTED_REPEAT,
     _mutant("unheld", "A failed record does not hold its key.", "I2", 20, machine=Unheld),
-    _mutant("optimist", "A delivery whose outcome is unknown is purged.", "I8", 20, machine=Optimist),
+    _mutant("optimist", "A delivery whose outcome is unknown is purged.", "I1 I8", 20, machine=Optimist),
     _mutant("greedy", "Marks take no account of what is marked already.", "I10", 20, machine=Greedy),
 )  # fmt: skip

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 GIVEN_UP_SECONDS = 1.0
 """How long the broker may acknowledge nothing of a record before the producer is given up."""
+LAST_REPORTS_SECONDS = 0.2
+"""How long it takes at most then until the rest is reported; shorter than the real time."""
 
 
 class Request:
@@ -55,26 +57,32 @@ class RunProducer(Session):
         self._unreported: dict[int, MarkedRecord] = {}
         self._known: set[int] = set()  # partitions that have taken a request of it
         self._delivered: set[int] = set()  # those that have acknowledged one
+        self._failed: set[str] = set()  # keys of which a record has failed
+
+    @property
+    def gone(self) -> bool:
+        """Whether all is reported of what it was given before it was given up."""
+        return self.over and not self._unreported
 
     def send(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         """Sends records in order."""
         broker, owner, runs = self._broker, self._owner, self._owner.trail.runs
-        partitions = dict.fromkeys(broker.partition_of(record.key) for record in (*others, *first))
+        broker.audit.counts["records that followed in runs"] += len(others)
+        partitions = dict.fromkeys(broker.partition_for(record) for record in (*others, *first))
         runs.update((record.key, record.id) for record in first)
         for record in (*others, *first):
             broker.audit.sent(owner, record.id, record.key, follows=record.id != runs[record.key])
             broker.audit.published(owner, record)
-            self.trail.run_of[record.id] = runs[record.key]
-            if record.partition is not None and record.partition not in self._delivered:
-                broker.audit.reported(owner, record.id, record.key, delivered=False)
-                behind = Failure(record, "its producer has failed", retryable=True, suspect=True)
-                self._host.after(0.0, owner.receiver.undelivered, behind)
+            partition = broker.partition_for(record)
+            if self.over or (record.partition is not None and partition not in self._delivered):
+                self._host.after(0.0, self._fail, record, "its producer has failed", not self.over)
                 continue
+            self.trail.run_of[record.id] = runs[record.key]
             self._unreported[record.id] = record
             self._host.after(GIVEN_UP_SECONDS, self._time_out, record)
             if not (broker.failing and int(record.key[1:]) >= FAILING):  # its partition has no leader
                 losses = -1 if owner.superseded else owner.losses
-                self._waiting[broker.partition_of(record.key)].append((record, losses))
+                self._waiting[partition].append((record, losses))
         for partition in partitions:
             self._pump(partition)
 
@@ -142,8 +150,9 @@ class RunProducer(Session):
             return False
         self._known.add(partition)
         request.appended = True
-        stale = self.over or request.losses != self._owner.losses
         for record in request.records:
+            failed = self._unreported.get(record.id) is not record
+            stale = failed or request.losses != self._owner.losses
             broker.log.append(partition, self, record.id, stale=stale)
         return True
 
@@ -164,16 +173,16 @@ class RunProducer(Session):
         self._host.after(2 * PAUSE_SECONDS, self.end, "acknowledged without an offset", request.records)
 
     def _acknowledge(self, request: Request) -> None:
-        if (
-            self.over
-            or self._owner.closed_at < float("inf")
-            or self._out.get(request.partition) is not request
-        ):
+        if self._owner.closed_at < float("inf") or self._out.get(request.partition) is not request:
             return
         del self._out[request.partition]
         self._delivered.add(request.partition)
         for record in request.records:
-            del self._unreported[record.id]
+            if self._unreported.pop(record.id, None) is not record:
+                continue
+            if record.key in self._failed:
+                self._fail(record, "it is behind a record of its key that was not sent", False)
+                continue
             self._broker.audit.reported(self._owner, record.id, record.key, delivered=True)
             self._owner.receiver.delivered(record._replace(partition=request.partition))
         self._pump(request.partition)
@@ -188,9 +197,20 @@ class RunProducer(Session):
             return
         self.over = True
         self._broker.counts["producers of runs given up"] += 1
+        # The client reports one after the other.
+        chance, delay = self._broker.chance, 0.0
+        slow = chance.choice((0.0, LAST_REPORTS_SECONDS / max(1, len(self._unreported))))
         for record in self._unreported.values():
-            self._fail(record, reason, suspect=any(record is each for each in suspects))
+            suspect = any(record is each for each in suspects)
+            self._host.after(delay, self._fail_unreported, record, reason, suspect)
+            delay += chance.random() * slow
 
-    def _fail(self, record: MarkedRecord, reason: str, *, suspect: bool = True) -> None:
+    def _fail_unreported(self, record: MarkedRecord, reason: str, suspect: bool) -> None:
+        if self._unreported.get(record.id) is record and self._owner.closed_at == float("inf"):
+            del self._unreported[record.id]
+            self._fail(record, reason, suspect)
+
+    def _fail(self, record: MarkedRecord, reason: str, suspect: bool = True) -> None:
+        self._failed.add(record.key)
         self._broker.audit.reported(self._owner, record.id, record.key, delivered=False)
         self._owner.receiver.undelivered(Failure(record, reason, True, suspect, innocent=not suspect))

@@ -28,6 +28,7 @@ from .broker import Producer
 from .operator import Free
 from .recovery import Settings
 from .sender import TransactionalProducer
+from .trail import TOPICS
 from .transactions import TransactionalId
 
 NARROW_SHARE = 0.5
@@ -137,6 +138,7 @@ class Scenario:
         lane_seconds: After how long an idle lane of exactly-once delivery starts anew.
         tables: What the database may call the table, which is renamed between the starts of processes.
         places: Where configurations may have checkpoints kept.
+        topics: How many topics records have.
         sizes: How many bytes values may have.
         byte_seconds: How long a byte takes from the database to a lane.
         hot: Which part of all records is of one key.
@@ -180,6 +182,7 @@ class Scenario:
     lane_seconds: float = float("inf")
     tables: tuple[str, ...] = ("public.box",)
     places: tuple[str, ...] = ("here",)
+    topics: int = 1
     sizes: tuple[int, ...] = (1,)
     byte_seconds: float = 0.0
     hot: float = 0.0
@@ -289,7 +292,10 @@ def _hands_on_rows(chance: Random) -> Mapping[str, Any]:
 
 
 def _late_requests(chance: Random, mode: Mode) -> Mapping[str, Any]:
-    """Draws which requests are sent twice or repeated, and what brokers make of that."""
+    """Draws which requests are sent twice or repeated, what brokers make of that, and how many topics are.
+
+    A reader of several topics sees transactions in no order, so there is one where there are any.
+    """
     aside = Random()
     aside.setstate(chance.getstate())
     drawn = {
@@ -298,7 +304,9 @@ def _late_requests(chance: Random, mode: Mode) -> Mapping[str, Any]:
         "verifies": aside.random() < 0.7,
         "replaced": aside.choice((0.0, 0.3)),
     }
-    return {"unready": drawn["unready"]} if mode is Mode.AT_LEAST_ONCE else drawn
+    if mode is Mode.AT_LEAST_ONCE:
+        return {"unready": drawn["unready"], "topics": aside.choice((1, len(TOPICS)))}
+    return drawn
 
 
 def _crowded(drawn: Scenario, chance: Random) -> Scenario:

@@ -21,13 +21,17 @@ class Row:
         serial: The number of its record, which no other has; see :class:`tests.simulation.trail.Entry`.
         created: Its ``create_time``, in seconds.
         size: The bytes of its key and value.
+        topic: Its record's topic.
         leader: The leader id in it, or ``None``.
         lock: The transaction that has changed it and not ended.
         gone: Whether it was deleted.
         kept: Whether a trigger keeps it, so that nobody can delete it.
     """
 
-    __slots__ = ("bucket", "created", "gone", "id", "kept", "key", "leader", "lock", "serial", "size")
+    __slots__ = (
+        "bucket", "created", "gone", "id", "kept", "key", "leader", "lock", "serial", "size",
+        "topic",
+    )  # fmt: skip
 
     def __init__(self, number: int, entry: Entry) -> None:
         self.id = number
@@ -35,6 +39,7 @@ class Row:
         self.created = entry.inserted_at
         self.size = len(entry.key) + entry.size
         self.key = entry.key
+        self.topic = entry.topic
         self.bucket = entry.bucket
         self.leader: Any = None
         self.lock: Transaction | None = None

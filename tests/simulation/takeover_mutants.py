@@ -196,7 +196,7 @@ TAKEOVER_MUTANTS: Sequence[Mutant] = (
         "unopened-former", "The checkpoint of a former sender is read while that may still publish.",
         "I6 checkpoint", recovery=UnopenedFormer)),
     under("handovers, crashes", places=PLACES, each=breaks_batches(
-        "first-note-only", "A change of name or place is not noted.", "I6 checkpoint",
+        "first-note-only", "A change of name or place is not noted.", "I6 checkpoint", first=40,
         recovery=FirstNoteOnly)),
     under("frozen recoveries, elector lies, slow database", **STALE, each=breaks_batches(
         "unfenced-checkpoint", "An empty checkpoint is written without a look at the fence.",

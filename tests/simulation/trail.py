@@ -21,6 +21,10 @@ FAILING = 1000
 """Keys from this number on fail as long as applications are busy."""
 
 
+TOPICS = ("t", "u")
+"""Those of records; the second only in some worlds."""
+
+
 class Violation(AssertionError):  # noqa: N818 - it is called so everywhere
     """An invariant was broken.
 
@@ -89,6 +93,7 @@ class Entry:
         forgiven: Whether an operator has taken it for unpublished, whatever the log holds.
         refusals: How often the broker will still refuse it for good.
         size: The bytes of its value.
+        topic: Its topic.
         kept: Whether a trigger keeps its row, until an operator removes it.
         vain: Who has deleted its row last, in vain; ``None`` if an operator has it tried again.
         inserted_at: The true time of its insert, in seconds.
@@ -110,6 +115,7 @@ class Entry:
     forgiven: bool = False
     refusals: int = 0
     size: int = 1
+    topic: str = TOPICS[0]
     inserted_at: float = 0.0
     since: float = 0.0
     kept: bool = False

@@ -26,7 +26,7 @@ from .operator import Operator
 from .process import Process
 from .scenario import NOT_CROWDED, Mode, Parts, draw
 from .scheduler import Host, Scheduler
-from .trail import FAULTY, FOR_GOOD, Violation
+from .trail import FAULTY, FOR_GOOD, TOPICS, Violation
 from .transactions import TRANSACTION_SECONDS
 from .wire import Wire
 
@@ -34,6 +34,8 @@ LEASES_SHARE = 0.3
 """In which part of the histories without wall clocks a lease in the database says who leads."""
 CLOSE_SECONDS = 0.1
 """How long the end of a lane waits for a thread; shorter than the real one."""
+RUN_PAUSE_SECONDS = (0.05, 1.0)
+"""For how long no run begins after one has failed; shorter than the real pause."""
 CALM_SECONDS = 90.0
 """How long a world without faults may take to empty its outbox."""
 
@@ -74,8 +76,8 @@ class World:
         self.scheduler = Scheduler()
         self.audit = Audit()
         self.audit.flow_seconds = self.scenario.flow_seconds
-        runs = self.scenario.limits.max_run_records > 1
-        self.audit.has_runs = runs and self.scenario.mode is Mode.AT_LEAST_ONCE
+        if self.scenario.mode is not Mode.EXACTLY_ONCE and self.parts.producer.has_runs:
+            self.audit.run_records = self.scenario.limits.max_run_records
         self.faults: Counter[str] = Counter()
         self.database = Database(self.scheduler, self.audit, self.chance)
         self.wire = Wire(self.database, self.chance, self.faults)
@@ -162,6 +164,10 @@ class World:
         # Who may park one key only waits for an operator to free it.
         kept = self.scenario.kept if self.scenario.failures.most_parked_keys > 1 else 0.0
         return bool(kept) and self.applications.busy and self.chance.random() < kept
+
+    def draw_topic(self) -> str:
+        """Returns the topic of a new record."""
+        return self.chance.choice(TOPICS) if self.scenario.topics > 1 else TOPICS[0]
 
     def draw_size(self) -> int:
         """Returns how many bytes a new record's value has."""
@@ -278,9 +284,10 @@ class World:
                     lane.check_rest()
 
 
-def _bounds(characters: int) -> Mapping[str, float]:
+def _bounds(characters: int) -> Mapping[str, object]:
     """Returns the bounds of production's modules where a checkpoint may have so many characters."""
     return {
+        "outbox_core.delivery.at_least_once.RUN_PAUSE_SECONDS": RUN_PAUSE_SECONDS,
         "outbox_core.delivery.checkpoint.MAX_BATCH": characters // 2,
         "outbox_core.delivery.exactly_once.MAX_CHECKPOINT": characters,
         "outbox_core.delivery.exactly_once.MAX_LOCKED": characters // 4,
