@@ -793,7 +793,8 @@ def test_more_locked_keys_than_a_mark_excludes_for_failures_hold_up_no_other():
     ids = range(1, MAX_EXCLUDED_KEYS + 100)
     deliver(mpr, 0.0, *[record(number, f"k{number}") for number in ids])
     mpr.purged(0.0, Changed(0, locked=ids))
-    assert sent(step(mpr, 0.5, record(9999, "other"))) == [9999]
+    step(mpr, 0.5, record(9999, "other"))
+    assert sent(step(mpr, 0.5)) == [9999]
 
 
 def test_what_waits_behind_locked_rows_fills_no_lane():
