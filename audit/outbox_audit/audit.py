@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 from itertools import accumulate, islice
 
@@ -69,6 +69,11 @@ class RangeSet:
         index = bisect_right(before, rank) - 1
         return self._firsts[index] + rank - before[index]
 
+    def covers(self, first: int, last: int) -> bool:
+        """Returns whether all numbers from ``first`` to ``last`` are members; also if these are none."""
+        index = bisect_right(self._firsts, first) - 1
+        return first > last or (index >= 0 and last < self._stops[index])
+
     def absent(self, stop: int) -> Iterator[int]:
         """Yields the numbers from 0 up to ``stop`` that are not members, in order."""
         number = 0
@@ -95,13 +100,13 @@ class _KeyState:
         duplicates: Ranks of those that arrived more than once.
     """
 
-    __slots__ = ("arrived", "committed", "duplicates", "furthest", "reappeared")
+    __slots__ = ("arrived", "committed", "duplicates", "furthest", "repeats")
 
     def __init__(self) -> None:
         self.committed = RangeSet()  # sequences of the committed records
         self.arrived = RangeSet()  # ranks (positions among the committed records) of those that arrived
         self.furthest = -1  # the highest of these ranks; -1 before the first
-        self.reappeared = 0  # messages that repeated a record of the key behind a later one
+        self.repeats: list[tuple[int, int]] = []  # rank of each repeated message, and the furthest before it
         self.duplicates: RangeSet | None = None  # usually there are none, and there may be many keys
 
     def duplicate(self, rank: int) -> bool:
@@ -109,6 +114,18 @@ class _KeyState:
         if self.duplicates is None:
             self.duplicates = RangeSet()
         return self.duplicates.add(rank)
+
+    def stale(self) -> list[int]:
+        """Returns the ranks of stale records, in order of their last messages.
+
+        A record is not stale if all that had arrived behind it did so again after its last message.
+        """
+        after, stale = RangeSet(), list[int]()
+        for rank, furthest in reversed(self.repeats):
+            if rank not in after and not after.covers(rank + 1, furthest):
+                stale.append(rank)
+            after.add(rank)
+        return stale[::-1]
 
 
 class Audit:
@@ -119,16 +136,16 @@ class Audit:
     for instance the numbers of rolled-back transactions. Needs memory for a few numbers per key, per gap and
     per duplicate.
 
-    The order is that of docs/algorithm.md ("Why it works"): a record may be repeated, but neither it nor its
-    repetition may arrive behind a later record of its key. Duplicates are counted too; the caller decides
-    whether they are allowed.
+    The order is that of docs/algorithm.md ("Why it works"): no record may arrive for the first time behind a
+    later one of its key, and if it is repeated behind later ones, all these must follow again. Duplicates are
+    counted too; the caller decides whether they are allowed.
     """
 
     def __init__(self) -> None:
         self._keys: dict[str, _KeyState] = {}
         self._sent = 0
         self._delivered = 0
-        self._repeated = 0
+        self._repeated = self._reappeared = 0
         self._defects: Counter[Defect] = Counter()
         self._examples: dict[Defect, list[RecordName]] = {defect: [] for defect in Defect}
         self._has_messages = False
@@ -165,26 +182,33 @@ class Audit:
             self._delivered += 1
         else:
             self._repeated += 1
+            self._reappeared += rank < key_state.furthest
+            key_state.repeats.append((rank, key_state.furthest))
             if key_state.duplicate(rank):
                 self._add_defect(Defect.DUPLICATES, key, sequence)
-        if rank < key_state.furthest:
-            self._add_defect(Defect.OVERTAKEN if first else Defect.REAPPEARED, key, sequence)
-            key_state.reappeared += not first
+        if first and rank < key_state.furthest:
+            self._add_defect(Defect.OVERTAKEN, key, sequence)
         key_state.furthest = max(key_state.furthest, rank)
 
     def result(self) -> Result:
         """Returns what was found so far; changes nothing."""
         examples = {defect: tuple(named) for defect, named in self._examples.items()}
+        stale = {
+            key: found for key, state in self._keys.items() if state.repeats and (found := state.stale())
+        }
         return Result(
             sent=self._sent,
             delivered=self._delivered,
             foreign=self._defects[Defect.FOREIGN],
             overtaken=self._defects[Defect.OVERTAKEN],
-            reappeared=self._defects[Defect.REAPPEARED],
+            reappeared=self._reappeared,
+            stale=sum(map(len, stale.values())),
             repeated=self._repeated,
             duplicates=self._defects[Defect.DUPLICATES],
-            most_reappeared=self._most_reappeared(),
-            examples=examples | {Defect.LOST: self._lost()},
+            most_stale=tuple(
+                nsmallest(EXAMPLES, ((key, len(found)) for key, found in stale.items()), key=_most_first)
+            ),
+            examples=examples | {Defect.LOST: self._lost(), Defect.STALE: self._named(stale)},
         )
 
     def _add_defect(self, defect: Defect, key: str, sequence: int | None) -> None:
@@ -192,15 +216,16 @@ class Audit:
         if len(self._examples[defect]) < EXAMPLES:
             self._examples[defect].append((key, sequence))
 
-    def _most_reappeared(self) -> tuple[tuple[str, int], ...]:
-        """Returns the keys with the most reappeared messages, and the number of these messages."""
-        keys = ((key, key_state.reappeared) for key, key_state in self._keys.items() if key_state.reappeared)
-        return tuple(nsmallest(EXAMPLES, keys, key=lambda each: (-each[1], each[0])))
+    def _named(self, ranks: Mapping[str, Iterable[int]]) -> tuple[RecordName, ...]:
+        named = (
+            (key, self._keys[key].committed.member(rank)) for key, each in ranks.items() for rank in each
+        )
+        return tuple(islice(named, EXAMPLES))
 
     def _lost(self) -> tuple[RecordName, ...]:
-        lost = (
-            (key, key_state.committed.member(rank))
-            for key, key_state in self._keys.items()
-            for rank in key_state.arrived.absent(len(key_state.committed))
-        )
-        return tuple(islice(lost, EXAMPLES))
+        absent = {key: state.arrived.absent(len(state.committed)) for key, state in self._keys.items()}
+        return self._named(absent)
+
+
+def _most_first(counted: tuple[str, int]) -> tuple[int, str]:
+    return -counted[1], counted[0]

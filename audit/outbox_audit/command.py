@@ -100,20 +100,21 @@ def _as_data(comparison: Comparison, *, exactly_once: bool) -> dict[str, Any]:
         "topics": list(comparison.topics),
         "good": _good(result, exactly_once=exactly_once),
         **{name: number for name, number, _ in _rows(result)},
-        "most_reappeared": dict(result.most_reappeared),
+        "most_stale": dict(result.most_stale),
         "examples": {str(defect): named for defect, named in result.examples.items()},
     }
 
 
 def _rows(result: Result) -> Sequence[tuple[str, int, str]]:
-    by_key = ", ".join(f"'{printable(key)}' {count:,}" for key, count in result.most_reappeared)
+    by_key = ", ".join(f"'{printable(key)}' {count:,}" for key, count in result.most_stale)
     return (
         ("sent", result.sent, "committed records, according to the ledger"),
         ("delivered", result.delivered, "of them, each counted once"),
         ("lost", result.lost, ""),
         ("foreign", result.foreign, ""),
         ("overtaken", result.overtaken, ""),
-        ("reappeared", result.reappeared, f"by key: {by_key}" if by_key else ""),
+        ("stale", result.stale, f"by key: {by_key}" if by_key else ""),
+        ("reappeared", result.reappeared, "allowed if not stale" if result.reappeared else ""),
         (
             "repeated",
             result.repeated,

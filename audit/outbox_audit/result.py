@@ -16,7 +16,7 @@ class Defect(StrEnum):
     LOST = "lost"
     FOREIGN = "foreign"
     OVERTAKEN = "overtaken"
-    REAPPEARED = "reappeared"
+    STALE = "stale"
     DUPLICATES = "duplicates"
 
 
@@ -29,11 +29,12 @@ class Result:
         delivered: Those of them that arrived, each counted once.
         foreign: Messages that were not committed, for instance of a transaction that was rolled back.
         overtaken: Arrived for the first time behind a later record of their key.
-        reappeared: Messages that repeat a record behind a later one of its key.
+        reappeared: Messages that repeat a record behind a later one of its key; a lost leader causes them, in
+            order, and later records follow again.
+        stale: Records whose last message is behind the last one of a later record of their key.
         repeated: Messages beyond the first of a record; at-least-once delivery allows them, in order.
         duplicates: Records that arrived more than once, each counted once.
-        most_reappeared: The keys with the most reappeared messages, and the number of these messages; the
-            key with the most first.
+        most_stale: The keys with the most stale records, and how many; the key with the most first.
         examples: The first few records of each defect.
     """
 
@@ -42,9 +43,10 @@ class Result:
     foreign: int
     overtaken: int
     reappeared: int
+    stale: int
     repeated: int
     duplicates: int = 0
-    most_reappeared: tuple[tuple[str, int], ...] = ()
+    most_stale: tuple[tuple[str, int], ...] = ()
     examples: Mapping[Defect, tuple[RecordName, ...]] = field(default_factory=dict)
 
     @property
@@ -54,8 +56,8 @@ class Result:
 
     @property
     def out_of_order(self) -> int:
-        """Messages behind a later record of their key, whether they came for the first time or again."""
-        return self.overtaken + self.reappeared
+        """Records that arrived for the first time behind a later one of their key, and stale ones."""
+        return self.overtaken + self.stale
 
     @property
     def good(self) -> bool:
@@ -84,7 +86,7 @@ class Result:
             (Defect.LOST, self.lost, f"of {self.sent:,} committed records never arrived"),
             (Defect.FOREIGN, self.foreign, "arrived without being committed"),
             (Defect.OVERTAKEN, self.overtaken, "arrived behind a later record of the same key"),
-            (Defect.REAPPEARED, self.reappeared, "arrived again behind a later record of the same key"),
+            (Defect.STALE, self.stale, "arrived again behind a later record of the same key, which did not"),
         ]
         if exactly_once:
             faults.append((Defect.DUPLICATES, self.duplicates, "arrived more than once"))

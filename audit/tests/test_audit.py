@@ -104,12 +104,12 @@ def test_a_repetition_behind_a_successor_is_found(
     delivery = woven(per_key, random)
     key = data.draw(st.sampled_from(sorted(per_key)))
     again = (key, data.draw(st.sampled_from(sorted(per_key[key])[:-1])))
-    behind = next(place for place, record in enumerate(delivery) if record[0] == key and record[1] > again[1])
+    behind = max(place for place, record in enumerate(delivery) if record[0] == key and record[1] > again[1])
     delivery.insert(data.draw(st.integers(behind + 1, len(delivery))), again)
     result = judge(records(per_key), delivery)
     assert not result.good
-    assert (result.lost, result.foreign, result.overtaken, result.reappeared) == (0, 0, 0, 1)
-    assert result.examples[Defect.REAPPEARED] == (again,)
+    assert (result.lost, result.foreign, result.overtaken, result.stale) == (0, 0, 0, 1)
+    assert result.examples[Defect.STALE] == (again,)
 
 
 def naive(per_key: dict[str, set[int]], delivery: list[Record]) -> tuple[int, ...]:
@@ -127,7 +127,16 @@ def naive(per_key: dict[str, set[int]], delivery: list[Record]) -> tuple[int, ..
         reappeared += behind and again
         seen[key].append(number)
     delivered = sum(len(set(numbers)) for numbers in seen.values())
-    return delivered, foreign, overtaken, reappeared, repeated
+    stale = 0
+    for numbers in seen.values():
+        last = {number: place for place, number in enumerate(numbers)}
+        first = {number: numbers.index(number) for number in numbers}
+        stale += sum(
+            last[number] != first[number]
+            and any(other > number and last[other] < last[number] for other in last)
+            for number in last
+        )
+    return delivered, foreign, overtaken, reappeared, repeated, stale
 
 
 @given(PER_KEY, st.lists(st.tuples(st.sampled_from("abcx"), st.integers(-1, 13)), max_size=60))
@@ -135,7 +144,8 @@ def test_agrees_with_the_definition_on_any_delivery(
     per_key: dict[str, set[int]], delivery: list[Record]
 ) -> None:
     result = judge(records(per_key), delivery)
-    found = (result.delivered, result.foreign, result.overtaken, result.reappeared, result.repeated)
+    arrived = (result.delivered, result.foreign, result.overtaken)
+    found = (*arrived, result.reappeared, result.repeated, result.stale)
     assert found == naive(per_key, delivery)
     assert result.duplicates == len(
         {each for each in delivery if delivery.count(each) > 1} & set(records(per_key))
@@ -189,7 +199,7 @@ def test_a_bad_verdict_names_each_defect() -> None:
         "8 of 10 committed records never arrived: 'a' 0, 'a' 1, 'a' 2, 'a' 3, 'a' 4, and 3 more.",
         "1 arrived without being committed: 'b' without a number.",
         "1 arrived behind a later record of the same key: 'a' 8.",
-        "1 arrived again behind a later record of the same key: 'a' 8.",
+        "1 arrived again behind a later record of the same key, which did not: 'a' 8.",
     ]
 
 
@@ -221,11 +231,21 @@ def test_memory_is_kept_by_gaps_not_by_records() -> None:
     assert len(state.arrived._firsts) == 1
 
 
-def test_what_reappeared_is_counted_for_each_key() -> None:
+def test_what_is_stale_is_counted_for_each_key() -> None:
     committed = [(key, number) for key in "abcdefg" for number in range(3)]
     late = {"a": 1, "c": 2, "d": 2, "e": 1, "f": 1, "g": 1}
     arrived = [*committed, *((key, 0) for key, times in late.items() for _ in range(times)), ("b", 2)]
     result = judge(committed, arrived)
     assert result.reappeared == 8
     assert result.repeated == 9
-    assert result.most_reappeared == (("c", 2), ("d", 2), ("a", 1), ("e", 1), ("f", 1))
+    assert result.stale == 6
+    assert result.most_stale == (("a", 1), ("c", 1), ("d", 1), ("e", 1), ("f", 1))
+
+
+def test_what_is_followed_again_is_not_stale() -> None:
+    committed = [("a", number) for number in range(5)]
+    again = [("a", number) for number in (1, 2, 1, 2, 3, 4)]
+    assert judge(committed, [*committed, *again]).good
+    assert judge(committed, [*committed, *again[:-1]]).stale == 3
+    result = judge(committed, [*committed, ("a", 3), ("a", 4), ("a", 1)])
+    assert result.examples[Defect.STALE] == (("a", 1),)

@@ -28,7 +28,7 @@ from outbox_demo.outcome import Outcome, Takeover
 from outbox_demo.snapshot import Role, Snapshot
 from rich.console import Console
 
-FAULTLESS = Result(sent=10, delivered=10, foreign=0, overtaken=0, reappeared=0, repeated=1)
+FAULTLESS = Result(sent=10, delivered=10, foreign=0, overtaken=0, reappeared=0, stale=0, repeated=1)
 ENOUGH = 20
 """Records that late transactions commit, and that others roll back, until both have had their effects."""
 TAKEOVER = Takeover("harvester-1", "harvester-2", 6.0, 6.25)
@@ -203,7 +203,11 @@ def test_kept_services_serve_until_they_are_stopped(folder: Path) -> None:
 
 
 def test_a_bad_result_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    for bad in (outcome(left=1), outcome(Result(10, 9, 0, 0, 0, 0)), outcome(Result(10, 10, 1, 0, 0, 0))):
+    for bad in (
+        outcome(left=1),
+        outcome(Result(10, 9, 0, 0, 0, 0, 0)),
+        outcome(Result(10, 10, 1, 0, 0, 0, 0)),
+    ):
         monkeypatch.setattr(command, "_run", lambda _, bad=bad: bad)
         with pytest.raises(SystemExit) as ended:
             main(["demo"])

@@ -36,7 +36,7 @@ class Attempts:
 
     def add(self, failure: Failure) -> None:
         """Counts another failure."""
-        self.failures += not (failure.suspect or failure.innocent)
+        self.failures += not failure.innocent
         self.incurable += not failure.retryable
         self.faulty = failure.record.fault is not None
         self.reason = intern(failure.reason)  # of many keys that fail, most fail alike
