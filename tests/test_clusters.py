@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from outbox_core.settings import Limits
 
-from .clusters import KEYS, Brokers, Cluster, Clusters
+from .clusters import Brokers, Cluster, Clusters
 from .harvesters import Measure, until
 from .replication import SECONDS, PostgresReplicas, PostgresServers
 
