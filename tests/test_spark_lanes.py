@@ -15,12 +15,13 @@ from typing import Any
 
 import psutil
 import pytest
+from outbox_core.settings import Limits
 from outbox_servers.services import Service, SparkStandalone
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import conninfo_to_dict
 
 from .harvesters import Fleet, Harvester, Measure, until
-from .shop import CUSTOMERS, Shop
+from .shop import Shop
 from .test_takeover import NELI, SESSION
 
 pytestmark = pytest.mark.spark
@@ -127,7 +128,7 @@ def test_a_killed_lane_worker_comes_back_and_a_killed_jvm_hands_over(
     shop.wait_until_harvested(60)
     result = shop.audit()
     assert result.good, result.summary()
-    assert result.repeated <= 2 * len(CUSTOMERS)
+    assert result.repeated <= 2 * LANES * Limits().max_in_flight_records
     assert code == 1
     said = [line.text for line in leader.lines() if line.text.startswith("error: ")]
     assert len(said) == 1
@@ -292,7 +293,7 @@ def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
     harvester.wait_for(" 0 in flight, 0 waiting", 60, sold_at)
     result = shop.audit()
     assert result.good, result.summary()
-    assert result.repeated <= len(CUSTOMERS)
+    assert result.repeated <= Limits().max_in_flight_records
 
     standby = fleet.start("b", elector=NELI)
     until(lambda: fleet.members() == 2, "the standby is in the group", 60)
