@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 
 from outbox_api import Failure, Poison
@@ -60,7 +61,8 @@ class HeldKeys:
         if len(hold.ids) > 1:
             self.tailed[key] = None
         again = hold.failures > 0
-        hold.add(failures[0])
+        # Any of those that were refused together may be at fault; it is sent alone next.
+        hold.add(replace(failures[0], innocent=failures[0].innocent or failures[0].suspect))
         self.keys[key] = None
         self.size += len(key)
         hold.parking = self.policy.parks(hold)

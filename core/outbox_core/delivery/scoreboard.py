@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import NamedTuple, cast
 
@@ -327,7 +327,6 @@ class Scoreboard:
         failures = sorted(queue.failures, key=lambda failure: failure.record.id)
         if any(failure.suspect for failure in failures):
             self._singly[key] = failures[-1].record.id
-            failures[0] = replace(failures[0], innocent=len(failures) > 1)  # any of them may be at fault
         return self._hold(now, key, queue, failures)
 
     def _hold(self, now: float, key: str, queue: Queue | None, failures: list[Failure]) -> bool:
