@@ -46,7 +46,7 @@ def judged(
     for key, number in SOLD:
         audits[key].committed(key, number)
     judge._enter(cast("Site", site), rounds, audits)
-    judge._enter_stale(cast("Site", site), rounds)
+    judge._enter_stale(cast("Site", site), rounds, audits)
     judge._enter_lost(cast("Site", site), rounds, SOLD)
     judge._enter_waits(cast("Site", site), rounds)
     return rounds

@@ -98,6 +98,8 @@ class _KeyState:
 
     Attributes:
         duplicates: Ranks of those that arrived more than once.
+        repeats: Runs of repeated messages in order: the first rank, the last one, and up to which rank later
+            records must follow again, as they had arrived before.
     """
 
     __slots__ = ("arrived", "committed", "duplicates", "furthest", "repeats")
@@ -106,26 +108,33 @@ class _KeyState:
         self.committed = RangeSet()  # sequences of the committed records
         self.arrived = RangeSet()  # ranks (positions among the committed records) of those that arrived
         self.furthest = -1  # the highest of these ranks; -1 before the first
-        self.repeats: list[tuple[int, int]] = []  # rank of each repeated message, and the furthest before it
+        self.repeats: list[tuple[int, int, int]] = []
         self.duplicates: RangeSet | None = None  # usually there are none, and there may be many keys
 
-    def duplicate(self, rank: int) -> bool:
-        """Counts a repeated arrival; returns whether it is the record's first repetition."""
+    def repeat(self, rank: int) -> bool:
+        """Handles a repeated arrival; returns whether it is the record's first repetition."""
+        behind = self.furthest if rank < self.furthest else -1  # none must follow
+        first, last, furthest = self.repeats[-1] if self.repeats else (0, 0, 0)
+        if self.repeats and rank == last + 1 and behind in (furthest, -1):
+            self.repeats[-1] = first, rank, furthest
+        else:
+            self.repeats.append((rank, rank, behind))
         if self.duplicates is None:
             self.duplicates = RangeSet()
         return self.duplicates.add(rank)
 
     def stale(self) -> list[int]:
-        """Returns the ranks of stale records, in order of their last messages.
+        """Returns the sequences of stale records, in order of their last messages.
 
         A record is not stale if all that had arrived behind it did so again after its last message.
         """
         after, stale = RangeSet(), list[int]()
-        for rank, furthest in reversed(self.repeats):
-            if rank not in after and not after.covers(rank + 1, furthest):
-                stale.append(rank)
-            after.add(rank)
-        return stale[::-1]
+        for first, last, furthest in reversed(self.repeats):
+            follows = after.covers(last + 1, furthest)
+            for rank in range(last, first - 1, -1):
+                if after.add(rank) and not follows:
+                    stale.append(rank)
+        return [self.committed.member(rank) for rank in reversed(stale)]
 
 
 class Audit:
@@ -134,7 +143,7 @@ class Audit:
     Call :meth:`committed` for every committed record first, then :meth:`arrived` for every message. A record
     is identified by its key and a sequence that rises with each record of the key. Sequences may have gaps,
     for instance the numbers of rolled-back transactions. Needs memory for a few numbers per key, per gap and
-    per duplicate.
+    per run of repeated messages in order.
 
     The order is that of docs/algorithm.md ("Why it works"): no record may arrive for the first time behind a
     later one of its key, and if it is repeated behind later ones, all these must follow again. Duplicates are
@@ -177,25 +186,21 @@ class Audit:
         if key_state is None or rank is None:
             self._add_defect(Defect.FOREIGN, key, sequence)
             return
-        first = key_state.arrived.add(rank)
-        if first:
+        if key_state.arrived.add(rank):
             self._delivered += 1
+            if rank < key_state.furthest:
+                self._add_defect(Defect.OVERTAKEN, key, sequence)
         else:
             self._repeated += 1
             self._reappeared += rank < key_state.furthest
-            key_state.repeats.append((rank, key_state.furthest))
-            if key_state.duplicate(rank):
+            if key_state.repeat(rank):
                 self._add_defect(Defect.DUPLICATES, key, sequence)
-        if first and rank < key_state.furthest:
-            self._add_defect(Defect.OVERTAKEN, key, sequence)
         key_state.furthest = max(key_state.furthest, rank)
 
     def result(self) -> Result:
         """Returns what was found so far; changes nothing."""
         examples = {defect: tuple(named) for defect, named in self._examples.items()}
-        stale = {
-            key: found for key, state in self._keys.items() if state.repeats and (found := state.stale())
-        }
+        stale = self.stale()
         return Result(
             sent=self._sent,
             delivered=self._delivered,
@@ -208,23 +213,30 @@ class Audit:
             most_stale=tuple(
                 nsmallest(EXAMPLES, ((key, len(found)) for key, found in stale.items()), key=_most_first)
             ),
-            examples=examples | {Defect.LOST: self._lost(), Defect.STALE: self._named(stale)},
+            examples=examples | {Defect.LOST: self._lost(), Defect.STALE: _first(stale)},
         )
+
+    def stale(self) -> Mapping[str, list[int]]:
+        """Returns the stale records found so far: key → sequences, in order of their last messages."""
+        found = ((key, state.stale()) for key, state in self._keys.items() if state.repeats)
+        return {key: sequences for key, sequences in found if sequences}
 
     def _add_defect(self, defect: Defect, key: str, sequence: int | None) -> None:
         self._defects[defect] += 1
         if len(self._examples[defect]) < EXAMPLES:
             self._examples[defect].append((key, sequence))
 
-    def _named(self, ranks: Mapping[str, Iterable[int]]) -> tuple[RecordName, ...]:
-        named = (
-            (key, self._keys[key].committed.member(rank)) for key, each in ranks.items() for rank in each
-        )
-        return tuple(islice(named, EXAMPLES))
-
     def _lost(self) -> tuple[RecordName, ...]:
-        absent = {key: state.arrived.absent(len(state.committed)) for key, state in self._keys.items()}
-        return self._named(absent)
+        return _first(
+            {
+                key: map(state.committed.member, state.arrived.absent(len(state.committed)))
+                for key, state in self._keys.items()
+            }
+        )
+
+
+def _first(records: Mapping[str, Iterable[int]]) -> tuple[RecordName, ...]:
+    return tuple(islice(((key, each) for key, named in records.items() for each in named), EXAMPLES))
 
 
 def _most_first(counted: tuple[str, int]) -> tuple[int, str]:

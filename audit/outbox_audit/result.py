@@ -86,7 +86,11 @@ class Result:
             (Defect.LOST, self.lost, f"of {self.sent:,} committed records never arrived"),
             (Defect.FOREIGN, self.foreign, "arrived without being committed"),
             (Defect.OVERTAKEN, self.overtaken, "arrived behind a later record of the same key"),
-            (Defect.STALE, self.stale, "arrived again behind a later record of the same key, which did not"),
+            (
+                Defect.STALE,
+                self.stale,
+                "arrived again behind a later record of the same key that did not follow again",
+            ),
         ]
         if exactly_once:
             faults.append((Defect.DUPLICATES, self.duplicates, "arrived more than once"))

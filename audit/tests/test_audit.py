@@ -199,7 +199,7 @@ def test_a_bad_verdict_names_each_defect() -> None:
         "8 of 10 committed records never arrived: 'a' 0, 'a' 1, 'a' 2, 'a' 3, 'a' 4, and 3 more.",
         "1 arrived without being committed: 'b' without a number.",
         "1 arrived behind a later record of the same key: 'a' 8.",
-        "1 arrived again behind a later record of the same key, which did not: 'a' 8.",
+        "1 arrived again behind a later record of the same key that did not follow again: 'a' 8.",
     ]
 
 
@@ -229,6 +229,20 @@ def test_memory_is_kept_by_gaps_not_by_records() -> None:
     state = audit._keys["a"]
     assert len(state.committed._firsts) == 2
     assert len(state.arrived._firsts) == 1
+
+
+@pytest.mark.parametrize("times", [(1, 1), (2, 1)], ids=["all again behind the last", "each again at once"])
+def test_what_is_repeated_in_order_takes_no_memory(times: tuple[int, int]) -> None:
+    audit, order = Audit(), [("a", number) for number in range(10_000)]
+    for record in order:
+        audit.committed(*record)
+    for count in times:
+        for record in order:
+            for _ in range(count):
+                audit.arrived(*record)
+    assert audit.result().good
+    assert audit.result().repeated >= len(order)
+    assert len(audit._keys["a"].repeats) <= 2
 
 
 def test_what_is_stale_is_counted_for_each_key() -> None:

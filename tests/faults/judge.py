@@ -6,7 +6,7 @@ import subprocess
 import sys
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 
@@ -105,7 +105,7 @@ def judge(site: Site, rounds: Sequence[Round]) -> Result:
     for key, number in sold:
         audits[key].committed(key, number)
     _enter(site, rounds, audits)
-    _enter_stale(site, rounds)
+    _enter_stale(site, rounds, audits)
     totals = [each.result() for each in audits.values()]
     for name in ("foreign", "overtaken", "reappeared", "repeated", "lost"):
         ours, theirs = sum(getattr(each, name) for each in totals), getattr(whole, name)
@@ -143,7 +143,7 @@ def _enter(site: Site, rounds: Sequence[Round], audits: defaultdict[str, Audit])
             for name in "repeated", "foreign", "overtaken", "reappeared":
                 setattr(each, name, getattr(each, name) + getattr(after, name) - getattr(earlier, name))
             repeated[key] += after.reappeared - earlier.reappeared
-            if after.out_of_order > earlier.out_of_order:
+            if after.overtaken > earlier.overtaken:
                 site.note("out of order", fault=each.fault.name, key=key, examples=after.examples)
             if after.repeated > earlier.repeated and site.delivery == EXACTLY_ONCE:
                 came = [each for each in arrivals[:end] if each.key == key]
@@ -153,21 +153,15 @@ def _enter(site: Site, rounds: Sequence[Round], audits: defaultdict[str, Audit])
             site.note("repeated", fault=each.fault.name, most=most, leaders=allowed)
 
 
-def _enter_stale(site: Site, rounds: Sequence[Round]) -> None:
-    """Adds to each round its stale copies: last ones of records, behind last ones of later records."""
-    arrivals = site.witness.arrivals
-    last = {(key, sequence): place for place, (_, key, sequence) in enumerate(arrivals)}
-    places: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for (key, sequence), place in last.items():
-        places[key].append((sequence or 0, place))
-    stale: Counter[tuple[int, str]] = Counter()
+def _enter_stale(site: Site, rounds: Sequence[Round], audits: Mapping[str, Audit]) -> None:
+    """Adds to each round the stale records whose last message arrived in it."""
+    last = {(key, sequence): place for place, (_, key, sequence) in enumerate(site.witness.arrivals)}
     starts = [0, *(each.first for each in rounds[1:])]
-    for key, numbered in places.items():
-        earliest = len(arrivals)
-        for _, place in sorted(numbered, reverse=True):
-            if place > earliest:
-                stale[bisect_right(starts, place) - 1, key] += 1
-            earliest = min(earliest, place)
+    stale = Counter(
+        (bisect_right(starts, last[key, sequence]) - 1, key)
+        for key, audit in audits.items()
+        for sequence in audit.stale().get(key, ())
+    )
     for number, each in enumerate(rounds):
         of_keys = {key: found for (of, key), found in stale.items() if of == number}
         each.stale = sum(of_keys.values())
