@@ -28,6 +28,11 @@ CLOCK_STEP = 1.5
 GLANCE = 0.02
 """Seconds between two checks of a condition."""
 
+LIMITS: Mapping[str, object] = {"sendConcurrency": 4, "minMetricsInterval": "1s"}
+RUN = 2
+SHORT_RUNS = {**LIMITS, "maxRunRecords": RUN}
+"""Limits with which a lost leader repeats so few records of a key that more would be seen."""
+
 Measure = Callable[[str, float], None]
 """Records a measurement: an integer is a number of records, a float is seconds."""
 
@@ -219,7 +224,7 @@ class Fleet:
             "dataSource": self._shop.database.named(name),
             "elector": "static",
             "engine": "inline",
-            "limits": {"sendConcurrency": 4, "minMetricsInterval": "1s"},
+            "limits": LIMITS,
         }
         text = json.dumps({"harvest": {**base, **harvest}, "http": http or {}}, indent=1)
         return self.launch(name, text, environment=environment)

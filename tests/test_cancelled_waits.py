@@ -11,11 +11,10 @@ from threading import Event, Thread
 
 import psycopg
 import pytest
-from outbox_core.settings import Limits
 from outbox_servers.services import Kafka
 
 from . import standbys
-from .harvesters import Fleet, Measure, until
+from .harvesters import RUN, SHORT_RUNS, Fleet, Measure, until
 from .promotion import Pair
 from .shop import Shop
 from .topics import sequence
@@ -48,7 +47,9 @@ def test_what_was_published_while_waits_were_cancelled_is_not_published_again(
             pair.replicate()
             standbys.ask(pair.primary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
             standbys.ask(pair.primary, "SELECT pg_reload_conf()")
-            leader = fleet.start("leader", delivery=delivery, dataSource=pair.through(pair.leader))
+            leader = fleet.start(
+                "leader", delivery=delivery, dataSource=pair.through(pair.leader), limits=SHORT_RUNS
+            )
             leader.wait_for("leader acquired", 60)
             shop.stash(10, keys=1)
             until(lambda: not shop.database.fetch("SELECT 1 FROM outbox"), "it harvests", 60)
@@ -88,4 +89,4 @@ def test_what_was_published_while_waits_were_cancelled_is_not_published_again(
     if delivery == "exactly-once":
         assert (twice, disordered) == (0, 0)
     else:
-        assert twice <= Limits().max_in_flight_records
+        assert twice <= RUN * KEYS

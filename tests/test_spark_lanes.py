@@ -15,13 +15,12 @@ from typing import Any
 
 import psutil
 import pytest
-from outbox_core.settings import Limits
 from outbox_servers.services import Service, SparkStandalone
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import conninfo_to_dict
 
-from .harvesters import Fleet, Harvester, Measure, until
-from .shop import Shop
+from .harvesters import RUN, SHORT_RUNS, Fleet, Harvester, Measure, until
+from .shop import CUSTOMERS, Shop
 from .test_takeover import NELI, SESSION
 
 pytestmark = pytest.mark.spark
@@ -94,7 +93,7 @@ def wait_for_new_attempts(shop: Shop, before: dict[int, tuple[int, int]], lanes:
 def test_a_killed_lane_worker_comes_back_and_a_killed_jvm_hands_over(
     shop: Shop, fleet: Fleet, measure: Measure
 ) -> None:
-    leader = fleet.start("a", engine="spark", elector=NELI, http={"listen": "127.0.0.1:0"})
+    leader = fleet.start("a", engine="spark", elector=NELI, limits=SHORT_RUNS, http={"listen": "127.0.0.1:0"})
     leader.wait_for("starting Spark on local[", 60)
     leader.wait_for("Spark has started, after ", START)
     leader.wait_for("leader acquired", START)
@@ -128,7 +127,7 @@ def test_a_killed_lane_worker_comes_back_and_a_killed_jvm_hands_over(
     shop.wait_until_harvested(60)
     result = shop.audit()
     assert result.good, result.summary()
-    assert result.repeated <= 2 * LANES * Limits().max_in_flight_records
+    assert result.repeated <= 2 * RUN * len(CUSTOMERS)
     assert code == 1
     said = [line.text for line in leader.lines() if line.text.startswith("error: ")]
     assert len(said) == 1
@@ -269,7 +268,9 @@ def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
     cluster: SparkStandalone, shop: Shop, fleet: Fleet, measure: Measure
 ) -> None:
     environment = cluster.environment()
-    harvester = fleet.start("a", engine=on(cluster, 2), environment=environment, elector=NELI)
+    harvester = fleet.start(
+        "a", engine=on(cluster, 2), environment=environment, elector=NELI, limits=SHORT_RUNS
+    )
     harvester.wait_for("leader acquired", START)
     left, lost = cluster.workers
 
@@ -293,7 +294,7 @@ def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
     harvester.wait_for(" 0 in flight, 0 waiting", 60, sold_at)
     result = shop.audit()
     assert result.good, result.summary()
-    assert result.repeated <= Limits().max_in_flight_records
+    assert result.repeated <= RUN * len(CUSTOMERS)
 
     standby = fleet.start("b", elector=NELI)
     until(lambda: fleet.members() == 2, "the standby is in the group", 60)

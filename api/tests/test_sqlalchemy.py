@@ -16,7 +16,7 @@ from outbox_api import ConfigError, Dialect, PluginError, Record, RecordError, S
 from outbox_api.application.inbox import Inbox
 from outbox_api.application.sqlalchemy import SQLALCHEMY_NAMES, inbox_table, outbox_record, outbox_table
 from outbox_api.application.testing import Stashed
-from sqlalchemy import Engine, MetaData, create_engine, inspect, text
+from sqlalchemy import DefaultClause, Engine, MetaData, create_engine, inspect, text
 from sqlalchemy.dialects import registry
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import DeclarativeBase, Session
@@ -139,14 +139,16 @@ def test_a_default_reads_as_the_catalogue_writes_it(postgres_dsn: str) -> None:
     """Alembic evaluates two defaults that read differently; those of two moments are rarely the same."""
     database = Database("postgres", postgres_dsn, f"postgresql+psycopg://?{_as_query(postgres_dsn)}")
     database.dialect.create()
-    with closing(database.engine.connect()) as connection:
-        found = inspect(connection)
-        for table in database.metadata().sorted_tables:
-            reflected = {each["name"]: each["default"] for each in found.get_columns(table.name)}
-            for column in table.columns:
-                if column.server_default is not None and "timestamp()" in str(reflected[column.name]):
-                    assert str(column.server_default.arg) == reflected[column.name]  # type: ignore[attr-defined]
+    found, written = inspect(database.engine), {}
+    for table in database.metadata().sorted_tables:
+        reflected = {each["name"]: each["default"] for each in found.get_columns(table.name)}
+        for column in table.columns:
+            if "timestamp()" in str(reflected[column.name]):
+                assert isinstance(column.server_default, DefaultClause)
+                written[table.name, column.name] = str(column.server_default.arg), reflected[column.name]
     database.engine.dispose()
+    assert {("outbox", "create_time"), ("outbox_journal", "begun")} <= set(written)
+    assert all(ours == theirs for ours, theirs in written.values()), written
 
 
 def test_create_all_does_all_that_init_does(database: Database) -> None:

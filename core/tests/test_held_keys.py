@@ -19,7 +19,7 @@ def policy() -> RetryPolicy:
 @pytest.mark.parametrize("cause", ["suspect", "innocent"])
 def test_a_record_that_another_may_have_failed_is_not_parked_for_it(cause: str) -> None:
     held = HeldKeys(policy())
-    held.hold(0.0, [Failure(RECORDS[0], "refused", retryable=True, **{cause: True})], [])  # type: ignore[arg-type]
+    held.hold(0.0, [Failure(RECORDS[0], "refused", retryable=True, **{cause: True})], [])
     assert (held.holds["k"].failures, held.holds["k"].parking) == (0, False)
     held.unhold(["k"])
     held.hold(1.0, [Failure(RECORDS[0], "refused alone", retryable=True)], [])

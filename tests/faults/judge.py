@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 
 from outbox_audit import Audit, Result
+from outbox_core.settings import Limits
 
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import AT_LEAST_ONCE, EXACTLY_ONCE, Fault, Strike
@@ -18,7 +19,7 @@ from .site import Site
 
 CATCH_UP_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
 """Seconds to wait for all records; an open transaction of a lost process ends after its timeout."""
-RUN = 1000
+RUN = Limits().max_run_records
 """Records of a key that may be in flight when a leader is lost."""
 STATEMENTS = ("status", "check")
 """The commands whose JSON is searched for the password."""
