@@ -193,7 +193,7 @@ class Producer(Session):
         self._free: dict[int, float] = {}
         self._runs: RunProducer | None = None
 
-    def send(self, records: list[MarkedRecord]) -> None:
+    def send(self, records: Sequence[MarkedRecord]) -> None:
         """Sends records in order."""
         for record in records:
             self._broker.audit.sent(self, record.id, record.key)
@@ -201,10 +201,13 @@ class Producer(Session):
             self._send(record)
 
     def send_runs(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
-        """Sends records of runs, with another producer if the last one has failed."""
-        if self._runs is None or self._runs.gone:
+        """Sends those that follow with a producer of their own, another one if the last one has failed."""
+        self.trail.runs.update((record.key, record.id) for record in first)
+        self.send(first)
+        if others and (self._runs is None or self._runs.gone):
             self._runs = self.run_producer(self)
-        self._runs.send(first, others)
+        if others and self._runs:
+            self._runs.send(others)
 
     def close(self) -> None:
         """Drops what has not left the host; what has travels on, and nobody hears of it."""
@@ -277,10 +280,7 @@ class Producer(Session):
             broker.scheduler.at(packet.departs, self._arrive, packet)
             return
         appended[partition] = packet.number
-        if packet.told and broker.audit.run_records > 1:
-            self._append_late(partition, packet.record)
-        else:
-            self._append(partition, packet.record, stale=stale)
+        self._append(partition, packet.record, stale=stale)
         if not packet.mute:
             host.after(broker.chance.random() * 0.003, self._acknowledge, packet)
 
@@ -304,12 +304,6 @@ class Producer(Session):
         """Takes an acknowledgement without an offset, which is none: the record may be in the log or not."""
         self._fail(packet.record, "acknowledged without an offset", True)
 
-    def _append_late(self, partition: int, record: MarkedRecord) -> None:
-        """Appends what was given up: what was sent since in runs is another producer's."""
-        self._broker.counts["late requests beside runs"] += 1
-        session = Session(self.lane, f"{self.name}/given up")
-        self._broker.log.append(partition, session, record.id, stale=True)
-
     def _append(self, partition: int, record: MarkedRecord, *, stale: bool) -> None:
         self._broker.log.append(partition, self, record.id, stale=stale)
 
@@ -321,7 +315,8 @@ class Producer(Session):
     def _acknowledge(self, packet: Packet) -> None:
         if self.closed_at == float("inf"):
             self._broker.audit.reported(self, packet.record.id, packet.record.key, delivered=True)
-            self.receiver.delivered(packet.record)
+            partition = self._broker.partition_for(packet.record)
+            self.receiver.delivered(packet.record._replace(partition=partition))
 
     def _time_out(self, packet: Packet) -> None:
         if not packet.told:

@@ -108,7 +108,7 @@ LATE_MUTANTS: Sequence[Mutant] = (
         "replaced-forgotten", "A record that a later one has replaced is taken for aborted.", "I6 checkpoint",
         transactional_id=ReplacedForgotten)),
     under("crashes", each=mutant(
-        "unplaced-delivered", "An acknowledgement without an offset is taken for one.", "I1", 40,
+        "unplaced-delivered", "An acknowledgement without an offset is taken for one.", "I1 I2", 40,
         Mode.AT_LEAST_ONCE, producer=UnplacedDelivered), unready=0.5, transactions_per_second=100.0),
     under("crashes", unready=0.5, transactions_per_second=100.0, each=breaks_batches(
         "unplaced-committed", "A transaction with such an acknowledgement is committed.", "I1",

@@ -95,6 +95,7 @@ LEADERSHIP_MUTANTS: Sequence[Mutant] = (
     _under("crashes, lease clock steps", processes=2, lanes=(1, 1), workers=(0, 0), leases=True, each=_mutant(
         "trusting-clock", "Who wants the lease believes the database's clock alone.",
         lease_watch=TrustingClock)),
-    _mutant("abandoned", "A lane that has failed is not started anew.", group=Abandoned),
+    _under("lane restarts", _mutant(
+        "abandoned", "A lane that has failed is not started anew.", group=Abandoned)),
     _mutant("given-up", "A lane that fails once is taken for refused for good.", restarts=GivenUp),
 )  # fmt: skip

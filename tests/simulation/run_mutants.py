@@ -55,7 +55,7 @@ class GoesOn(RunProducer):
 
 
 class TakesAny(RunProducer):
-    """Is given what follows a first record that another producer has delivered."""
+    """Sends several records where no broker knows it."""
 
     def __init__(self, owner: Producer) -> None:
         super().__init__(owner)
@@ -126,7 +126,7 @@ RUN_MUTANTS: Sequence[Mutant] = (
             machine=SentTogether),
     _mutant("run-goes-on", "A producer sends on what is behind a refused record.", "I2", "crashes",
             {"refused": 0.1}, producer=GoingOn),
-    _mutant("run-taken-over", "A producer is given the rest of another's run.", "I2", "clogged clients",
+    _mutant("run-unknown", "A producer sends several records where no broker knows it.", "I2", "clogged clients",
             {"refused": 0.05, "unready": 0.9, "keys": 16}, producer=TakingAny),
     _mutant("run-early", "A key's next run begins before the purge of the one before is durable.", "I3",
             "crashes", {}, machine=EarlyRelease),

@@ -57,6 +57,7 @@ class RunProducer(Session):
         self._unreported: dict[int, MarkedRecord] = {}
         self._known: set[int] = set()  # partitions that have taken a request of it
         self._delivered: set[int] = set()  # those that have acknowledged one
+        self._behind: dict[int, list[tuple[MarkedRecord, int]]] = {}  # what waits for the first one there
         self._failed: set[str] = set()  # keys of which a record has failed
 
     @property
@@ -64,27 +65,33 @@ class RunProducer(Session):
         """Whether all is reported of what it was given before it was given up."""
         return self.over and not self._unreported
 
-    def send(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
-        """Sends records in order."""
-        broker, owner, runs = self._broker, self._owner, self._owner.trail.runs
-        broker.audit.counts["records that followed in runs"] += len(others)
-        partitions = dict.fromkeys(broker.partition_for(record) for record in (*others, *first))
-        runs.update((record.key, record.id) for record in first)
-        for record in (*others, *first):
-            broker.audit.sent(owner, record.id, record.key, follows=record.id != runs[record.key])
+    def send(self, records: Sequence[MarkedRecord]) -> None:
+        """Sends records in order that follow the first ones of their runs."""
+        broker, owner = self._broker, self._owner
+        broker.audit.counts["records that followed in runs"] += len(records)
+        for record in records:
+            broker.audit.sent(owner, record.id, record.key, follows=True)
             broker.audit.published(owner, record)
-            partition = broker.partition_for(record)
-            if self.over or (record.partition is not None and partition not in self._delivered):
-                self._host.after(0.0, self._fail, record, "its producer has failed", not self.over)
+            if self.over:
+                self._host.after(0.0, self._fail, record, "its producer has failed", False)
                 continue
-            self.trail.run_of[record.id] = runs[record.key]
+            self.trail.run_of[record.id] = owner.trail.runs[record.key]
             self._unreported[record.id] = record
             self._host.after(GIVEN_UP_SECONDS, self._time_out, record)
             if not (broker.failing and int(record.key[1:]) >= FAILING):  # its partition has no leader
-                losses = -1 if owner.superseded else owner.losses
-                self._waiting[partition].append((record, losses))
-        for partition in partitions:
+                self._offer(broker.partition_for(record), record)
+        for partition in {broker.partition_for(record): None for record in records}:
             self._pump(partition)
+
+    def _offer(self, partition: int, record: MarkedRecord) -> None:
+        """Gives the client a record, if it is the first in its partition or another one was acknowledged."""
+        offered = record, -1 if self._owner.superseded else self._owner.losses
+        if partition in self._behind:
+            self._behind[partition].append(offered)
+            return
+        if partition not in self._delivered:
+            self._behind[partition] = []
+        self._waiting[partition].append(offered)
 
     def _pump(self, partition: int) -> None:
         waiting, random = self._waiting[partition], self._broker.chance
@@ -177,6 +184,7 @@ class RunProducer(Session):
             return
         del self._out[request.partition]
         self._delivered.add(request.partition)
+        self._waiting[request.partition].extend(self._behind.pop(request.partition, ()))
         for record in request.records:
             if self._unreported.pop(record.id, None) is not record:
                 continue

@@ -1,10 +1,10 @@
-"""Produces runs: several records of a key in flight, of which the log has a prefix whatever fails.
+"""Produces what follows in runs: several records of a key in flight, of which the log has a prefix.
 
 The client's gapless guarantee keeps the prefix: if a batch fails for good, the producer ends, and writes
 nothing behind it. The guarantee has two holes. A message that times out leaves a gap, so none does: the
 client repeats it until this producer is given up. And a broker takes any first batch of a producer that it
 does not know, also the second one if it has refused the first; so a producer's first record in a partition
-goes by itself.
+goes by itself, and others wait for its report.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -25,6 +26,9 @@ from outbox_kafka.produce import QUEUE_FULL, failure, produce, wait
 _LAST_REPORTS_SECONDS = 1.0
 """How long a producer that has failed is asked what became of the rest."""
 
+_KNOWN_SECONDS = 60.0
+"""How long after a report a broker is taken to know a producer; it may keep one that is idle for minutes."""
+
 _BATCH_BYTES = 1_000_000
 _SMALLER = 8
 """Brokers compare the size of whole batches with a topic's limit: the next producer's are so much smaller."""
@@ -36,6 +40,9 @@ _LATE = "no broker has acknowledged it in time"
 
 _TIMEOUTS = ("delivery.timeout.ms", "message.timeout.ms")
 _IN_FLIGHT = ("max.in.flight.requests.per.connection", "max.in.flight")
+Place = tuple[str, int | None]
+"""A topic and a partition."""
+
 _CLIENT_ERRORS = (KafkaException, SystemError)
 """What the client's calls raise when it has failed for good; SystemError if that is within a callback."""
 
@@ -75,7 +82,9 @@ class RunProducer:
         self._reports = reports
         self._producer: Producer | None = None
         self._out: dict[int, tuple[MarkedRecord, float]] = {}  # in the order in which they were sent
-        self._known: set[tuple[str, int | None]] = set()  # the partitions in which brokers know this producer
+        self._known: dict[Place, tuple[float, int]] = {}  # when it last delivered there, and at which offset
+        self._behind: dict[Place, list[MarkedRecord]] = {}  # what waits for the first record there
+        self._free: list[MarkedRecord] = []  # what has waited, and is to be sent
         self._failed: set[str] = set()  # the keys of records that have failed since it was opened
         self._stopped: set[str] = set()  # the keys of which nothing more is sent now
         self._offered: MarkedRecord | None = None  # what the client is being given
@@ -86,9 +95,8 @@ class RunProducer:
         """Returns how many records have no report."""
         return len(self._out)
 
-    def send(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
-        """Hands records to the client; see :meth:`outbox_api.RunSender.send_runs`."""
-        records = [*others, *first]
+    def send(self, records: Sequence[MarkedRecord]) -> None:
+        """Hands records to the client that follow in runs; see :meth:`outbox_api.RunSender.send_runs`."""
         try:
             producer = self._open()
         except OutboxError as error:  # say, a file that is being written
@@ -97,17 +105,28 @@ class RunProducer:
         if self._error:
             self._refuse_all(records, self._error)
             return
-        offers = self._offers(first, others)
-        produce(producer, offers, self._on_delivery, self._refuse)
-        if self._offered is not None:  # the client's queue is full
-            for record in (self._offered, *offers):
-                self._stop(record, QUEUE_FULL)
+        now = time.monotonic()
+        self._out.update((id(record), (record, now)) for record in records)
+        self._offer(producer, records)
 
-    def poll(self, timeout: float, *, flushes: bool) -> None:
-        """Waits for reports; ends the client's lingering if it ``flushes``."""
+    def begun(self, topic: str, partition: int | None, offset: int) -> None:
+        """Takes that the first record of a run is at an offset: what was written behind it is gone."""
+        if self._known.get((topic, partition), (0.0, -1))[1] > offset:
+            del self._known[topic, partition]
+
+    def poll(self, timeout: float, *, flushes: bool) -> bool:
+        """Waits for reports, and sends what has waited for them.
+
+        Args:
+            timeout: Seconds for which it waits at most.
+            flushes: Whether it ends the client's lingering.
+
+        Returns:
+            Whether it has sent anything.
+        """
         producer, now = self._producer, time.monotonic()
         if producer is None:
-            return
+            return False
         try:
             wait(producer, timeout, flushes=flushes)
         except _CLIENT_ERRORS as error:
@@ -116,8 +135,15 @@ class RunProducer:
             self._error = self._error or f"the client has failed: {what}"
         if self._out and now > next(iter(self._out.values()))[1] + self._patience:
             self._error = self._error or _LATE
+        free, self._free = self._free, []
+        if free and not self._error:
+            self._offer(producer, free)
+            return True
         if self._error and not self._until:
             self._until = now + _LAST_REPORTS_SECONDS
+            for record in chain(free, *self._behind.values()):
+                self._stop(record, _BEHIND)
+            self._behind.clear()
             with suppress(*_CLIENT_ERRORS):
                 producer.purge(in_flight=False)  # soon there are reports of all that was not sent yet
         if self._error and (not self._out or now > self._until):
@@ -128,11 +154,14 @@ class RunProducer:
                 Failure(record, why, retryable=True, suspect=since < late, innocent=since >= late)
                 for record, since in left
             )
+        return False
 
     def close(self) -> None:
         """Drops what has no report, and disconnects. Idempotent."""
         producer, self._producer = self._producer, None
         self._out.clear()
+        self._behind.clear()
+        self._free.clear()
         self._error, self._until = "", 0.0
         if producer is not None:
             with suppress(*_CLIENT_ERRORS):
@@ -157,26 +186,38 @@ class RunProducer:
         self._batch_bytes = smaller if again else self._most_batch_bytes
         self._refused_at, self._was_refused = now, False
 
-    def _offers(
-        self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]
-    ) -> Iterator[MarkedRecord]:
+    def _offer(self, producer: Producer, records: Sequence[MarkedRecord]) -> None:
+        self._stopped.clear()
+        offers = self._offers(records)
+        produce(producer, offers, self._on_delivery, self._refuse)
+        if (full := self._offered) is not None:  # the client's queue is
+            self._stop(full, QUEUE_FULL)
+            for record in offers:
+                self._stop(record, QUEUE_FULL)
+
+    def _offers(self, records: Sequence[MarkedRecord]) -> Iterator[MarkedRecord]:
         """Yields the records for the client, but for those behind one of their key that it has refused.
 
-        Only first ones are sent to a partition where no broker knows this producer: others come there if the
-        producer that has sent the first one has failed since.
+        Of those to a partition where no broker may know this producer, all but the first wait for its report.
         """
-        self._stopped.clear()
-        now, out, stopped = time.monotonic(), self._out, self._stopped
-        for records, known in ((others, self._known), (first, None)):
-            for record in records:
-                out[id(record)] = record, now
-                is_new = known is not None and (record.topic, record.partition) not in known
-                if is_new or (stopped and record.key in stopped):
-                    self._stop(record, _BEHIND, innocent=is_new)
-                    continue
-                self._offered = record
-                yield record
-                self._offered = None
+        since, out, stopped = time.monotonic() - _KNOWN_SECONDS, self._out, self._stopped
+        known, behind = self._known, self._behind
+        for record in records:
+            place = record.topic, record.partition
+            if stopped and record.key in stopped:
+                self._stop(record, _BEHIND)
+                continue
+            if place in behind:
+                behind[place].append(record)
+                continue
+            is_new = place not in known or known[place][0] < since
+            if is_new:
+                behind[place] = []
+            self._offered = record
+            yield record
+            self._offered = None
+            if is_new and id(record) not in out:
+                del behind[place]
 
     def _refuse(self, record: MarkedRecord, error: Exception) -> None:
         cause = error.args[0] if isinstance(error, KafkaException) else error
@@ -185,13 +226,11 @@ class RunProducer:
             self._error = f"the client has failed: {failed.reason}"
         self._stop(record, failed.reason, retryable=failed.retryable)
 
-    def _stop(
-        self, record: MarkedRecord, why: str, *, retryable: bool = True, innocent: bool = False
-    ) -> None:
+    def _stop(self, record: MarkedRecord, why: str, *, retryable: bool = True) -> None:
         """Fails a record, and those of its key that come behind it now."""
         del self._out[id(record)]
         self._stopped.add(record.key)
-        failed = Failure(record, self._error or why, retryable, innocent=innocent or bool(self._error))
+        failed = Failure(record, self._error or why, retryable, innocent=bool(self._error))
         self._reports().failed.append(failed)
 
     def _refuse_all(self, records: Sequence[MarkedRecord], why: str) -> None:
@@ -217,9 +256,9 @@ class RunProducer:
             del self._out[id(sent)]
             reports.failed.append(failed)
             return
-        partition = message.partition()
-        self._known.add((record.topic, partition))
-        if record.partition is None:
-            record = record._replace(partition=partition)
+        place = record.topic, record.partition
+        self._known[place] = time.monotonic(), message.offset() or 0
+        if place in self._behind:
+            self._free += self._behind.pop(place)
         del self._out[id(sent)]
         reports.delivered.append(record)

@@ -24,7 +24,7 @@ from outbox_kafka.errors import (
     reason,
     rejects_whole_batch,
 )
-from outbox_kafka.produce import QUEUE_FULL, failure, produce, unbatched_producer, wait
+from outbox_kafka.produce import QUEUE_FULL, OnDelivery, failure, produce, unbatched_producer, wait
 from outbox_kafka.producer_pool import LaneProducer, acquire, release
 from outbox_kafka.runs import RunProducer
 from outbox_kafka.timestamps import TimestampRefusal, diagnose
@@ -87,18 +87,18 @@ class KafkaSender:
         self._lookup.start()
 
     def send_runs(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
-        """Hands runs to a client of their own; see :meth:`outbox_api.RunSender.send_runs`.
+        """Hands those that follow to a client of their own; see :meth:`outbox_api.RunSender.send_runs`.
 
-        The first record of one whose topic is not known to exist is sent as any other.
+        The first of one whose topic is not known to exist is delivered without its partition.
         """
         if self._error:
             raise self._error
-        existing = self._topics.existing
-        if unknown := [record for record in first if record.topic not in existing]:
-            first = [record for record in first if record.topic in existing]
-            self.send(unknown)
-        self._flush_until = time.monotonic() + self._flush_seconds
-        self._runs.send(first, others)
+        if first:
+            self._produce(first, self._on_refused, self._lookup, self._on_first_delivery)
+            self._lookup.start()
+        if others:
+            self._flush_until = time.monotonic() + self._flush_seconds
+            self._runs.send(others)
 
     def poll(self, timeout: float) -> Deliveries:
         """Waits for the first report, and returns all reports; see :meth:`outbox_api.Sender.poll`.
@@ -189,10 +189,11 @@ class KafkaSender:
         records: Sequence[MarkedRecord],
         on_refused: Callable[[MarkedRecord, Exception], None],
         lookup: TopicLookup | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> None:
         producer = self._open_producer().producer
         self._flush_until = time.monotonic() + self._flush_seconds
-        handled = produce(producer, records, self._on_delivery, on_refused, lookup)
+        handled = produce(producer, records, on_delivery or self._on_delivery, on_refused, lookup)
         self._reports.failed.extend(Failure(rest, QUEUE_FULL, retryable=True) for rest in records[handled:])
 
     def _produce_looked_up(self, records: Sequence[MarkedRecord]) -> None:
@@ -238,7 +239,8 @@ class KafkaSender:
                 self._unbatched.poll(timeout if self._unbatched in busy else 0)
             # Without records there are errors, and lines of the log.
             waits = self._runs in busy
-            self._runs.poll(timeout if waits else 0, flushes=waits and self._flushes(timeout))
+            if self._runs.poll(timeout if waits else 0, flushes=waits and self._flushes(timeout)):
+                self._flush_until = time.monotonic() + self._flush_seconds
             if producer in busy or not busy:
                 wait(producer, timeout, flushes=self._flushes(timeout))
             else:
@@ -256,6 +258,13 @@ class KafkaSender:
         return reports
 
     # --- callbacks ----------------------------------------------------------------------------------
+
+    def _on_first_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        if error is None and offset is not None:
+            record = record._replace(partition=message.partition())
+            self._runs.begun(record.topic, record.partition, offset)
+        self._on_delivery(record, error, message)
 
     def _on_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
         error = delivery_error(error, message)

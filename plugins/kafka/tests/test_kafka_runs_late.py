@@ -78,23 +78,6 @@ def test_a_request_that_the_broker_refuses_for_the_moment(
     check_prefixes(place.broker.bootstrap, wanted, sent)
 
 
-@pytest.mark.parametrize("settings", [{}, _ONE_BY_ONE], ids=["default batches", "batches of one"])
-def test_what_follows_is_not_sent_by_a_producer_that_no_broker_knows(
-    place: Place, topic: str, settings: dict[str, object]
-) -> None:
-    """The producer has failed after the first records were delivered."""
-    sender, wanted = place.open(topic, **settings), runs(topic, 3, 50)
-
-    def fail() -> None:
-        sender._runs.close()
-        place.proxy.alter_request = refused_once(topic, 1)
-
-    sent = send_runs(sender, wanted, between=fail)
-    sender.close(5)
-    assert len(sent.failed) == 3 * 49
-    check_prefixes(place.broker.bootstrap, wanted, sent)
-
-
 def test_a_connection_that_is_cut(place: Place, topic: str) -> None:
     sender, wanted = place.open(topic, batch_num_messages=10), runs(topic, 3, 500)
 
@@ -185,26 +168,24 @@ def test_what_is_not_promised_when_a_producer_goes_with_requests_out(
 ) -> None:
     """Its late request is written behind later records: at most the one run of a key."""
     sender, records = place.open(topic, delivery_timeout_ms=2000), run(topic, "k", 22)
-    sent = Sent()
-    hand(sender, sent, records[:1], [])
-    gather_all(sender, sent, 30)
+    sent = send_runs(sender, [records[:2]])
     place.proxy.hold(PRODUCE)
     began = time.monotonic()
-    hand(sender, sent, [], [each._replace(partition=0) for each in records[1:20]])
+    hand(sender, sent, [], [each._replace(partition=0) for each in records[2:20]])
     if how == "given up":
         gather_all(sender, sent, 30)
         assert 2 <= time.monotonic() - began < 5
-        assert [each.suspect for each in sent.failed] == [True] * 19
+        assert [each.suspect for each in sent.failed] == [True] * 18
     else:
         assert not sender.close(0.5).delivered
         assert time.monotonic() - began < 3
         sender = place.open(topic, delivery_timeout_ms=2000)
-    deliver(sender, *records[1:])
+    deliver(sender, *records[2:])
     place.proxy.release()
     time.sleep(1)
     sender.close(5)
     values = [int(message.value() or b"") for message in committed(place.broker.bootstrap, topic, 1)]
-    assert values == [*range(22), *range(1, 20)]
+    assert values == [*range(22), *range(2, 20)]
 
 
 def test_a_record_that_is_refused_at_the_beginning(place: Place, topic: str) -> None:
@@ -212,15 +193,23 @@ def test_a_record_that_is_refused_at_the_beginning(place: Place, topic: str) -> 
     sender, wanted = place.open(topic, **_ONE_BY_ONE), [run(topic, "k", 50)]
     alter_topic(place.broker.bootstrap, topic, "max.message.bytes", "30000")
     wanted[0][1] = wanted[0][1]._replace(value=os.urandom(40_000))
-    sent = send_runs(sender, wanted, between=sender._runs.close)  # as if that one had failed since
+    sent = send_runs(sender, wanted)
     assert len(sent.delivered) == 1
     assert len(sent.failed) == 49
     assert check_prefixes(place.broker.bootstrap, wanted, sent) == 1
-    wanted = [run(topic, "other", 50)]
-    wanted[0][0] = wanted[0][0]._replace(value=os.urandom(40_000))
-    sent = send_runs(sender, wanted)
-    assert not sent.delivered
-    assert [each.suspect for each in sent.failed] == [True]
-    sent = send_runs(sender, [run(topic, "third", 50)])
+    sent = send_runs(sender, [run(topic, "other", 50)])
     assert not sent.failed
+    sender.close(5)
+
+
+def test_the_first_record_of_a_run_that_is_refused_ends_no_other_run(place: Place, topic: str) -> None:
+    sender, other = place.open(topic), run(topic, "other", 50)
+    alter_topic(place.broker.bootstrap, topic, "max.message.bytes", "30000")
+    send_runs(sender, [run(topic, "before", 2)])
+    large = MarkedRecord(100, topic, "large", os.urandom(40_000))
+    sent = Sent()
+    hand(sender, sent, [other[0], large], [])
+    hand(sender, sent, [], [each._replace(partition=0) for each in other[1:]])
+    gather_all(sender, sent, 30)
+    assert [(each.record.id, each.suspect) for each in sent.failed] == [(large.id, False)]
     sender.close(5)
