@@ -20,13 +20,13 @@ from psycopg.conninfo import conninfo_to_dict
 from bench.compare.candidates import Candidate, CandidateError, Subject, ending, logged, started, wait
 from bench.compare.servers import Place, say
 
-DEBEZIUM = "3.0.8.Final"
-CONNECT = "3.9.1"
+DEBEZIUM = "3.6.1.Final"
+CONNECT = "4.3.0"
 _JARS = (
     ("org.apache.kafka", "connect-runtime", CONNECT),
     ("org.apache.kafka", "connect-json", CONNECT),
     ("io.debezium", "debezium-connector-postgres", DEBEZIUM),
-    ("io.debezium", "debezium-core", DEBEZIUM),
+    ("io.debezium", "debezium-embedded", DEBEZIUM),
     ("org.slf4j", "slf4j-simple", "1.7.36"),
 )
 # Those of Kafka's own script for Connect.
@@ -128,7 +128,7 @@ class Debezium(Candidate):
         """Fetches Connect and Debezium from Maven Central into the cache folder, once."""
 
         def build(folder: Path) -> None:
-            say(f"fetching Debezium {DEBEZIUM} and Kafka Connect {CONNECT} from Maven Central (36 MB, once)")
+            say(f"fetching Debezium {DEBEZIUM} and Kafka Connect {CONNECT} from Maven Central (38 MB, once)")
             fetch_jars(_JARS, folder / "jars", find_java(), say, Path(__file__).with_name("jars.sha256"))
 
         try:

@@ -16,7 +16,7 @@ LANES = (1, 2, 4, 8)
 
 TUNED = {"maxInFlightRecords": 10_000, "markQueryRecords": 1000, "sendBuffer": 1000}
 """The limits of goharvest that gave the highest rate."""
-LARGE = {"max.batch.size": "20480", "max.queue.size": "81920", "poll.interval.ms": "10"}
+LARGE = {"max.batch.size": "20480", "max.queue.size": "81920", "poll.interval.ms": "5"}
 """Larger batches and a shorter pause for Debezium."""
 
 
