@@ -53,7 +53,7 @@ def _decide(machine: MarkPurgeReset, now: float, leading: bool) -> list[Any]:
     if machine.may_refresh:
         decided.append(Refresh(machine.next_leader_id(now)))
         machine.entered()
-    if machine.may_send and any(sent := machine.next_to_send(now)):
+    if machine.may_send and any(sent := machine.next_to_send()):
         decided.append(Send(*sent))
     if machine.unhold_due() <= now:
         decided.append(machine.next_unhold(now))

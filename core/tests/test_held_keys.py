@@ -31,10 +31,10 @@ def test_what_was_refused_in_a_run_is_not_parked_for_it(delivered: int) -> None:
     """As much for one record that is left of a run: its batch may have had another key's records."""
     board = Scoreboard(policy(), 100, run_records=2)
     board.admit(0.0, RECORDS[:2])
-    assert board.take(10, runs=True).first == RECORDS[:1]
+    assert board.take(10).first == RECORDS[:1]
     if delivered:
         board.delivered(0.0, RECORDS[:1], 10)
-        assert board.take(10, runs=True).others == RECORDS[1:2]
+        assert board.take(10).others == RECORDS[1:2]
     refused = RECORDS[delivered]
     board.hold(0.0, [Failure(refused, "refused", retryable=True, suspect=True)])
     if delivered:

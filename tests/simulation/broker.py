@@ -203,11 +203,10 @@ class Producer(Session):
     def send_runs(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         """Sends those that follow with a producer of their own, another one if the last one has failed."""
         self.trail.runs.update((record.key, record.id) for record in first)
-        self.send(first)
-        if others and (self._runs is None or self._runs.gone):
+        if self._runs is None or (first and self._runs.gone):
             self._runs = self.run_producer(self)
-        if others and self._runs:
-            self._runs.send(others)
+        self.send(first)
+        self._runs.send(others)
 
     def close(self) -> None:
         """Drops what has not left the host; what has travels on, and nobody hears of it."""
@@ -315,7 +314,8 @@ class Producer(Session):
     def _acknowledge(self, packet: Packet) -> None:
         if self.closed_at == float("inf"):
             self._broker.audit.reported(self, packet.record.id, packet.record.key, delivered=True)
-            partition = self._broker.partition_for(packet.record)
+            leads = self._runs is not None and self._runs.ready
+            partition = self._broker.partition_for(packet.record) if leads else None
             self.receiver.delivered(packet.record._replace(partition=partition))
 
     def _time_out(self, packet: Packet) -> None:

@@ -80,7 +80,7 @@ class Harvester:
             machine.next_leader_id(now)
             machine.entered()
         if machine.may_send:
-            for each in chain.from_iterable(machine.next_to_send(now)):
+            for each in chain.from_iterable(machine.next_to_send()):
                 self._sent = max(self._sent, self._world.now) + self._world.chance.uniform(0.0005, 0.003)
                 self._world.at(self._sent, self._publish, [each], None)
         if machine.purge_due() <= now:

@@ -107,8 +107,8 @@ class Leaking(MarkPurgeReset):
 class FaultySent(MarkPurgeReset):
     """Sends records that make no message."""
 
-    def next_to_send(self, now: float) -> Taken:
-        taken, first, others = super().next_to_send(now)
+    def next_to_send(self) -> Taken:
+        taken, first, others = super().next_to_send()
         sending = taken + [failure.record for failure in self._failed if failure.record.fault]
         self._failed = [failure for failure in self._failed if not failure.record.fault]
         return Taken(sending, first, others)

@@ -24,13 +24,13 @@ from .trail import TOPICS
 class SentTogether(MarkPurgeReset):
     """Sends the first record of a run and those that follow it together."""
 
-    def next_to_send(self, now: float) -> Taken:
-        alone, first, _ = super().next_to_send(now)
+    def next_to_send(self) -> Taken:
+        alone, first, _ = super().next_to_send()
         board = self.scoreboard
         for record in first:
             queue = board._busy[record.key]
             assert queue is not None
-            board._follow(now, queue, record, 0, self._room_in_flight)
+            board._follow(0.0, queue, record, 0, self._room_in_flight)
         return Taken(alone, first, board.take(0).others)
 
 
@@ -126,8 +126,8 @@ RUN_MUTANTS: Sequence[Mutant] = (
             machine=SentTogether),
     _mutant("run-goes-on", "A producer sends on what is behind a refused record.", "I2", "crashes",
             {"refused": 0.1}, producer=GoingOn),
-    _mutant("run-unknown", "A producer sends several records where no broker knows it.", "I2", "clogged clients",
-            {"refused": 0.05, "unready": 0.9, "keys": 16}, producer=TakingAny),
+    _mutant("run-unknown", "A producer sends several records where no broker knows it.", "I2",
+            "clogged clients", {"refused": 0.05, "unready": 0.9, "keys": 16}, producer=TakingAny),
     _mutant("run-early", "A key's next run begins before the purge of the one before is durable.", "I3",
             "crashes", {}, machine=EarlyRelease),
     _mutant("run-unbounded", "A run takes all records that wait.", "I3", "crashes",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 GIVEN_UP_SECONDS = 1.0
 """How long the broker may acknowledge nothing of a record before the producer is given up."""
+READY_SECONDS = 0.05
+"""How long it takes until a producer may send; shorter than the real time."""
 LAST_REPORTS_SECONDS = 0.2
 """How long it takes at most then until the rest is reported; shorter than the real time."""
 
@@ -51,6 +53,7 @@ class RunProducer(Session):
         self.token = owner.token
         self.over = False
         self._owner = owner
+        self._ready_at = owner.broker.scheduler.now + READY_SECONDS
         self._broker, self._host = owner.broker, owner.host
         self._waiting: defaultdict[int, deque[tuple[MarkedRecord, int]]] = defaultdict(deque)
         self._out: dict[int, Request] = {}
@@ -64,6 +67,11 @@ class RunProducer(Session):
     def gone(self) -> bool:
         """Whether all is reported of what it was given before it was given up."""
         return self.over and not self._unreported
+
+    @property
+    def ready(self) -> bool:
+        """Whether it would send at once."""
+        return not self.over and self._broker.scheduler.now >= self._ready_at
 
     def send(self, records: Sequence[MarkedRecord]) -> None:
         """Sends records in order that follow the first ones of their runs."""

@@ -82,7 +82,7 @@ class SplitProducer(Producer):
         self.reports = Deliveries()
         self._rows = self.sender(_Client(self), CHAIN, _permitted, self.leading)
 
-    def send(self, records: list[MarkedRecord]) -> None:
+    def send(self, records: Sequence[MarkedRecord]) -> None:
         for record in records:
             self._broker.audit.sent(self, record.id, record.key)
             self._broker.audit.published(self, record)

@@ -34,8 +34,6 @@ LEASES_SHARE = 0.3
 """In which part of the histories without wall clocks a lease in the database says who leads."""
 CLOSE_SECONDS = 0.1
 """How long the end of a lane waits for a thread; shorter than the real one."""
-RUN_PAUSE_SECONDS = (0.05, 1.0)
-"""For how long no run begins after one has failed; shorter than the real pause."""
 CALM_SECONDS = 90.0
 """How long a world without faults may take to empty its outbox."""
 
@@ -287,7 +285,6 @@ class World:
 def _bounds(characters: int) -> Mapping[str, object]:
     """Returns the bounds of production's modules where a checkpoint may have so many characters."""
     return {
-        "outbox_core.delivery.at_least_once.RUN_PAUSE_SECONDS": RUN_PAUSE_SECONDS,
         "outbox_core.delivery.checkpoint.MAX_BATCH": characters // 2,
         "outbox_core.delivery.exactly_once.MAX_CHECKPOINT": characters,
         "outbox_core.delivery.exactly_once.MAX_LOCKED": characters // 4,

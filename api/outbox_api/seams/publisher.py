@@ -130,8 +130,9 @@ class RunSender(Sender, Protocol):
         key, if the network delays them for longer than the sender waits.
 
         Args:
-            first: The first records of runs. They are delivered with the ``partition`` that they were written
-                to; of one without it, no others come.
+            first: The first records of runs, sent as by :meth:`send`. They are delivered with the
+                ``partition`` that they were written to; of one without it, no others come. So a sender that
+                is not ready for others leaves it out.
             others: Those that follow a first record, with its partition, once it is delivered. Nothing more
                 of a run comes after a failure of one of its records was reported.
 

@@ -59,8 +59,6 @@ SCAN_SECONDS = 1.0
 """Between two checks of the whole scoreboard for stalled keys."""
 MAX_ASIDE_KEYS = 10_000
 """While so many keys have delivered rows that others have locked, no more is marked: each mark names them."""
-RUN_PAUSE_SECONDS = (1.0, 4.0)
-"""How long no run begins after one has failed: the first time, doubling up to the last."""
 
 
 class MarkPurgeReset:
@@ -131,7 +129,6 @@ class MarkPurgeReset:
         self._sources = Sources(ages, lambda: BatchSize(*sizes))
         self._database = Backoff(limits.io_error_backoff, chance)
         self._next_retry = self._next_purge = self._next_scan = 0.0
-        self._next_run, self._run_pause = 0.0, RUN_PAUSE_SECONDS[0]
 
     # --- what to do ---------------------------------------------------------------------------------
 
@@ -154,10 +151,9 @@ class MarkPurgeReset:
         """Whether :meth:`next_to_send` has any."""
         return self.scoreboard.following > 0 or (self.scoreboard.ready > 0 and self._room_for_heads > 0)
 
-    def next_to_send(self, now: float) -> Taken:
+    def next_to_send(self) -> Taken:
         """Returns the records to publish now, in order, without waiting (A8)."""
-        runs = now >= self._next_run
-        alone, first, others = self.scoreboard.take(max(0, self._room_for_heads), runs=runs)  # A4, A5
+        alone, first, others = self.scoreboard.take(max(0, self._room_for_heads))  # A4, A5
         self.in_flight += len(alone) + len(first) + len(others)  # A6, A7
         faulty = [record for record in alone if record.fault]
         if faulty:
@@ -263,10 +259,6 @@ class MarkPurgeReset:
         self.in_flight -= len(failed)  # B4, B5
         if self.scoreboard.hold(now, failed):
             self._retried_most = max(MIN_RETRIED_ROWS, self._retried_most // 2)
-        if any(failure.suspect for failure in failed) and now >= self._next_run:
-            first, most = RUN_PAUSE_SECONDS
-            pause = self._run_pause if now < self._next_run + most else first
-            self._next_run, self._run_pause = now + pause, min(2 * pause, most)
         holds = self.scoreboard.held.holds
         incurable = [each for each in failed if not each.retryable and each.record.key in holds]
         blocking = [each for each in incurable if not holds[each.record.key].parking]

@@ -171,20 +171,20 @@ class Scoreboard:
         self.bytes += size
         return size
 
-    def take(self, most: int, *, runs: bool = False) -> Taken:
+    def take(self, most: int) -> Taken:
         """Removes and returns ready records for sending; their keys stay busy.
+
+        A key in whose queue records wait begins a run.
 
         Args:
             most: How many at most, beside those that follow in runs.
-            runs: Whether a key in whose queue records wait begins a run.
-
         """
         ready, following, busy = self._ready, self._following, self._busy
         others = list(following)
         following.clear()
         taken = [ready.popleft() for _ in range(min(most, len(ready)))]
         self.waiting -= len(others) + len(taken)
-        if not runs or self._run_records <= 1:
+        if self._run_records <= 1:
             return Taken(taken, [], others)
         alone, first = list[MarkedRecord](), list[MarkedRecord]()
         for record in taken:

@@ -100,7 +100,7 @@ class AtLeastOnceLane(Lane):
 
     def _next_to_send(self, now: float) -> Sending:
         self._polled_at = now
-        taken = self.machine.next_to_send(now) if self.machine.may_send else NOTHING
+        taken = self.machine.next_to_send() if self.machine.may_send else NOTHING
         for some in taken:
             if some:
                 self.telemetry.sending(now, some)

@@ -23,6 +23,8 @@ from outbox_kafka.client.quotas import quota_of
 from outbox_kafka.errors import delivery_error, is_fatal, is_purged, reason, rejects_whole_batch
 from outbox_kafka.produce import QUEUE_FULL, failure, produce, wait
 
+_READY_SECONDS = 0.6
+"""How long after it was opened: the client asks for its producer id after half a second."""
 _LAST_REPORTS_SECONDS = 1.0
 """How long a producer that has failed is asked what became of the rest."""
 
@@ -48,7 +50,7 @@ _CLIENT_ERRORS = (KafkaException, SystemError)
 
 
 class RunProducer:
-    """The producer of a sender's runs; opened when the first one is sent, and again after it has failed.
+    """The producer of a sender's runs; opened when the first one is due, and again after it has failed.
 
     Args:
         settings: Those of the sender's producer.
@@ -81,6 +83,7 @@ class RunProducer:
         self._was_refused, self._refused_at = False, float("-inf")  # a batch, by a broker
         self._reports = reports
         self._producer: Producer | None = None
+        self._ready_at = float("inf")
         self._out: dict[int, tuple[MarkedRecord, float]] = {}  # in the order in which they were sent
         self._known: dict[Place, tuple[float, int]] = {}  # when it last delivered there, and at which offset
         self._behind: dict[Place, list[MarkedRecord]] = {}  # what waits for the first record there
@@ -95,15 +98,24 @@ class RunProducer:
         """Returns how many records have no report."""
         return len(self._out)
 
+    def open(self) -> None:
+        """Opens the producer unless it is open; it is ready a little later."""
+        if self._producer is None:
+            self._resize()
+            with suppress(OutboxError):  # say, a file that is being written
+                self._producer = Producer({**self._settings, "batch.size": str(self._batch_bytes)})
+                self._ready_at = time.monotonic() + _READY_SECONDS
+
+    @property
+    def ready(self) -> bool:
+        """Whether it would send at once."""
+        return not self._error and time.monotonic() >= self._ready_at
+
     def send(self, records: Sequence[MarkedRecord]) -> None:
         """Hands records to the client that follow in runs; see :meth:`outbox_api.RunSender.send_runs`."""
-        try:
-            producer = self._open()
-        except OutboxError as error:  # say, a file that is being written
-            self._refuse_all(records, str(error))
-            return
-        if self._error:
-            self._refuse_all(records, self._error)
+        producer = self._producer
+        if producer is None or self._error:
+            self._refuse_all(records, self._error or "the producer of its run has failed")
             return
         now = time.monotonic()
         self._out.update((id(record), (record, now)) for record in records)
@@ -162,20 +174,14 @@ class RunProducer:
         self._out.clear()
         self._behind.clear()
         self._free.clear()
-        self._error, self._until = "", 0.0
+        self._known.clear()
+        self._failed.clear()
+        self._error, self._until, self._ready_at = "", 0.0, float("inf")
         if producer is not None:
             with suppress(*_CLIENT_ERRORS):
                 producer.purge()
             with suppress(*_CLIENT_ERRORS):
                 producer.close()
-
-    def _open(self) -> Producer:
-        if self._producer is None:
-            self._resize()
-            self._producer = Producer({**self._settings, "batch.size": str(self._batch_bytes)})
-            self._known.clear()
-            self._failed.clear()
-        return self._producer
 
     def _resize(self) -> None:
         """Makes batches smaller if a broker has refused some."""

@@ -89,11 +89,13 @@ class KafkaSender:
     def send_runs(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         """Hands those that follow to a client of their own; see :meth:`outbox_api.RunSender.send_runs`.
 
-        The first of one whose topic is not known to exist is delivered without its partition.
+        A first one is delivered without its partition if its topic was not known to exist, or if that client
+        is not ready: the next record of its key is a first one then, and does not wait for the client.
         """
         if self._error:
             raise self._error
         if first:
+            self._runs.open()
             self._produce(first, self._on_refused, self._lookup, self._on_first_delivery)
             self._lookup.start()
         if others:
@@ -261,7 +263,7 @@ class KafkaSender:
 
     def _on_first_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
-        if error is None and offset is not None:
+        if error is None and offset is not None and self._runs.ready:
             record = record._replace(partition=message.partition())
             self._runs.begun(record.topic, record.partition, offset)
         self._on_delivery(record, error, message)

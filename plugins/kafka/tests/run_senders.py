@@ -69,6 +69,7 @@ def send_runs(
         amid: Called when they are.
         limit: How many seconds it may take.
     """
+    wait_until_ready(sender)
     firsts = {each[0].id: each for each in wanted}
     sent = Sent()
     hand(sender, sent, [each[0] for each in firsts.values()], [])
@@ -84,6 +85,13 @@ def send_runs(
     amid()
     gather_all(sender, sent, limit)
     return sent
+
+
+def wait_until_ready(sender: KafkaSender) -> None:
+    """Waits until others follow the first records of runs."""
+    while not sender._runs.ready:
+        sender._runs.open()
+        sender.poll(0.05)
 
 
 def hand(sender: KafkaSender, sent: Sent, first: list[MarkedRecord], others: list[MarkedRecord]) -> None:

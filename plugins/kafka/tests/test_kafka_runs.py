@@ -21,7 +21,17 @@ from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
 
 from .kafka_access import alter_topic, deliver, gather, grant, publisher
-from .run_senders import PARTITIONS, Sent, check_prefixes, gather_all, hand, run, runs, send_runs
+from .run_senders import (
+    PARTITIONS,
+    Sent,
+    check_prefixes,
+    gather_all,
+    hand,
+    run,
+    runs,
+    send_runs,
+    wait_until_ready,
+)
 
 pytestmark = pytest.mark.slow("kafka")
 
@@ -63,6 +73,7 @@ def test_the_first_record_of_an_unknown_topic_names_no_partition(broker: KafkaBr
     kafka.prepare([topic], 1)
     sender = kafka.open("outbox.0")
     assert isinstance(sender, RunSender)
+    wait_until_ready(sender)
     sender.send_runs([MarkedRecord(1, topic, "k", "1")], [])
     [first] = gather(sender, 1).delivered
     assert first.partition is None
@@ -134,6 +145,7 @@ def test_a_record_that_the_client_refuses(broker: KafkaBroker, topic: str, odd: 
     wanted = runs(topic, OTHERS, 20)
     first = [each[0] for each in wanted]
     sent = Sent()
+    wait_until_ready(sender)
     sender.send_runs(first, [])
     reports = gather(sender, OTHERS)
     assert [each.partition for each in reports.delivered] == [0] * OTHERS
@@ -220,6 +232,7 @@ def test_a_broker_that_is_frozen_amid_runs(broker: KafkaBroker, topic: str, seco
 def test_nobody_spins_while_the_broker_is_away(broker: KafkaBroker, topic: str) -> None:
     sender, sent = known(publisher(broker.bootstrap), topic), Sent()
     first, others = run(topic, "k", 1), run(topic, "k", 20, first=1)
+    wait_until_ready(sender)
     hand(sender, sent, first, [])
     gather_all(sender, sent, 30)
     broker.pause()
@@ -239,6 +252,19 @@ def test_nobody_spins_while_the_broker_is_away(broker: KafkaBroker, topic: str) 
     assert not sent.failed
     assert spent[0] < 0.2
     assert spent[1] < 0.6
+
+
+def test_nothing_follows_until_the_client_is_ready(broker: KafkaBroker, topic: str) -> None:
+    sender = known(publisher(broker.bootstrap), topic)
+    deliver(sender, MarkedRecord(0, topic, "k", "0"))
+    sender.send_runs([MarkedRecord(1, topic, "k", "1")], [])
+    [first] = gather(sender, 1).delivered
+    assert first.partition is None
+    wait_until_ready(sender)
+    sender.send_runs([MarkedRecord(2, topic, "k", "2")], [])
+    [first] = gather(sender, 1).delivered
+    assert first.partition == 0
+    sender.close(5)
 
 
 def test_a_topic_that_is_made_anew_does_not_know_the_producer(broker: KafkaBroker, topic: str) -> None:
