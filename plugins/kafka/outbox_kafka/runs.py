@@ -28,6 +28,9 @@ _READY_SECONDS = 0.6
 _LAST_REPORTS_SECONDS = 1.0
 """How long a producer that has failed is asked what became of the rest."""
 
+Place = tuple[str, int | None]
+"""A topic and a partition."""
+
 _KNOWN_SECONDS = 60.0
 """How long after a report a broker is taken to know a producer; it may keep one that is idle for minutes."""
 
@@ -42,9 +45,6 @@ _LATE = "no broker has acknowledged it in time"
 
 _TIMEOUTS = ("delivery.timeout.ms", "message.timeout.ms")
 _IN_FLIGHT = ("max.in.flight.requests.per.connection", "max.in.flight")
-Place = tuple[str, int | None]
-"""A topic and a partition."""
-
 _CLIENT_ERRORS = (KafkaException, SystemError)
 """What the client's calls raise when it has failed for good; SystemError if that is within a callback."""
 
@@ -117,8 +117,6 @@ class RunProducer:
         if producer is None or self._error:
             self._refuse_all(records, self._error or "the producer of its run has failed")
             return
-        now = time.monotonic()
-        self._out.update((id(record), (record, now)) for record in records)
         self._offer(producer, records)
 
     def begun(self, topic: str, partition: int | None, offset: int) -> None:
@@ -193,6 +191,8 @@ class RunProducer:
         self._refused_at, self._was_refused = now, False
 
     def _offer(self, producer: Producer, records: Sequence[MarkedRecord]) -> None:
+        now = time.monotonic()
+        self._out.update((id(record), (record, now)) for record in records)
         self._stopped.clear()
         offers = self._offers(records)
         produce(producer, offers, self._on_delivery, self._refuse)
