@@ -121,12 +121,12 @@ class RunSender(Sender, Protocol):
     def send_runs(self, first: Sequence[MarkedRecord], others: Sequence[MarkedRecord]) -> None:
         """Hands records to the client for sending, of which several may have one key: its *run*.
 
-        What is in the log of a run is always a prefix of it, and so is what is reported as delivered: behind
-        a record that is not written, none is, whatever the client repeats. All records of a run that are
+        What is in the log of a run is always a prefix of it, its first record perhaps twice, and so is what
+        is reported as delivered: behind a record that is not written, none is, whatever the client repeats. All records of a run that are
         behind one that failed are reported as failures, retryable; ``suspect`` are those that the broker has
         refused together. Other runs may fail with them, ``innocent`` and retryable.
 
-        Records without a report, and ``suspect`` ones, may still arrive: also behind later records of their
+        Records without a report, ``suspect`` and ``innocent`` ones, may still arrive: also behind later records of their
         key, if the network delays them for longer than the sender waits.
 
         Args:

@@ -192,7 +192,9 @@ class RunProducer:
 
     def _offer(self, producer: Producer, records: Sequence[MarkedRecord]) -> None:
         now = time.monotonic()
-        self._out.update((id(record), (record, now)) for record in records)
+        for record in records:
+            self._out.pop(id(record), None)  # it has waited for another one
+            self._out[id(record)] = record, now
         self._stopped.clear()
         offers = self._offers(records)
         produce(producer, offers, self._on_delivery, self._refuse)

@@ -263,8 +263,8 @@ class KafkaSender:
 
     def _on_first_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
-        if error is None and offset is not None and self._runs.ready:
-            record = record._replace(partition=message.partition())
+        if error is None and offset is not None:
+            record = record._replace(partition=message.partition() if self._runs.ready else None)
             self._runs.begun(record.topic, record.partition, offset)
         self._on_delivery(record, error, message)
 

@@ -35,6 +35,12 @@ def opened(closing: list[KafkaSender], **settings: object) -> KafkaSender:
     return sender
 
 
+def follow(sender: KafkaSender, records: list[MarkedRecord]) -> None:
+    """Sends records as if the first of their runs had been delivered."""
+    sender._runs.open()
+    sender.send_runs([], records)
+
+
 class Fake:
     """A client that has failed for good: it raises, and reports nothing."""
 
@@ -106,25 +112,30 @@ def test_a_client_that_has_failed_ends_alone(
 ) -> None:
     """It is asked for a second for the rest; then all fail, and the next run has another."""
     monkeypatch.setattr(runs_module, "Producer", Fake)
-    sender, records = opened(closing), [MarkedRecord(each, "t", f"k{each}", "v") for each in range(5)]
-    sender.send_runs(records, [])
+    sender = opened(closing)
+    records = [MarkedRecord(each, "t", f"k{each}", "v", partition=0) for each in range(5)]
+    follow(sender, records)
     began = time.monotonic()
     reports = gather(sender, 5)
     assert 1 <= time.monotonic() - began < 3
-    assert [failure.record for failure in reports.failed] == records
+    assert sorted(failure.record.id for failure in reports.failed) == [*range(5)]
     assert all(failure.innocent and "sequence lost" in failure.reason for failure in reports.failed)
     assert sender._runs._producer is None
     assert sender._error is None
 
 
-def test_a_client_that_cannot_be_opened_fails_the_records(closing: list[KafkaSender], tmp_path: Path) -> None:
+def test_nothing_follows_while_the_client_cannot_be_opened(
+    closing: list[KafkaSender], tmp_path: Path
+) -> None:
     certificate = tmp_path / "ca.pem"
     sender = opened(closing)
     sender._runs._settings["ssl.ca.location"] = str(certificate)
     sender._runs._settings["security.protocol"] = "ssl"
-    sender.send_runs(run("t", "k", 1), [])
+    follow(sender, run("t", "k", 1))
     [failure] = sender.poll(0).failed
     assert failure.retryable
+    assert failure.innocent
+    assert not sender._runs.ready
 
 
 def test_what_a_new_producer_may_not_send_yet_is_not_at_fault(closing: list[KafkaSender]) -> None:
@@ -137,8 +148,8 @@ def test_what_a_new_producer_may_not_send_yet_is_not_at_fault(closing: list[Kafk
 
 def test_what_has_no_room_in_the_client_fails(closing: list[KafkaSender]) -> None:
     sender = opened(closing, queue_buffering_max_messages=5, delivery_timeout_ms=500)
-    records = [MarkedRecord(each, "t", f"k{each % 4}", "v") for each in range(12)]
-    sender.send_runs(records, [])
+    records = [MarkedRecord(each, "t", f"k{each}", "v", partition=each) for each in range(12)]
+    follow(sender, records)
     full = sender.poll(0)
     assert [failure.record for failure in full.failed] == records[5:]
     assert not any(failure.suspect for failure in full.failed)
@@ -148,7 +159,7 @@ def test_what_has_no_room_in_the_client_fails(closing: list[KafkaSender]) -> Non
 
 def test_a_run_that_nobody_acknowledges_fails_after_the_time_out(closing: list[KafkaSender]) -> None:
     sender, records = opened(closing, delivery_timeout_ms=700), run("t", "k", 1)
-    sender.send_runs(records, [])
+    follow(sender, records)
     began, cpu = time.monotonic(), time.thread_time()
     [failure] = gather(sender, 1).failed
     assert failure.innocent, "it was not sent"
@@ -159,5 +170,45 @@ def test_a_run_that_nobody_acknowledges_fails_after_the_time_out(closing: list[K
 
 def test_a_sender_is_not_settled_while_runs_are_out(closing: list[KafkaSender]) -> None:
     sender = opened(closing)
-    sender.send_runs(run("t", "k", 1), [])
+    follow(sender, run("t", "k", 1))
     assert not sender._settle(sender._open_producer().producer, 0.1)
+
+
+class Reports:
+    """A message that was written."""
+
+    def __init__(self, partition: int, offset: int) -> None:
+        self._partition, self._offset = partition, offset
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+
+@pytest.mark.parametrize(("ready", "partition"), [(False, None), (True, 3)])
+def test_a_record_that_names_its_partition_leads_no_run_until_the_client_is_ready(
+    closing: list[KafkaSender], monkeypatch: pytest.MonkeyPatch, ready: bool, partition: int | None
+) -> None:
+    monkeypatch.setattr(runs_module.RunProducer, "ready", ready)
+    sender, record = opened(closing), MarkedRecord(1, "t", "k", "v", partition=3)
+    sender._on_first_delivery(record, None, Reports(3, 7))  # type: ignore[arg-type]  # all that is asked of it
+    [delivered] = sender.poll(0).delivered
+    assert delivered.partition == partition
+
+
+def test_what_has_waited_for_another_hides_no_older_record(
+    closing: list[KafkaSender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest record without a report tells when the client is given up."""
+    sender = opened(closing)
+    records = [MarkedRecord(each, "t", f"k{each}", "v", partition=each // 2) for each in range(4)]
+    follow(sender, records)
+    runs = sender._runs
+    assert runs._producer is not None
+    runs._on_delivery(records[0], None, Reports(0, 7))  # type: ignore[arg-type]  # all that is asked of it
+    runs.poll(0, flushes=False)
+    times = [since for _, since in runs._out.values()]
+    assert len(times) == 3
+    assert times == sorted(times)
