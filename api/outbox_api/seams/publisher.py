@@ -122,12 +122,13 @@ class RunSender(Sender, Protocol):
         """Hands records to the client for sending, of which several may have one key: its *run*.
 
         What is in the log of a run is always a prefix of it, its first record perhaps twice, and so is what
-        is reported as delivered: behind a record that is not written, none is, whatever the client repeats. All records of a run that are
-        behind one that failed are reported as failures, retryable; ``suspect`` are those that the broker has
-        refused together. Other runs may fail with them, ``innocent`` and retryable.
+        is reported as delivered: behind a record that is not written, none is, whatever the client repeats.
+        All records of a run that are behind one that failed are reported as failures, retryable; ``suspect``
+        are those that the broker has refused together. Other runs may fail with them, ``innocent`` and
+        retryable.
 
-        Records without a report, ``suspect`` and ``innocent`` ones, may still arrive: also behind later records of their
-        key, if the network delays them for longer than the sender waits.
+        Records without a report, ``suspect`` and ``innocent`` ones, may still arrive: also behind later
+        records of their key, if the network delays them for longer than the sender waits.
 
         Args:
             first: The first records of runs, sent as by :meth:`send`. They are delivered with the
