@@ -20,7 +20,14 @@ from outbox_api import Deliveries, Failure, MarkedRecord, OutboxError
 
 from outbox_kafka.client.clients import ClientLog, Producer
 from outbox_kafka.client.quotas import quota_of
-from outbox_kafka.errors import delivery_error, is_fatal, is_purged, reason, rejects_whole_batch
+from outbox_kafka.errors import (
+    delivery_error,
+    is_fatal,
+    is_purged,
+    may_be_outdated,
+    reason,
+    rejects_whole_batch,
+)
 from outbox_kafka.produce import QUEUE_FULL, failure, produce, wait
 
 _READY_SECONDS = 0.6
@@ -32,7 +39,10 @@ Place = tuple[str, int | None]
 """A topic and a partition."""
 
 _KNOWN_SECONDS = 60.0
-"""How long after a report a broker is taken to know a producer; it may keep one that is idle for minutes."""
+"""How long after a report a broker is taken to know the producer.
+
+It forgets one that has been idle for longer than its ``producer.id.expiration.ms``, a day by default.
+"""
 
 _BATCH_BYTES = 1_000_000
 _SMALLER = 8
@@ -230,9 +240,11 @@ class RunProducer:
     def _refuse(self, record: MarkedRecord, error: Exception) -> None:
         cause = error.args[0] if isinstance(error, KafkaException) else error
         failed = failure(record, cause, self._settings)
-        if is_fatal(cause):
+        # Another client has written the first record there: this one does not know of new partitions yet.
+        outdated = may_be_outdated(cause)
+        if outdated or is_fatal(cause):
             self._error = f"the client has failed: {failed.reason}"
-        self._stop(record, failed.reason, retryable=failed.retryable)
+        self._stop(record, failed.reason, retryable=failed.retryable or outdated)
 
     def _stop(self, record: MarkedRecord, why: str, *, retryable: bool = True) -> None:
         """Fails a record, and those of its key that come behind it now."""

@@ -174,7 +174,7 @@ def test_a_sender_is_not_settled_while_runs_are_out(closing: list[KafkaSender]) 
     assert not sender._settle(sender._open_producer().producer, 0.1)
 
 
-class Reports:
+class Written:
     """A message that was written."""
 
     def __init__(self, partition: int, offset: int) -> None:
@@ -193,7 +193,7 @@ def test_a_record_that_names_its_partition_leads_no_run_until_the_client_is_read
 ) -> None:
     monkeypatch.setattr(runs_module.RunProducer, "ready", ready)
     sender, record = opened(closing), MarkedRecord(1, "t", "k", "v", partition=3)
-    sender._on_first_delivery(record, None, Reports(3, 7))  # type: ignore[arg-type]  # all that is asked of it
+    sender._on_first_delivery(record, None, Written(3, 7))  # type: ignore[arg-type]  # all that is asked of it
     [delivered] = sender.poll(0).delivered
     assert delivered.partition == partition
 
@@ -207,7 +207,7 @@ def test_what_has_waited_for_another_hides_no_older_record(
     follow(sender, records)
     runs = sender._runs
     assert runs._producer is not None
-    runs._on_delivery(records[0], None, Reports(0, 7))  # type: ignore[arg-type]  # all that is asked of it
+    runs._on_delivery(records[0], None, Written(0, 7))  # type: ignore[arg-type]  # all that is asked of it
     runs.poll(0, flushes=False)
     times = [since for _, since in runs._out.values()]
     assert len(times) == 3

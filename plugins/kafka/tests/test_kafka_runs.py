@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AclOperation,
     AdminClient,
+    NewPartitions,
     ResourceType,
 )
 from outbox_api import MarkedRecord, RunSender
@@ -267,7 +268,24 @@ def test_nothing_follows_until_the_client_is_ready(broker: KafkaBroker, topic: s
     sender.close(5)
 
 
-def test_a_topic_that_is_made_anew_does_not_know_the_producer(broker: KafkaBroker, topic: str) -> None:
+def test_partitions_that_are_added_amid_runs(broker: KafkaBroker, topic: str) -> None:
+    """The client that sends first records may know of them before the one that sends the others."""
+    sender = known(publisher(broker.bootstrap), topic)
+    send_runs(sender, runs(topic, 1, 10))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_partitions([NewPartitions(topic, PARTITIONS)])[topic].result()
+    sent, others = Sent(), [each._replace(partition=PARTITIONS - 1) for each in run(topic, "k", 3, first=100)]
+    hand(sender, sent, [], others)
+    gather_all(sender, sent, 30)
+    assert [(each.retryable, each.innocent) for each in sent.failed] == [(True, True)] * 3
+    wait_until_ready(sender)
+    hand(sender, again := Sent(), [], others)
+    gather_all(sender, again, 30)
+    assert not again.failed
+    sender.close(5)
+
+
+def test_a_topic_that_is_created_again_does_not_know_the_producer(broker: KafkaBroker, topic: str) -> None:
     sender = known(publisher(broker.bootstrap), topic)
     send_runs(sender, runs(topic, 1, 100))
     place = (topic, 0)

@@ -171,9 +171,9 @@ def open_runs(under_test: TopicUnderTest) -> RunSender:
         sender.send_runs([record], [])
         [record] = gather(sender, 1).delivered
         if record.partition is not None:
-            break
+            return sender
         time.sleep(0.1)
-    return sender
+    pytest.fail("the sender named no partition of a first record within ten seconds")
 
 
 def runs_of(
