@@ -9,7 +9,7 @@ import pytest
 from outbox_api import Advanced, MarkedRecord
 from outbox_core.delivery.commands import Advance, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
-from outbox_core.delivery.pause import LATE_SECONDS, MOST_SECONDS, SELDOM, STEP_SECONDS, Pause
+from outbox_core.delivery.pause import LASTING, LATE_SECONDS, MOST_SECONDS, STEP_SECONDS, Pause
 from outbox_core.settings import Failures, Limits
 
 from .deciding import decide
@@ -37,8 +37,8 @@ def test_late_transactions_make_it_longer_up_to_a_bound():
 def test_it_becomes_shorter_while_none_is_late():
     pause = Pause()
     longer = commit(pause, USUAL, *[USUAL, USUAL, LATE] * 4)
-    assert commit(pause, *[USUAL] * SELDOM) == pytest.approx(longer - STEP_SECONDS)
-    assert commit(pause, *[USUAL] * 10 * SELDOM) == 0
+    assert commit(pause, *[USUAL] * LASTING) == pytest.approx(longer / math.e, rel=0.01)
+    assert commit(pause, *[USUAL] * 10 * LASTING) == pytest.approx(0, abs=1e-6)
 
 
 def test_transactions_that_all_take_longer_now_are_usual_soon():
@@ -73,9 +73,9 @@ def paused(seconds: float, *numbers: int, limits: Limits | None = None) -> Selec
 
 
 def test_during_the_pause_nothing_is_selected_or_purged_and_then_a_selection_comes_first():
-    line = paused(0.004, 1)
+    line = paused(0.0025, 1)
     waits = line.published(1)
-    assert waits == pytest.approx(0.004, rel=0.01)
+    assert waits == pytest.approx(0.0025, rel=0.01)
     assert decide(line, 1.002) == []
     due = line.database_due()
     assert due == pytest.approx(1 + waits)
@@ -91,11 +91,11 @@ def test_during_the_pause_nothing_is_selected_or_purged_and_then_a_selection_com
 
 
 def test_what_is_selected_early_waits_for_the_end_of_the_pause():
-    line = paused(0.004, 1)
-    line._pause._selection = 0.003
+    line = paused(0.0025, 1)
+    line._pause._selection = 0.002
     ready = 1 + line.published(1)
     selects = line.database_due()
-    assert selects == pytest.approx(ready - 0.003)
+    assert selects == pytest.approx(ready - 0.002)
     decide(line, selects)
     line.advanced(selects, Advanced(0, [record(2)], "now", ()))
     assert line.publish_due() == pytest.approx(ready)
@@ -103,7 +103,7 @@ def test_what_is_selected_early_waits_for_the_end_of_the_pause():
 
 @pytest.mark.parametrize("ends", [lambda line: line.drain(), lambda line: line.look(leading=False)])
 def test_a_purge_waits_only_for_a_selection_that_comes(ends):
-    line = paused(0.004, 1)
+    line = paused(0.0025, 1)
     line.published(1)
     ends(line)
     assert line.database_due() == 0
@@ -192,7 +192,7 @@ def test_the_pause_keeps_transactions_from_being_refused_and_does_not_cost_the_m
     for servers in (with_pause, without):
         servers.run(15)
     assert without.refused > 0.01 * without.transactions
-    assert with_pause.refused < 0.2 * without.refused
+    assert with_pause.refused < 0.4 * without.refused
     assert with_pause.transactions < without.transactions
-    assert with_pause.age(0.99) < 0.6 * without.age(0.99)
+    assert with_pause.age(0.99) < 0.85 * without.age(0.99)
     assert with_pause.age(0.5) < 1.1 * without.age(0.5)

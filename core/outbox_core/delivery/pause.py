@@ -12,9 +12,9 @@ LATE_SHARE = 1.5
 """A transaction that exceeds the usual duration by both was probably refused at first."""
 STEP_SECONDS = 0.0005
 """How much longer the pause is after a late transaction."""
-SELDOM = 2000
-"""One late transaction in so many leaves the pause as long as it is."""
-MOST_SECONDS = 0.005
+LASTING = 1000
+"""After so many transactions that were not late the pause is about a third as long."""
+MOST_SECONDS = 0.003
 """The longest pause."""
 LEAST_USUAL = 0.001
 GROWTH = 1.05
@@ -48,6 +48,6 @@ class Pause:
         """Adapts to the duration of a transaction."""
         usual = self._usual or max(seconds, LEAST_USUAL)
         is_late = seconds > max(usual + LATE_SECONDS, usual * LATE_SHARE)
-        change = STEP_SECONDS if is_late else -STEP_SECONDS / SELDOM
-        self.seconds = min(max(0.0, self.seconds + change), MOST_SECONDS)
+        change = STEP_SECONDS if is_late else -self.seconds / LASTING
+        self.seconds = min(self.seconds + change, MOST_SECONDS)
         self._usual = usual * GROWTH if seconds > usual else max(usual / GROWTH, LEAST_USUAL)
