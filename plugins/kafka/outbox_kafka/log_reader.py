@@ -128,16 +128,39 @@ class LogReader:
         Sees every record that was acknowledged before the call. ``None`` without such a record, or if the
         partition has been deleted.
         """
-        end, reach, found = self._end(topic, number), _NEAR, None
-        while end and found is None:
-            start = max(0, end - reach)
-            for message in self.read({(topic, number): Range(start, end)}, UNCOMMITTED):
+        for ending in self._endings(topic, number):
+            found = None
+            for message in ending:
                 if message.key() == key.encode() and is_wanted(message):
                     found = message
-            if not start:
+            if found is not None:
+                return found
+        return None
+
+    def since(self, topic: str, number: int, is_first: Callable[[Message], bool]) -> list[Message]:
+        """Returns the last record for which ``is_first``, and all behind it, committed or not.
+
+        All of the partition without such a record. Sees what :meth:`last` sees.
+        """
+        found = list[Message]()
+        for ending in self._endings(topic, number):
+            found, begun = [], False
+            for message in ending:
+                if is_first(message):
+                    found, begun = [], True
+                found.append(message)
+            if begun:
                 break
-            reach *= _FURTHER
         return found
+
+    def _endings(self, topic: str, number: int) -> Iterator[Iterator[Message]]:
+        """Yields ever longer ends of a partition, the last of which is all of it."""
+        end, reach = self._end(topic, number), _NEAR
+        start = end
+        while start:
+            start = max(0, end - reach)
+            yield self.read({(topic, number): Range(start, end)}, UNCOMMITTED)
+            reach *= _FURTHER
 
     def _consumer(self, isolation: str) -> Consumer:
         rest = {name: value for name, value in self._settings.items() if name != "group.instance.id"}

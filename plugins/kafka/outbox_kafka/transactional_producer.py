@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_api import AccessDenied, DriverError, MarkedRecord, OutboxError
 
 from outbox_kafka.client.clients import Producer, try_files
@@ -17,7 +17,6 @@ from outbox_kafka.client.quotas import quota_of
 from outbox_kafka.errors import is_unrecoverable, log_client_error, reason, transaction_error
 from outbox_kafka.produce import produce
 from outbox_kafka.topic_cache import Statuses, look_up
-from outbox_kafka.transaction_errors import TransactionErrors
 from outbox_kafka.transaction_log import TransactionLog
 
 UNKNOWN = "whether the transaction was committed is unknown"
@@ -30,6 +29,30 @@ _POLL_SECONDS = 0.1
 
 _RETRY_SECONDS = 0.02
 _TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's spelling
+
+
+class Outcomes(Protocol):
+    """Receives what becomes of a transaction's records; true if any has an error."""
+
+    @property
+    def time_ms(self) -> int:
+        """The timestamp of records without one of their own."""
+        ...
+
+    @property
+    def delivery_failed(self) -> bool:
+        """Whether the client accepted a record and then did not surely deliver it."""
+        ...
+
+    def __bool__(self) -> bool: ...
+
+    def on_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
+        """Receives a delivery report."""
+        ...
+
+    def on_refused(self, record: MarkedRecord, error: Exception) -> None:
+        """Receives a record that the client did not accept."""
+        ...
 
 
 class TransactionalProducer:
@@ -109,7 +132,7 @@ class TransactionalProducer:
         self.error = DriverError("certificates have changed; open a new sender", retryable=True)
         raise self.error
 
-    def send(self, records: Sequence[MarkedRecord], errors: TransactionErrors) -> None:
+    def send(self, records: Sequence[MarkedRecord], errors: Outcomes) -> None:
         """Hands records to the client, so that they leave with the next ones; waits only for room."""
         rest = records
         while True:
@@ -122,11 +145,15 @@ class TransactionalProducer:
             self._flush(_POLL_SECONDS)  # the client's queue is full
 
     def produce(
-        self, records: Sequence[MarkedRecord], errors: TransactionErrors, deadline: float
+        self, records: Sequence[MarkedRecord], errors: Outcomes, deadline: float
     ) -> KafkaError | None:
         """Produces records and waits for their delivery; returns why the transaction failed, if it did."""
         self.send(records, errors)
         return self._wait(errors, deadline)
+
+    def poll(self) -> None:
+        """Receives the delivery reports that have come; does not wait."""
+        self._client.poll(0)
 
     def commit(self, deadline: float) -> None:
         """Commits the transaction."""
@@ -191,7 +218,7 @@ class TransactionalProducer:
             raise DriverError("the sender is closed; open a new one", retryable=True)
         return self._producer
 
-    def _wait(self, errors: TransactionErrors, deadline: float) -> KafkaError | None:
+    def _wait(self, errors: Outcomes, deadline: float) -> KafkaError | None:
         """Waits until every record is delivered or one is not; returns why the transaction failed, if so."""
         waiting = len(self._client)
         while waiting and not errors.delivery_failed:

@@ -1,0 +1,62 @@
+"""What tells whether two divisions of rows into tasks have the same rows; without PySpark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, Self
+
+from outbox_api import MarkedRecord
+
+_BYTES: Final = 16
+_MODULUS: Final = 1 << 8 * _BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """How many rows there are, and the sum of their hashes: their order and division do not matter."""
+
+    count: int = 0
+    digest: int = 0
+
+    def __add__(self, other: Sums) -> Sums:
+        """Returns the sums of both."""
+        return Sums(self.count + other.count, (self.digest + other.digest) % _MODULUS)
+
+    def written(self) -> list[int | str]:
+        """Returns what JSON has of it."""
+        return [self.count, f"{self.digest:x}"]
+
+    @classmethod
+    def of(cls, written: list[int | str]) -> Self:
+        """Reads it."""
+        count, digest = written
+        return cls(int(count), int(str(digest), 16))
+
+
+def hash_of(record: MarkedRecord) -> int:
+    """Returns the hash of what a row becomes in Kafka; its key, value and headers are bytes."""
+    _, topic, key, value, headers, partition, timestamp, _, _ = record
+    sizes = -1 if key is None else len(key), -1 if value is None else len(value)
+    head = f"{topic}\0{sizes}{partition} {timestamp}{headers}".encode()
+    hashed = blake2b(head, digest_size=_BYTES)
+    hashed.update(key or b"")  # type: ignore[arg-type]  # the sink's are bytes
+    hashed.update(value or b"")  # type: ignore[arg-type]  # likewise
+    return int.from_bytes(hashed.digest(), "big")
+
+
+class Tally:
+    """Counts rows as they go by."""
+
+    def __init__(self) -> None:
+        self._count = self._digest = 0
+
+    def add(self, records: list[MarkedRecord]) -> None:
+        """Counts rows."""
+        self._count += len(records)
+        self._digest += sum(map(hash_of, records))
+
+    @property
+    def sums(self) -> Sums:
+        """What has gone by."""
+        return Sums(self._count, self._digest % _MODULUS)
