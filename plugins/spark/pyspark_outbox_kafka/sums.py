@@ -35,14 +35,13 @@ class Sums:
 
 
 def hash_of(record: MarkedRecord) -> int:
-    """Returns the hash of what a row becomes in Kafka; its key, value and headers are bytes."""
+    """Returns the hash of what a row becomes in Kafka; its key and value are bytes."""
     _, topic, key, value, headers, partition, timestamp, _, _ = record
+    plain = not headers and partition is None and timestamp is None
+    rest = b"" if plain else f"{headers}{partition} {timestamp}".encode()
     sizes = -1 if key is None else len(key), -1 if value is None else len(value)
-    head = f"{topic}\0{sizes}{partition} {timestamp}{headers}".encode()
-    hashed = blake2b(head, digest_size=_BYTES)
-    hashed.update(key or b"")  # type: ignore[arg-type]  # the sink's are bytes
-    hashed.update(value or b"")  # type: ignore[arg-type]  # likewise
-    return int.from_bytes(hashed.digest(), "big")
+    content = b"%b %d %d %b%b%b" % (topic.encode(), *sizes, key or b"", value or b"", rest)
+    return int.from_bytes(blake2b(content, digest_size=_BYTES).digest(), "big")
 
 
 class Tally:
