@@ -30,7 +30,7 @@ def end_batch(options: SinkOptions, reports: Sequence[Report], *, forgets: bool 
         standing, why = settle(ledger, part, reports, sink.name)
         if forgets:
             sink.forget(producer, [each.part.task for each in reports])
-        elif standing != ledger.standing:
+        elif standing is not None and standing != ledger.standing:
             sink.write(producer, Entry(Kind.STANDING, part, standing=standing))
     if why:
         raise DriverError(why, retryable=True)

@@ -142,6 +142,9 @@ class Step(Enum):
     PUBLISH = auto()
     TAKE_OVER = auto()
     WAIT = auto()
+    """A sibling takes over."""
+    OPEN = auto()
+    """It opens its part again: who takes over from this run does not see what is before a standing."""
     COUNT = auto()
     """The batch is whole: the rows are only counted."""
 
@@ -180,6 +183,8 @@ def step(ledger: Ledger, part: Part) -> Step:
     """Returns what a task does, of a run that :func:`check` permits and that has opened its part."""
     standing = ledger.standing
     if standing is not None and standing.query == part.query and standing.runs[-1] == part.run:
+        if not any(each.kind is Kind.OPENED and each.part == part for each in ledger.entries):
+            return Step.OPEN
         return Step.COUNT if standing.whole and standing.batch == part.batch else Step.PUBLISH
     return Step.TAKE_OVER if ledger.leader(part.run) == part.task else Step.WAIT
 
@@ -212,8 +217,10 @@ def compared(ledger: Ledger, part: Part) -> bool | None:
     return True if found.keys() >= earlier.keys() else None
 
 
-def settle(ledger: Ledger, part: Part, reports: Sequence[Report], name: str) -> tuple[Standing, str]:
-    """Returns the standing at the end of a batch, and why the query has to end there, or nothing.
+def settle(
+    ledger: Ledger, part: Part, reports: Sequence[Report], name: str
+) -> tuple[Standing | None, str]:
+    """Returns the standing at the end of a batch (the present one if nothing changes), and why the query has to end there, or nothing.
 
     Raises:
         DriverError: The rows are not those that were published.
@@ -226,6 +233,12 @@ def settle(ledger: Ledger, part: Part, reports: Sequence[Report], name: str) -> 
         return standing, ""
     partly = standing if standing is not None and standing.partly(part) else None
     earlier = dict(partly.committed) if partly else {}
+    if not total.count:  # no task has looked into the log
+        published = [each for each in ledger.of_batch(Kind.PUBLISHED, part) if each.part.run != part.run]
+        before = sum((each.sums for each in published), sum(earlier.values(), Sums()))
+        if before.count:
+            raise _differs(name, part, before, 1, total, len(reports))
+        return standing, ""
     logged = earlier | {
         each.part.task: each.sums for each in reports if each.outcome is not Outcome.WITHHELD and each.sums.count
     }

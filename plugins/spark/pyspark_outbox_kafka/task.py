@@ -78,13 +78,12 @@ class SinkTask:
             self._log.write(producer, Entry(Kind.OPENED, self._part))
             ledger = self._read()
             what = step(ledger, self._part)
+            if what in (Step.PUBLISH, Step.COUNT):
+                return self._write(rows, producer, ledger, what)
             if what is Step.TAKE_OVER:
                 self._take_over()
-                ledger = self._read()
-                what = step(ledger, self._part)
-            if what is not Step.WAIT:
-                return self._write(rows, producer, ledger, what)
-        self._wait_for_leader()  # which may have ended this producer, so another one is opened
+        if what is Step.WAIT:
+            self._wait_for_leader()  # which may have ended this producer
         return self._try(rows)
 
     def _read(self) -> Ledger:
