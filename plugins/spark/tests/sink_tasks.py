@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import confluent_kafka as kafka
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from outbox_api import MarkedRecord
 from pyspark_outbox_kafka.driver import end_batch
@@ -58,7 +59,7 @@ class Query:
         return reports
 
 
-def messages(bootstrap: str, topic: str) -> list[Message]:
+def consumed(bootstrap: str, topic: str) -> list[kafka.Message]:
     """Returns what a reader of committed messages finds in a topic, in the order of each partition."""
     consumer = Consumer(
         {
@@ -73,19 +74,24 @@ def messages(bootstrap: str, topic: str) -> list[Message]:
         known = consumer.list_topics(topic, timeout=10).topics[topic]
         rest = set() if known.error else set(known.partitions)
         consumer.assign([TopicPartition(topic, number, 0) for number in rest])
-        found = list[Message]()
+        found = list[kafka.Message]()
         while rest:
             message = consumer.poll(10)
             assert message is not None, "the reader waits for a transaction"
             error = message.error()
             if error is None:
-                found.append((message.key(), message.value()))
+                found.append(message)
             else:
                 assert error.code() == KafkaError._PARTITION_EOF
-                rest.discard(message.partition())
+                rest.discard(message.partition() or 0)
         return found
     finally:
         consumer.close()
+
+
+def messages(bootstrap: str, topic: str) -> list[Message]:
+    """Returns keys and values of the messages; see :func:`consumed`."""
+    return [(each.key(), each.value()) for each in consumed(bootstrap, topic)]  # type: ignore[misc]  # bytes
 
 
 def numbers(bootstrap: str, topic: str) -> list[int]:
