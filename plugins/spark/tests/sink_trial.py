@@ -140,6 +140,8 @@ class Application:
         more: What else it is to do.
     """
 
+    module = "tests.sink_driver"
+
     def __init__(
         self,
         queries: Sequence[Query],
@@ -151,7 +153,7 @@ class Application:
         task = {"queries": [query.task() for query in queries], "settings": settings, **more}
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.sink_driver"],
+                [sys.executable, "-m", self.module],
                 cwd=Path(__file__).parents[1],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -1,0 +1,28 @@
+"""A Spark application that publishes numbers of files into Kafka, until there are no more or it is killed.
+
+Reads its task from standard input, and says READY once its session is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+
+def main() -> None:
+    task = json.load(sys.stdin)
+    spark = SparkSession.builder.config(map=task["settings"]).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    os.write(1, b"READY\n")
+    read = spark.readStream.schema("id BIGINT").option("maxFilesPerTrigger", task["files"])
+    rows = read.json(task["source"]).selectExpr(f"concat('k', id % {task['keys']}) AS key", "string(id) AS value")
+    writer = rows.repartition(task["tasks"], "key").writeStream.format(task["format"])
+    writer.options(**task["options"]).option("checkpointLocation", task["checkpoint"])
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()
