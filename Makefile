@@ -42,7 +42,7 @@ MEMBERS := pyproject.toml $(wildcard api/pyproject.toml core/pyproject.toml plug
 READY := .venv/.ready
 LAKEHOUSE := .venv/.lakehouse
 RUN := PATH="$(CURDIR)/.venv/bin:$$PATH"
-TYPED := $(wildcard api/outbox_* core/outbox_* plugins/*/outbox_* plugins/*/pyspark_outbox testkit/outbox_* servers/outbox_* demo/outbox_* audit/outbox_* console/outbox_*) examples bench/compare deploy
+TYPED := $(wildcard api/outbox_* core/outbox_* plugins/*/outbox_* plugins/*/pyspark_outbox* testkit/outbox_* servers/outbox_* demo/outbox_* audit/outbox_* console/outbox_*) examples bench/compare deploy
 TESTS := $(wildcard */tests plugins/*/tests tests)
 
 help:  ## Show this
@@ -147,7 +147,7 @@ define compile
 	[ -z "$$PYTHONDONTWRITEBYTECODE" ] || { \
 		echo "→ compiling what was installed, as PYTHONDONTWRITEBYTECODE is set"; \
 		nice .venv/bin/python -m compileall -q -j 0 -x '/(tests?|testing)/' \
-		.venv/lib $(wildcard */outbox_* plugins/*/outbox_* plugins/*/pyspark_outbox) >/dev/null 2>&1 || true; }
+		.venv/lib $(wildcard */outbox_* plugins/*/outbox_* plugins/*/pyspark_outbox*) >/dev/null 2>&1 || true; }
 endef
 
 $(READY): $(MEMBERS) uv.lock | uv

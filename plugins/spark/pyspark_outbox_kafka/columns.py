@@ -89,9 +89,7 @@ def messages(batch: pa.RecordBatch, columns: Columns, first: int) -> Iterator[li
         headers = map(_headers, _column(some, columns, "headers"))
         numbers = range(first + start, first + start + count)
         none = [None] * count
-        yield list(
-            map(MarkedRecord, numbers, topics, keys, values, headers, parts, times, none, none)
-        )
+        yield list(map(MarkedRecord, numbers, topics, keys, values, headers, parts, times, none, none))
 
 
 def _column(batch: pa.RecordBatch, columns: Columns, name: str) -> list[Any]:
@@ -108,4 +106,4 @@ def _column(batch: pa.RecordBatch, columns: Columns, name: str) -> list[Any]:
 
 
 def _headers(found: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple(tuple(each.values()) for each in found) if found else ()  # type: ignore[misc]  # of two
+    return tuple(tuple(each.values()) for each in found) if found else ()

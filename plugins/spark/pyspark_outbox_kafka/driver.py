@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from outbox_api import DriverError
 
-from pyspark_outbox_kafka.ledger import Entry, Kind, Outcome, Report, check, settle
+from pyspark_outbox_kafka.ledger import Entry, Kind, Report, check, settle
 from pyspark_outbox_kafka.log import SinkLog
 from pyspark_outbox_kafka.options import SinkOptions
 

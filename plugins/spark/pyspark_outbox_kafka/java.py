@@ -45,7 +45,7 @@ _INSTEAD: Final = {
         "'kafka.partitioner' for one of librdkafka's, or fill the column 'partition'"
     ),
     "sasl.client.callback.handler.class": "classes of Java cannot be used; see librdkafka's sasl.* settings",
-    "sasl.login.callback.handler.class": "classes of Java cannot be used; see librdkafka's sasl.oauthbearer.*",
+    "sasl.login.callback.handler.class": "classes of Java cannot be used; see librdkafka's sasl.*",
     "sasl.login.class": "classes of Java cannot be used; see librdkafka's sasl.* settings",
     "security.providers": "classes of Java cannot be used",
     "ssl.engine.factory.class": "classes of Java cannot be used; see librdkafka's ssl.* settings",

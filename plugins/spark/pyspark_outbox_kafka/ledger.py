@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
 from outbox_api import DriverError
 
-from pyspark_outbox_kafka.sums import Sums
+from pyspark_outbox_kafka.sums import NO_ROWS, Sums
 
 _MAX_RUNS: Final = 50
 """How many runs are remembered: a task of an older one would be taken for one of a new run, and end it."""
@@ -52,6 +52,8 @@ class Kind(Enum):
     PUBLISHED = "published"
     COMPARED = "compared"
     """A task has counted rows that an earlier run had published."""
+    WITHHELD = "withheld"
+    """A task has published nothing, as it waited in vain for others to compare: so would the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Entry:
     kind: Kind
     part: Part
     offset: int = -1
-    sums: Sums = Sums()
+    sums: Sums = NO_ROWS
     standing: Standing | None = None
 
 
@@ -82,7 +84,7 @@ class Standing:
     runs: Sequence[str]
     batch: int
     whole: bool = False
-    sums: Sums = Sums()
+    sums: Sums = NO_ROWS
     tasks: int = 0
     committed: Mapping[int, Sums] = field(default_factory=dict)
     expected: Mapping[int, Sums] = field(default_factory=dict)
@@ -126,9 +128,7 @@ class Ledger:
     def others(self, part: Part) -> set[int]:
         """Returns the tasks that other runs have opened since the standing."""
         return {
-            each.part.task
-            for each in self.entries
-            if each.kind is Kind.OPENED and each.part.run != part.run
+            each.part.task for each in self.entries if each.kind is Kind.OPENED and each.part.run != part.run
         }
 
     def leader(self, run: str) -> int | None:
@@ -171,7 +171,9 @@ def check(ledger: Ledger, part: Part, name: str, replaces: str | None) -> None:
                 f"or, if that query is over and repeats do not matter, set replacesQuery to {standing.query}"
             )
         return
-    newest = max([standing.batch, *(each.part.batch for each in ledger.entries if each.part.query == part.query)])
+    newest = max(
+        [standing.batch, *(each.part.batch for each in ledger.entries if each.part.query == part.query)]
+    )
     if newest > part.batch:
         raise _refused(
             f"the sink '{name}' has published batch {newest}, and this is batch {part.batch}: the query's "
@@ -195,7 +197,7 @@ def taken_over(ledger: Ledger, part: Part, committed: Iterable[Entry]) -> Standi
     standing = ledger.standing
     if standing is not None and standing.query == part.query and standing.batch == part.batch:
         if standing.whole:
-            return Standing(part.query, runs, part.batch, True, standing.sums, standing.tasks)
+            return replace(standing, runs=runs)
         before, expected = standing.committed, standing.expected
     else:
         before, expected = {}, {}
@@ -214,41 +216,47 @@ def compared(ledger: Ledger, part: Part) -> bool | None:
     }
     if any(sums != earlier[task] for task, sums in found.items() if task in earlier):
         return False
+    if any(each.part.run == part.run for each in ledger.of_batch(Kind.WITHHELD, part)):
+        return False
     return True if found.keys() >= earlier.keys() else None
 
 
-def settle(
-    ledger: Ledger, part: Part, reports: Sequence[Report], name: str
-) -> tuple[Standing | None, str]:
-    """Returns the standing at the end of a batch (the present one if nothing changes), and why the query has to end there, or nothing.
+def settle(ledger: Ledger, part: Part, reports: Sequence[Report], name: str) -> tuple[Standing | None, str]:
+    """Returns the standing at the end of a batch, and why the query has to end there, or nothing.
+
+    The standing is the present one if nothing changes.
 
     Raises:
         DriverError: The rows are not those that were published.
     """
-    total = sum((each.sums for each in reports), Sums())
+    total = sum((each.sums for each in reports), NO_ROWS)
     standing = ledger.standing
     if standing is not None and standing.whole and (standing.query, standing.batch) == part[::2]:
         if standing.sums != total:
-            raise _differs(name, part, standing.sums, standing.tasks, total, len(reports))
+            raise _differs(name, part, (standing.sums, standing.tasks), (total, len(reports)))
         return standing, ""
     partly = standing if standing is not None and standing.partly(part) else None
     earlier = dict(partly.committed) if partly else {}
     if not total.count:  # no task has looked into the log
         published = [each for each in ledger.of_batch(Kind.PUBLISHED, part) if each.part.run != part.run]
-        before = sum((each.sums for each in published), sum(earlier.values(), Sums()))
+        before = sum((each.sums for each in published), sum(earlier.values(), NO_ROWS))
         if before.count:
-            raise _differs(name, part, before, 1, total, len(reports))
+            raise _differs(name, part, (before, 1), (total, len(reports)))
         return standing, ""
     logged = earlier | {
-        each.part.task: each.sums for each in reports if each.outcome is not Outcome.WITHHELD and each.sums.count
+        each.part.task: each.sums
+        for each in reports
+        if each.outcome is not Outcome.WITHHELD and each.sums.count
     }
     runs = standing.runs if standing is not None else (part.run,)
-    there = sum(logged.values(), Sums())
+    there = sum(logged.values(), NO_ROWS)
     if there == total:
-        return Standing(part.query, runs, part.batch, True, total, len(reports)), ""
+        return Standing(part.query, runs, part.batch, whole=True, sums=total, tasks=len(reports)), ""
     own = {each.part.task: each.sums for each in reports}
-    if any(own.get(task) != sums for task, sums in earlier.items()):
-        raise _differs(name, part, sum(earlier.values(), Sums()), max(earlier) + 1, total, len(reports))
+    others = any(own.get(task) != sums for task, sums in earlier.items())
+    if others or (partly is not None and partly.expected and partly.expected != own):
+        then = sum(earlier.values(), NO_ROWS), max(earlier, default=0) + 1
+        raise _differs(name, part, then, (total, len(reports)))
     verified = Standing(part.query, runs, part.batch, committed=logged, expected=own)
     return verified, (
         f"batch {part.batch} was published in part before a crash, and its tasks could not all be compared "
@@ -256,12 +264,10 @@ def settle(
     )
 
 
-def _differs(
-    name: str, part: Part, before: Sums, tasks: int, now: Sums, tasks_now: int
-) -> DriverError:
+def _differs(name: str, part: Part, then: tuple[Sums, int], now: tuple[Sums, int]) -> DriverError:
     return _refused(
         f"the rows of batch {part.batch} of the sink '{name}' are not those that were published before: "
-        f"{before.count} rows of at least {tasks} tasks then, {now.count} rows of {tasks_now} tasks now. "
+        f"{then[0].count} rows of at least {then[1]} tasks then, {now[0].count} rows of {now[1]} tasks now. "
         "Restore what divided them (the number of partitions, spark.sql.shuffle.partitions, "
         "spark.sql.adaptive.enabled), and see that the query gives the same rows for the same input (no "
         "rand(), current_timestamp() or uuid()); nothing more of the batch was published"

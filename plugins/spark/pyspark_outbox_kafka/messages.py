@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_api import DriverError, MarkedRecord
-from outbox_kafka.errors import delivery_error, driver_error, is_permanent, is_secondary, reason, rejects_whole_batch
+from outbox_kafka.errors import (
+    delivery_error,
+    driver_error,
+    is_permanent,
+    is_secondary,
+    reason,
+    rejects_whole_batch,
+)
 
 _SHOWN: Final = 100
 
@@ -42,7 +49,8 @@ class Outcomes:
             return driver_error(what, error, settings)
         is_kafkas = isinstance(error, KafkaError)
         why = reason(error, settings) if isinstance(error, KafkaError) else str(error)
-        key = "null" if record.key is None else repr(_text(record.key))
+        key: Any = record.key
+        key = "null" if key is None else repr(_text(key))
         named = f"a message to topic '{record.topic}' with key {key} and {_size(record)} bytes is refused"
         return DriverError(f"{what}: {named}: {why}", retryable=is_kafkas and not is_permanent(error))
 

@@ -56,15 +56,15 @@ def read_options(given: Mapping[str, str]) -> SinkOptions:
             )
     if not kafka.get("bootstrap.servers"):
         raise ConfigError("the option 'kafka.bootstrap.servers' names the brokers, and is missing")
-    name = own.get("sinkName")
-    if name is not None and not _NAME.fullmatch(name):
-        raise ConfigError(f"the option 'sinkName' is {name!r}; it has letters, digits, '.', '_' and '-'")
-    if "replacesQuery" in own and name is None:
+    sink_name = own.get("sinkName")
+    if sink_name is not None and not _NAME.fullmatch(sink_name):
+        raise ConfigError(f"the option 'sinkName' is {sink_name!r}; it has letters, digits, '.', '_' and '-'")
+    if "replacesQuery" in own and sink_name is None:
         raise ConfigError("the option 'replacesQuery' concerns a 'sinkName', which is missing")
     return SinkOptions(
         librdkafka_settings(kafka),
         own.get("topic"),
-        name,
+        sink_name,
         own.get("replacesQuery"),
         own.get("checkpointTopic", CHECKPOINT_TOPIC),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from outbox_api import MarkedRecord
 
@@ -34,9 +34,13 @@ class Sums:
         return cls(int(count), int(str(digest), 16))
 
 
+NO_ROWS: Final = Sums()
+
+
 def hash_of(record: MarkedRecord) -> int:
     """Returns the hash of what a row becomes in Kafka; its key and value are bytes."""
-    _, topic, key, value, headers, partition, timestamp, _, _ = record
+    row: tuple[Any, ...] = record
+    _, topic, key, value, headers, partition, timestamp, _, _ = row
     plain = not headers and partition is None and timestamp is None
     rest = b"" if plain else f"{headers}{partition} {timestamp}".encode()
     sizes = -1 if key is None else len(key), -1 if value is None else len(value)

@@ -28,7 +28,7 @@ from pyspark_outbox_kafka.ledger import (
 )
 from pyspark_outbox_kafka.log import SinkLog
 from pyspark_outbox_kafka.messages import Outcomes
-from pyspark_outbox_kafka.sums import Sums, Tally
+from pyspark_outbox_kafka.sums import NO_ROWS, Sums, Tally
 
 log = logging.getLogger("outbox.spark")
 
@@ -62,7 +62,7 @@ class SinkTask:
         """
         first = next(rows, None)
         if first is None:
-            return Report(self._part, Outcome.KNOWN, Sums())
+            return Report(self._part, Outcome.KNOWN, NO_ROWS)
         rows = chain([first], rows)
         for again in reversed(range(_TRIES)):
             try:
@@ -161,6 +161,8 @@ class SinkTask:
             sums = tally.sums
             if not self._may_commit(ledger, sums, deadline):
                 producer.abort()
+                with suppress(DriverError):  # others wait a little longer then
+                    self._log.write(producer, Entry(Kind.WITHHELD, self._part))
                 return Report(self._part, Outcome.WITHHELD, sums)
             entry = Entry(Kind.PUBLISHED, self._part, sums=sums)
             self._delivered(producer, [self._log.record(entry)], outcomes, deadline)
@@ -175,7 +177,11 @@ class SinkTask:
         return Report(self._part, Outcome.PUBLISHED, sums)
 
     def _delivered(
-        self, producer: TransactionalProducer, records: list[MarkedRecord], outcomes: Outcomes, deadline: float
+        self,
+        producer: TransactionalProducer,
+        records: list[MarkedRecord],
+        outcomes: Outcomes,
+        deadline: float,
     ) -> None:
         """Waits until all messages are delivered."""
         failed = None if outcomes else producer.produce(records, outcomes, deadline)

@@ -75,7 +75,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         given = [context and context.getLocalProperty(name) for name in (_QUERY, _RUN, _BATCH)]
         if context is None or None in given:
-            raise OutboxError("Spark tells a task neither its query nor its batch: the sink needs PySpark 4.2")
+            raise OutboxError(
+                "Spark tells a task neither its query nor its batch: the sink needs PySpark 4.2"
+            )
         query, run, batch = map(str, given)
         part = Part(query, run, int(batch), context.partitionId())
         return self._publish(iterator, part, self._options.sink_name or query)
@@ -83,6 +85,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     @_in_a_sentence
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's
         """Notes that a batch is whole; see :func:`.end_batch`."""
+        del batchId
         reports = [each.report for each in messages if isinstance(each, Written)]
         if reports:
             end_batch(self._options, reports)

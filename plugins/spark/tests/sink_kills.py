@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -66,7 +67,7 @@ class Commits:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             message = self._consumer.poll(0.1)
-            if message is not None and (message.key() or b"").endswith(b".published"):  # type: ignore[arg-type]
+            if message is not None and (message.key() or b"").endswith(b".published"):
                 return True
         return False
 
@@ -74,18 +75,27 @@ class Commits:
         self._consumer.close()
 
 
-def kill(application: Application, bootstrap: str, *, inside: bool) -> bool:
-    """Kills the application at a random moment, or inside a commit; returns whether it was inside one."""
+def kill(application: Application, bootstrap: str, commits: Path, kind: int) -> bool:
+    """Kills the application; returns whether it was inside a commit.
+
+    By kind: inside the first commit of a task, inside any, at a random moment behind a batch, or of all.
+    """
     application.wait_until_ready()
-    time.sleep(random.uniform(4, 8))
-    if not inside:
+    before, inside = len(list(commits.glob("[0-9]*"))), False
+    if kind == 3:
+        time.sleep(random.uniform(5, 15))
+    elif kind != 0:
+        for _ in range(60):
+            if len(list(commits.glob("[0-9]*"))) > before or application.ended(1) is not None:
+                break
+        time.sleep(random.uniform(0, 2))
+    if kind < 2:
+        watched = Commits(bootstrap)
+        inside = watched.wait_for_one(40)
         application.kill()
-        return False
-    commits = Commits(bootstrap)
-    seen = commits.wait_for_one(20)
+        watched.close()
     application.kill()
-    commits.close()
-    return seen
+    return inside
 
 
 def count(bootstrap: str, topic: str, rows: int) -> Count:
@@ -102,7 +112,13 @@ def count(bootstrap: str, topic: str, rows: int) -> Count:
 
 
 def trial(
-    bootstrap: str, folder: Path, rows: int, kills: int, form: str = "outbox-kafka", more: Mapping[str, str] = {}
+    bootstrap: str,
+    folder: Path,
+    rows: int,
+    kills: int,
+    form: str = "outbox-kafka",
+    *,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> Count:
     """Publishes numbers through so many kills, half of them inside a commit."""
     topic = f"kills-{uuid.uuid4().hex}"
@@ -122,7 +138,8 @@ def trial(
     inside = 0
     for number in range(kills):
         with KillsApplication((), settings, environment(), folder / "driver.log", **task) as application:
-            inside += kill(application, bootstrap, inside=number % 2 == 1 and form != "kafka")
+            kind = number % 4 if form != "kafka" else 2 + number % 2
+            inside += kill(application, bootstrap, folder / "checkpoint" / "commits", kind)
     log.info("%d kills, %d of them inside a commit", kills, inside)
     for _ in range(ATTEMPTS):
         with KillsApplication((), settings, environment(), folder / "driver.log", **task) as application:
@@ -143,7 +160,9 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="sink-kills-"))
     began = time.monotonic()
-    found = trial(options.bootstrap, folder, options.rows, options.kills, options.format, options.settings)
+    found = trial(
+        options.bootstrap, folder, options.rows, options.kills, options.format, more=options.settings
+    )
     took = time.monotonic() - began
     print(f"{options.format}, {options.rows} rows, {options.kills} kills: {found} in {took:.0f} s")  # noqa: T201 - a program's result
 

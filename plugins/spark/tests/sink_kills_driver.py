@@ -18,7 +18,9 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     os.write(1, b"READY\n")
     read = spark.readStream.schema("id BIGINT").option("maxFilesPerTrigger", task["files"])
-    rows = read.json(task["source"]).selectExpr(f"concat('k', id % {task['keys']}) AS key", "string(id) AS value")
+    rows = read.json(task["source"]).selectExpr(
+        f"concat('k', id % {task['keys']}) AS key", "string(id) AS value"
+    )
     writer = rows.repartition(task["tasks"], "key").writeStream.format(task["format"])
     writer.options(**task["options"]).option("checkpointLocation", task["checkpoint"])
     writer.trigger(availableNow=True).start().awaitTermination()

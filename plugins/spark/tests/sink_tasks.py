@@ -91,7 +91,7 @@ def consumed(bootstrap: str, topic: str) -> list[kafka.Message]:
 
 def messages(bootstrap: str, topic: str) -> list[Message]:
     """Returns keys and values of the messages; see :func:`consumed`."""
-    return [(each.key(), each.value()) for each in consumed(bootstrap, topic)]  # type: ignore[misc]  # bytes
+    return [(each.key(), each.value()) for each in consumed(bootstrap, topic)]
 
 
 def numbers(bootstrap: str, topic: str) -> list[int]:

@@ -85,7 +85,9 @@ def test_the_driver_compares_where_too_few_tasks_run_at_a_time(
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("tasks", [([0, 1, 2, 3],), ([0], [1], [2], [3]), ([1, 0, 2], [3]), ([], [0, 1, 2, 3])])
+@pytest.mark.parametrize(
+    "tasks", [([0, 1, 2, 3],), ([0], [1], [2], [3]), ([1, 0, 2], [3]), ([], [0, 1, 2, 3])]
+)
 def test_nothing_more_is_published_of_a_batch_that_is_divided_in_another_way(
     query: Query, found: Callable[[], list[int]], tasks: tuple[list[int], ...]
 ) -> None:

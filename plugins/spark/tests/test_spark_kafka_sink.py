@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,9 @@ class Pipeline:
 
     def rows(self, value: str = "string(id)", tasks: int = 2) -> Any:
         read = self.spark.readStream.schema("id BIGINT").option("maxFilesPerTrigger", 1)
-        keyed = read.json(str(self.source)).selectExpr(f"concat('k', id % {KEYS}) AS key", f"{value} AS value")
+        keyed = read.json(str(self.source)).selectExpr(
+            f"concat('k', id % {KEYS}) AS key", f"{value} AS value"
+        )
         return keyed.repartition(tasks, "key")
 
     def start(self, rows: Any = None, **options: str) -> Any:
@@ -173,8 +175,9 @@ def test_a_new_checkpoint_needs_to_be_told(pipeline: Pipeline, tmp_path: Path) -
 
 def test_all_columns_arrive(spark: Any, kafka_bootstrap: str, topic: str) -> None:
     row = (
-        "'{topic}' AS topic, X'00ff' AS key, 'ä' AS value, 0 AS partition, timestamp_millis(1700000000123) AS "
-        "timestamp, array(named_struct('key', 'h', 'value', X'01'), named_struct('key', 'h', 'value', NULL)) "
+        "'{topic}' AS topic, X'00ff' AS key, 'ä' AS value, 0 AS partition, "
+        "timestamp_millis(1700000000123) AS timestamp, "
+        "array(named_struct('key', 'h', 'value', X'01'), named_struct('key', 'h', 'value', NULL)) "
         "AS headers"
     )
     writer = spark.sql(f"SELECT {row.format(topic=topic)}").write.format("outbox-kafka").mode("append")
