@@ -81,6 +81,8 @@ def librdkafka_settings(java: Mapping[str, str]) -> dict[str, Any]:
 
 def _one(name: str, value: str, java: Mapping[str, str]) -> dict[str, Any]:
     if name == "buffer.memory":
+        if not value.isdecimal():
+            raise ConfigError(f"the option 'kafka.{name}' must be a number of bytes")
         return {"queue.buffering.max.kbytes": str(max(int(value) // 1024, 1))}
     if name == "sasl.jaas.config":
         return _signed_in(value)

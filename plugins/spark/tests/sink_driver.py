@@ -69,9 +69,10 @@ def lock_rows(query: Mapping[str, Any]) -> None:
 
 def keep(spark: Any, query: Mapping[str, Any], results: Path) -> None:
     """Writes what is in a sink: id, key, value, and the place by which it is sorted there."""
-    if query["sink"] == "kafka":
+    if query["sink"].startswith("kafka"):
         bootstrap, topic = query["into"]
         reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+        reader = reader.option("kafka.isolation.level", "read_committed")
         rows = reader.option("subscribe", topic).option("includeHeaders", "true").load()
         columns = ["bigint(string(headers[0].value)) AS id", "(bigint(partition) << 40) + `offset` AS place"]
     else:

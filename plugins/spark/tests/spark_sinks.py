@@ -69,3 +69,10 @@ def kafka(orders: Any, bootstrap: str, topic: str) -> Any:
     messages = orders.selectExpr("key", "value", header)
     writer = messages.writeStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
     return writer.option("topic", topic)
+
+
+def kafka_once(orders: Any, bootstrap: str, topic: str) -> Any:
+    header = "array(named_struct('key', 'id', 'value', encode(string(id), 'UTF-8'))) AS headers"
+    messages = orders.selectExpr("key", "value", header)
+    writer = messages.writeStream.format("outbox-kafka").option("kafka.bootstrap.servers", bootstrap)
+    return writer.option("topic", topic)

@@ -106,6 +106,7 @@ def test_sinks_of_the_installed_pyspark(
         "postgres_append": [postgres_dsn],
         "postgres_merge": [postgres_dsn],
         "kafka": [kafka_bootstrap, topic],
+        "kafka_once": [kafka_bootstrap, f"{topic}-once"],
     }
     queries = [Query(sink, outbox(), into, tmp_path / sink, BATCH) for sink, into in places.items()]
     settings = {**SETTINGS, "spark.driver.extraJavaOptions": java_options(), "spark.jars": jars_of(KAFKA)}
