@@ -36,6 +36,15 @@ _topics: dict[tuple[str, str], CheckpointTopic] = {}
 """The checkpoint topics that this process has seen; workers serve many tasks."""
 
 
+def producer_settings(options: SinkOptions, name: str) -> dict[str, Any]:
+    """Returns the settings of the producer with a transactional id.
+
+    Raises:
+        ConfigError: They contradict transactions.
+    """
+    return transactional_settings({**_DEFAULTS, **options.kafka}, name)
+
+
 class SinkLog:
     """The log of one sink; used by one thread."""
 
@@ -91,8 +100,7 @@ class SinkLog:
 
     def settings(self, task: int | None) -> Mapping[str, Any]:
         """Returns the settings of a task's producer, or of the driver's."""
-        name = self.id if task is None else f"{self.id}.{task}"
-        return transactional_settings({**_DEFAULTS, **self._options.kafka}, name)
+        return producer_settings(self._options, self.id if task is None else f"{self.id}.{task}")
 
     def record(self, entry: Entry) -> MarkedRecord:
         """Returns the record of an entry."""

@@ -155,6 +155,7 @@ class SinkTask:
                 tally.add(some)
                 producer.send(some, outcomes)
                 producer.poll()
+                producer.wait_for_quota(deadline)
                 if outcomes or time.monotonic() > deadline:
                     break
             self._delivered(producer, [], outcomes, deadline)

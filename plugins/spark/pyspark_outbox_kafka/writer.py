@@ -9,14 +9,15 @@ from uuid import uuid4
 
 import pyarrow as pa
 from outbox_api import MarkedRecord, OutboxError
+from outbox_kafka.settings import validate
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_outbox_kafka.columns import Columns, messages
 from pyspark_outbox_kafka.driver import end_batch
 from pyspark_outbox_kafka.ledger import Part, Report
-from pyspark_outbox_kafka.log import SinkLog
-from pyspark_outbox_kafka.options import SinkOptions
+from pyspark_outbox_kafka.log import SinkLog, producer_settings
+from pyspark_outbox_kafka.options import PREFIX, SinkOptions
 from pyspark_outbox_kafka.task import SinkTask
 
 _QUERY, _RUN, _BATCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
@@ -52,6 +53,12 @@ class _Writer:
     """What the writers of streams and of batches share. Spark pickles it, and sends it to executors."""
 
     def __init__(self, options: SinkOptions, columns: Columns) -> None:
+        """Checks the options; connects to nothing.
+
+        Raises:
+            ConfigError: The client does not know a setting, or cannot parse its value.
+        """
+        validate(producer_settings(options, PREFIX))
         self._options = options
         self._columns = columns
 

@@ -212,6 +212,7 @@ def test_a_batch_query_with_a_name_publishes_once(spark: Any, kafka_bootstrap: s
         ("id AS value", {}, "'value' is BIGINT, and must be STRING or BINARY"),
         ("string(id) AS key", {}, "'value' is missing"),
         ("string(id) AS value", {"sinkNmae": "x"}, "no option 'sinknmae'"),
+        ("string(id) AS value", {"kafka.linger.msec": "5"}, "unknown Kafka setting 'linger.msec'"),
         ("string(id) AS value", {"kafka.transactional.id": "x"}, "'kafka.transactional.id' must not be set"),
     ],
 )
