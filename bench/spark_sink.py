@@ -105,13 +105,12 @@ def main() -> None:
             contest.rate(way, Path(folder, "warm"), WARM_UP_ROWS)
         for number in range(given.rounds):
             for way in WAYS if number % 2 == 0 else WAYS[::-1]:
-                found, cpu = rate(spark, Path(folder, "rows"), way, given.rows, broker.bootstrap, given.tasks)
+                found, cpu = contest.rate(way, Path(folder, "rows"), given.rows)
                 rates[way].append(found)
                 print(f"round {number + 1}: {way:14} {found:9,.0f}/s {cpu:6.1f} µs of CPU a row", flush=True)
     ratio = statistics.median(a / b for a, b in zip(*rates.values(), strict=True))
-    print(
-        f"{given.rows:,} rows of {given.size} bytes, {given.batches} batches of {given.tasks} tasks: {ratio:.2f}"
-    )
+    what = f"{given.rows:,} rows of {given.size} bytes, {given.batches} batches of {given.tasks} tasks"
+    print(f"{what}: {ratio:.2f} of Spark's own sink, median")
 
 
 if __name__ == "__main__":
