@@ -24,7 +24,11 @@ _READ_SECONDS: Final = 60.0
 """Seconds without progress after which reading the log fails."""
 
 _NO_TASK: Final = -1
+_CONNECTS: Final = {
+    "reconnect.backoff.ms": "20",  # the client waits for half of it between its first two connections, too
+}
 _DEFAULTS: Final = {
+    **_CONNECTS,
     "client.id": "outbox-spark",
     "delivery.timeout.ms": "120000",  # as Java's client
     "partitioner": "murmur2_random",  # Java's, so that a key stays in its partition
@@ -63,7 +67,7 @@ class SinkLog:
             _topics[place] = ensure_checkpoint_topic(self._user, options.checkpoint_topic)
         self._topic = _topics[place]
         self._partition = crc32(self.id.encode()) % self._topic.partitions
-        self._reader = LogReader(self._user, self.id, _READ_SECONDS)
+        self._reader = LogReader({**_CONNECTS, **self._user}, self.id, _READ_SECONDS)
 
     @property
     def _place(self) -> Partition:
