@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from outbox_spark.application import Application
 
+from .sink_kills import trial
 from .sink_tasks import consumed, messages, numbers
+from .sink_trial import Count
 
 pytestmark = pytest.mark.spark
 
@@ -221,3 +223,11 @@ def test_what_cannot_be_published_is_refused(
 ) -> None:
     rows = pipeline.spark.readStream.schema("id BIGINT").json(str(pipeline.source)).selectExpr(columns)
     assert words in pipeline.fails(rows, **options)
+
+
+@pytest.mark.slow("spark")
+@pytest.mark.timeout(1200)
+def test_nothing_is_lost_or_repeated_however_often_spark_is_killed(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    assert trial(kafka_bootstrap, tmp_path, 20_000, 4) == Count(lost=0, twice=0, out_of_order=0)
