@@ -24,6 +24,8 @@ _READ_SECONDS: Final = 60.0
 """Seconds without progress after which reading the log fails."""
 
 _NO_TASK: Final = -1
+_OF: Final = ":"
+"""Between the name of a sink, which has none, and what is a task's."""
 _CONNECTS: Final = {
     "reconnect.backoff.ms": "20",  # the client waits for half of it between its first two connections, too
 }
@@ -104,11 +106,11 @@ class SinkLog:
 
     def settings(self, task: int | None) -> Mapping[str, Any]:
         """Returns the settings of a task's producer, or of the driver's."""
-        return producer_settings(self._options, self.id if task is None else f"{self.id}.{task}")
+        return producer_settings(self._options, self.id if task is None else f"{self.id}{_OF}{task}")
 
     def record(self, entry: Entry) -> MarkedRecord:
         """Returns the record of an entry."""
-        key = self.id if entry.kind is Kind.STANDING else f"{self.id}.{entry.part.task}.{entry.kind.value}"
+        key = self.id if entry.kind is Kind.STANDING else self._key(entry.part.task, entry.kind)
         return MarkedRecord(_NO_TASK, self._topic.name, key, encoded(entry), partition=self._partition)
 
     def write(self, producer: TransactionalProducer, entry: Entry) -> None:
@@ -134,7 +136,7 @@ class SinkLog:
 
     def forget(self, producer: TransactionalProducer, tasks: Sequence[int]) -> None:
         """Deletes what tasks have noted, and all standings."""
-        keys = [f"{self.id}.{task}.{kind.value}" for task in tasks for kind in Kind]
+        keys = [self._key(task, kind) for task in tasks for kind in Kind]
         outcomes = Outcomes()
         deadline = producer.begin()
         records = [
@@ -157,10 +159,11 @@ class SinkLog:
         key, value = (message.key() or b"").decode(errors="replace"), message.value()
         if value is None or not key.startswith(self.id):
             return None
-        rest = key.removeprefix(self.id)
-        if not rest:
-            return decoded(Kind.STANDING, _NO_TASK, message.offset() or 0, value)
-        dot, task, kind = (*rest.split("."), "", "")[:3]
-        if dot or not task.isdecimal() or kind not in {each.value for each in Kind}:
+        sink, *rest = key.split(_OF)
+        if sink != self.id:
             return None  # of a sink whose name begins as ours does
-        return decoded(Kind(kind), int(task), message.offset() or 0, value)
+        task, kind = (int(rest[0]), Kind(rest[1])) if rest else (_NO_TASK, Kind.STANDING)
+        return decoded(kind, task, message.offset() or 0, value)
+
+    def _key(self, task: int, kind: Kind) -> str:
+        return f"{self.id}{_OF}{task}{_OF}{kind.value}"

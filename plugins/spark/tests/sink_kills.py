@@ -67,7 +67,7 @@ class Commits:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             message = self._consumer.poll(0.1)
-            if message is not None and (message.key() or b"").endswith(b".published"):
+            if message is not None and (message.key() or b"").endswith(b":published"):
                 return True
         return False
 

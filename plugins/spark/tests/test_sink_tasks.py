@@ -237,3 +237,15 @@ def test_an_error_of_the_query_ends_the_transaction(query: Query, found: Callabl
     assert found() == []
     query.batch(0, [0, 1])
     assert found() == [0, 1]
+
+
+def test_names_that_begin_alike_are_those_of_different_sinks(
+    query: Query, found: Callable[[], list[int]]
+) -> None:
+    short = Query(query.bootstrap, query.topic, "query-1", name=f"name-{uuid.uuid4().hex}")
+    long = Query(query.bootstrap, query.topic, "query-2", name=f"{short.name}.1")
+    for batch in range(2):
+        reports = [short.task(batch, task, [batch * 10 + task]) for task in range(2)]
+        long.batch(batch, [batch * 10 + 5])
+        short.driver(reports)
+    assert sorted(found()) == [0, 1, 5, 10, 11, 15]
