@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 from pyspark_outbox_kafka.columns import messages, read_schema
 from pyspark_outbox_kafka.options import read_options
-from pyspark_outbox_kafka.sums import NO_ROWS, Tally, hash_of
+from pyspark_outbox_kafka.sums import NO_ROWS, Sums, Tally
 
 BROKERS = {"kafka.bootstrap.servers": "broker:9092"}
 SECRET = "k9-secret"
@@ -159,11 +159,14 @@ def test_sums_do_not_depend_on_order_or_division_and_tell_rows_apart() -> None:
         MarkedRecord(8, "a", b"k", b"v", (), 0),  # type: ignore[arg-type]
         MarkedRecord(9, "a", b"k", b"v", (), None, 1),  # type: ignore[arg-type]
     ]
-    assert len({hash_of(row) for row in rows}) == len(rows)
-    assert hash_of(rows[0]) == hash_of(rows[0]._replace(id=99))
-    whole, left, right = Tally(), Tally(), Tally()
-    whole.add(rows)
-    left.add(rows[6:][::-1])
-    right.add(rows[:6])
-    assert whole.sums == left.sums + right.sums + NO_ROWS
-    assert type(whole.sums).of(whole.sums.written()) == whole.sums
+
+    def sums(*rows: MarkedRecord) -> Sums:
+        tally = Tally()
+        tally.add(rows)
+        return tally.sums
+
+    assert len({sums(row) for row in rows}) == len(rows)
+    assert sums(rows[0]) == sums(rows[0]._replace(id=99))
+    assert sums(*rows) == sums(*rows[6:][::-1]) + sums(*rows[:6]) + NO_ROWS
+    assert sums(*rows).count == len(rows)
+    assert Sums.of(sums(*rows).written()) == sums(*rows)
