@@ -32,8 +32,8 @@ from pyspark_outbox_kafka.sums import NO_ROWS, Sums, Tally
 
 log = logging.getLogger("outbox.spark")
 
-_TRIES: Final = 5
-"""How often a task opens its producer: a sibling that takes over ends it once."""
+_TRY_SECONDS: Final = 30.0
+"""For so long a task opens its producer again, which a sibling may end that takes over."""
 
 _WAIT_SECONDS: Final = 60.0
 """Seconds to wait for siblings: for the one that takes over, and for those that compare."""
@@ -64,14 +64,15 @@ class SinkTask:
         if first is None:
             return Report(self._part, Outcome.KNOWN, NO_ROWS)
         rows = chain([first], rows)
-        for again in reversed(range(_TRIES)):
+        until = time.monotonic() + _TRY_SECONDS
+        while True:
             try:
                 return self._try(rows)
             except DriverError as error:
-                if self._begun or not error.retryable or not again:
+                if self._begun or not error.retryable or time.monotonic() > until:
                     raise
                 log.info("%s: opens its producer again: %s", self._log.id, error)
-        raise AssertionError("the last try raises or returns")
+            time.sleep(_LOOK_SECONDS)
 
     def _try(self, rows: Rows) -> Report:
         with self._log.producer(self._part.task) as producer:
