@@ -28,6 +28,7 @@ class Query:
     run: str = "run-1"
     name: str | None = None
     replaces: str | None = None
+    timeout_ms: int | None = None
 
     def again(self, run: str) -> Query:
         return replace(self, run=run)
@@ -35,6 +36,9 @@ class Query:
     @property
     def options(self) -> dict[str, str]:
         given = {"sinkName": self.name, "replacesQuery": self.replaces}
+        if self.timeout_ms is not None:
+            given["kafka.transaction.timeout.ms"] = str(self.timeout_ms)
+            given["kafka.delivery.timeout.ms"] = str(self.timeout_ms - 1)
         chosen = {name: value for name, value in given.items() if value is not None}
         return {"kafka.bootstrap.servers": self.bootstrap, "topic": self.topic, **chosen}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from outbox_api import DriverError, MarkedRecord
@@ -224,6 +226,20 @@ def test_a_batch_without_rows_is_noted_nowhere(query: Query, found: Callable[[],
     with pytest.raises(DriverError, match="not those that were published"):
         query.again("run-2").batch(0, [], [])
     query.again("run-3").batch(1, [], [1])
+    assert found() == [0, 1]
+
+
+def test_a_task_that_takes_longer_than_a_transaction_fails_and_says_so(
+    query: Query, found: Callable[[], list[int]]
+) -> None:
+    def rows() -> Iterator[list[MarkedRecord]]:
+        for number in range(100):
+            yield from query.rows([number])
+            time.sleep(0.1)
+
+    with pytest.raises(DriverError, match=r"longer than a transaction may.*kafka.transaction.timeout.ms"):
+        replace(query, timeout_ms=2000).task(0, 0, rows())
+    query.batch(0, [0, 1])
     assert found() == [0, 1]
 
 
