@@ -43,6 +43,7 @@ SPARK_FILES = frozenset(
         "test_spark_ports.py",
         "test_spark_secrets.py",
         "test_spark_sinks.py",
+        "test_spark_stash.py",
         "test_spark_source.py",
     )
 )

@@ -40,7 +40,7 @@ def drain(dsn: str, folder: Path, rows_per_batch: str, out: Connection) -> None:
     """Runs the query; sends the seconds that it took, and how many rows each batch had."""
     from spark_source import outbox_of, session, to_parquet  # noqa: PLC0415 - by the measured process alone
 
-    options = {"maxRowsPerBatch": rows_per_batch} if rows_per_batch else {}
+    options = {"maxRecordsPerTrigger": rows_per_batch} if rows_per_batch else {}
     with session() as spark:
         started = time.monotonic()
         query = to_parquet(outbox_of(spark, dsn, **options), folder, availableNow=True)
@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--value-size", type=int, default=100, help="characters")
-    parser.add_argument("--rows-per-batch", default="", help="the source's option maxRowsPerBatch")
+    parser.add_argument("--rows-per-batch", default="", help="the source's option maxRecordsPerTrigger")
     parser.add_argument("--rate", type=float, default=200, help="rows a second that are written meanwhile")
     arguments = parser.parse_args()
     spawning = multiprocessing.get_context("spawn")

@@ -111,7 +111,7 @@ class Contest:
 
     def outbox(self, rows: int, keys: int, folder: Path, rows_per_batch: str = "") -> dict[str, float]:
         """The outbox as a stream, with defaults or other batches."""
-        options = {"maxRowsPerBatch": rows_per_batch} if rows_per_batch else {}
+        options = {"maxRecordsPerTrigger": rows_per_batch} if rows_per_batch else {}
         self._on.fill("orders", rows, keys)
         started = time.monotonic()
         frame = outbox_of(self._spark, self._on.dsn, **options)

@@ -82,7 +82,7 @@ def test_odd_rows_end_no_query(spark: Any, database: Database, tmp_path: Path, m
         ]
         writer.write(sound)
     measure(f"odd rows that the database took, seed {seed}", len(writer.written) - SOUND)
-    options = {"config": str(settings), "maxRowsPerBatch": "200"}
+    options = {"config": str(settings), "maxRecordsPerTrigger": "200"}
 
     batch = spark.read.format("outbox").options(**options).load()
     assert batch.count() == len(writer.written), seed

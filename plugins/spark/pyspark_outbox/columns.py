@@ -12,14 +12,14 @@ from pyspark_outbox.replay import Positioned
 
 SCHEMA = (
     "id BIGINT, position BIGINT, topic STRING, key STRING, value BINARY, "
-    "headers ARRAY<STRUCT<name: STRING, value: BINARY>>, partition INT, timestamp TIMESTAMP, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, partition INT, timestamp TIMESTAMP, "
     "create_time TIMESTAMP, deleted BOOLEAN"
 )
 """The same as ``ARROW``, as Spark writes it."""
 LETTER_SCHEMA = f"{SCHEMA}, status STRING, reason STRING, attempts BIGINT, since TIMESTAMP"
 """The same as ``LETTER_ARROW``."""
 _TIME = pa.timestamp("us", tz="UTC")
-_HEADER = pa.struct([("name", pa.string()), ("value", pa.binary())])
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 ARROW = pa.schema(
     [
         ("id", pa.int64()),
@@ -77,7 +77,7 @@ def _row(position: int | None, record: MarkedRecord, *, values: bool) -> tuple[o
         record.topic,
         record.key,
         _bytes(record.value) if values else None,
-        [{"name": name, "value": _bytes(value)} for name, value in record.headers],
+        [{"key": name, "value": _bytes(value)} for name, value in record.headers],
         record.partition,
         None if timestamp is None else _moment(timestamp * 1000),
         None if created is None else _moment(created * _MICROSECONDS),

@@ -1,9 +1,9 @@
-"""The options of ``spark.readStream.format("outbox")``; without PySpark."""
+"""The options of ``format("outbox")``, as a source and as a sink; without PySpark."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,9 +18,13 @@ from pyspark_outbox.sentences import not_installed
 
 _SHARED = ("dataSource", "dialect", "name", "outboxTable", "password")
 """The keys of ``harvest:`` in a file that are options, too."""
-_OWN = ("config", "maxBytesPerBatch", "maxRowsPerBatch", "of", "outbox", "partitions", "values")
+_FILE = ("config", "outbox")
+_SOURCES = (*_SHARED, *_FILE, "maxBytesPerTrigger", "maxRecordsPerTrigger", "of", "partitions", "values")
+_SINKS = (*_SHARED, *_FILE, "inboxTable", "topic")
+_SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
+"""What Spark hands over of its own to a sink."""
 _DIALECT = "dialect."
-_HOW = "Spark source"
+_HOW = "Spark"
 _TRUTHS = {"true": True, "false": False}
 
 
@@ -56,6 +60,21 @@ class SourceOptions:
         return _unpacked, (pickle.dumps([getattr(self, field.name) for field in fields(self)]),)
 
 
+@dataclass(frozen=True)
+class StashOptions:
+    """What the options of the sink say.
+
+    Attributes:
+        settings: The outbox, as a harvester would be told.
+        topic: The topic of all rows; ``None`` if rows have one each.
+        inbox_table: The table in which batches are noted.
+    """
+
+    settings: HarvestSettings
+    topic: str | None = None
+    inbox_table: str = "outbox_inbox"
+
+
 def _unpacked(packed: bytes) -> SourceOptions:
     """Returns options that the driver has packed."""
     try:
@@ -66,7 +85,7 @@ def _unpacked(packed: bytes) -> SourceOptions:
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
     """Reads options, whose names are case-insensitive; connects to nothing."""
-    options = {_known(name, given): value for name, value in given.items()}
+    options = {_known(name, given, _SOURCES, "source"): value for name, value in given.items()}
     settings = _settings(options)
     settings = replace(settings, name=options.get("name", settings.name))
     if settings.affinity.driver != "none":
@@ -81,24 +100,35 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         )
     return SourceOptions(
         settings,
-        _count(options, "maxRowsPerBatch") or SourceOptions.max_rows,
-        _count(options, "maxBytesPerBatch") or SourceOptions.max_bytes,
+        _count(options, "maxRecordsPerTrigger") or SourceOptions.max_rows,
+        _count(options, "maxBytesPerTrigger") or SourceOptions.max_bytes,
         _count(options, "partitions"),
         _truth(options, "values"),
         _of(options),
     )
 
 
-def _known(name: str, given: Mapping[str, str]) -> str:
+def read_stash_options(given: Mapping[str, str]) -> StashOptions:
+    """Reads the options of the sink, whose names are case-insensitive; connects to nothing."""
+    options = {
+        _known(name, given, _SINKS, "sink"): value
+        for name, value in given.items()
+        if name.lower() not in _SPARKS
+    }
+    inbox = options.get("inboxTable", StashOptions.inbox_table)
+    return StashOptions(_settings(options), options.get("topic"), inbox)
+
+
+def _known(name: str, given: Mapping[str, str], names: Collection[str], what: str) -> str:
     """Returns an option's name as the documentation writes it."""
-    valid = {each.lower(): each for each in (*_SHARED, *_OWN)}
+    valid = {each.lower(): each for each in names}
     if name.lower() in valid:
         return valid[name.lower()]
     if name.lower().startswith(_DIALECT):
         return _DIALECT + _of_dialect(name[len(_DIALECT) :], given)
     nearest = nearest_key(name, list(valid.values()))
     hint = f"did you mean '{nearest}'?" if nearest else f"there are {', '.join(sorted(valid.values()))}"
-    raise ConfigError(f"the Spark source has no option '{name}'; {hint}")
+    raise ConfigError(f"the Spark {what} has no option '{name}'; {hint}")
 
 
 def _of_dialect(name: str, given: Mapping[str, str]) -> str:

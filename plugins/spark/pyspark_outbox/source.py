@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from outbox_api import ConfigError, OutboxError
@@ -12,11 +13,15 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader
 
+    from pyspark_outbox.options import SourceOptions
+    from pyspark_outbox.stash import BatchStash, StreamStash
     from pyspark_outbox.stream import OutboxStream
 
 
 class DefaultSource(DataSource):
     """The source ``outbox``: one outbox as a stream; what waits in it, or its dead letters, as a batch.
+
+    And the sink: rows of a stream, or of a batch, become rows of an outbox.
 
     Args:
         options: See docs/spark-source.md.
@@ -26,15 +31,22 @@ class DefaultSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        from pyspark_outbox.options import Of, read_options  # noqa: PLC0415 - Spark imports this class for others
-
         super().__init__(options)
-        self._source = read_options(options)
-        self._letters = self._source.of is Of.DEAD_LETTERS
+        self._given = options
+
+    @cached_property
+    def _source(self) -> SourceOptions:
+        from pyspark_outbox.options import read_options  # noqa: PLC0415 - Spark imports this class for others
+
+        return read_options(self._given)
+
+    @property
+    def _letters(self) -> bool:
+        return self._source.of == "dead-letters"
 
     @classmethod
     def name(cls) -> str:
-        """Returns the source's name."""
+        """Returns the name of source and sink."""
         return "outbox"
 
     def schema(self) -> str:
@@ -70,3 +82,26 @@ class DefaultSource(DataSource):
 
         del schema
         return OutboxStream(self._source)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamStash:  # noqa: N802 - PySpark's
+        """Returns the writer of a stream's batches; connects to nothing.
+
+        Raises:
+            ConfigError: An option cannot be used, or the columns are not those of records.
+        """
+        from pyspark_outbox.options import read_stash_options  # noqa: PLC0415 - as above
+        from pyspark_outbox.stash import StreamStash, record_columns  # noqa: PLC0415 - as above
+
+        del overwrite
+        options = read_stash_options(self._given)
+        return StreamStash(options, record_columns(schema, options.topic))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchStash:
+        """Returns the writer of a batch query; connects to nothing. Raises as :meth:`streamWriter`."""
+        from pyspark_outbox.options import read_stash_options  # noqa: PLC0415 - as above
+        from pyspark_outbox.stash import BatchStash, record_columns  # noqa: PLC0415 - as above
+
+        if overwrite:
+            raise ConfigError("an outbox is only added to: write with mode('append')")
+        options = read_stash_options(self._given)
+        return BatchStash(options, record_columns(schema, options.topic))

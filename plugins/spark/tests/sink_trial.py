@@ -83,7 +83,7 @@ class Query(NamedTuple):
     batch: int
 
     def task(self) -> dict[str, Any]:
-        options = {**self.outbox.options, "maxRowsPerBatch": str(self.batch)}
+        options = {**self.outbox.options, "maxRecordsPerTrigger": str(self.batch)}
         checkpoint = str(self.folder / "checkpoint")
         return {"sink": self.sink, "options": options, "into": self.into, "checkpoint": checkpoint}
 

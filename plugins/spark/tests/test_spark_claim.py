@@ -475,7 +475,7 @@ def test_a_note_that_arrives_late_hides_no_batch(dialect: Dialect) -> None:
         ({"outboxtabel": "x"}, "has no option 'outboxtabel'; did you mean 'outboxTable'"),
         ({"dialect": "postgress"}, "postgress"),
         ({"dialect": "sqlite", "dialect.valuetyp": "bytes"}, "did you mean 'valueType'"),
-        ({"maxrowsperbatch": "many"}, "'maxRowsPerBatch' is 'many'"),
+        ({"maxrecordspertrigger": "many"}, "'maxRecordsPerTrigger' is 'many'"),
         ({"values": "perhaps"}, "'values' is 'perhaps'"),
         ({"of": "letters"}, "'of' is 'letters'; it is waiting or dead-letters"),
         ({"outbox": "one"}, "name that as 'config'"),
@@ -496,7 +496,7 @@ def test_a_file_names_the_outbox(tmp_path: Path) -> None:
         "harvest: {dialect: sqlite, elector: static, engine: inline}\n"
         "outboxes: {one: {outboxTable: first}, two: {outboxTable: second}}\n"
     )
-    read_ = read_options({"config": str(file), "outbox": "two", "maxrowsperbatch": "5"})
+    read_ = read_options({"config": str(file), "outbox": "two", "maxrecordspertrigger": "5"})
     assert (read_.settings.outbox, read_.max_rows) == ("second", 5)
     with pytest.raises(
         OutboxError, match=r"several outboxes \(one, two\); choose one by the option 'outbox'"

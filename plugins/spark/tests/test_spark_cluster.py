@@ -133,7 +133,7 @@ def submitted(
         **settings,
     }
     options = {"dataSource": shop.data_source, "password": "${SHOP_PASSWORD}"}
-    options |= {"maxRowsPerBatch": str(BATCH), "partitions": "3"}
+    options |= {"maxRecordsPerTrigger": str(BATCH), "partitions": "3"}
     own = {"PYSPARK_PYTHON": python, "SHOP_PASSWORD": shop.password, "OPTIONS": json.dumps(options)}
     environment = {**os.environ, **cluster.environment(), **own}
     environment.pop("PYSPARK_DRIVER_PYTHON", None)

@@ -139,12 +139,14 @@ def writing(outbox: Outbox, begin: int) -> Iterator[list[int]]:
 def test_a_query_that_is_stopped_goes_on(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
     outbox.stash(range(2500))
     query = to_parquet(
-        source(spark, outbox.options, maxRowsPerBatch="300"), tmp_path, processingTime="0 seconds"
+        source(spark, outbox.options, maxRecordsPerTrigger="300"), tmp_path, processingTime="0 seconds"
     )
     until(lambda: len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) > 1)
     query.stop()
     outbox.stash(range(2500, 5000))
-    query = to_parquet(source(spark, outbox.options, maxRowsPerBatch="1500"), tmp_path, availableNow=True)
+    query = to_parquet(
+        source(spark, outbox.options, maxRecordsPerTrigger="1500"), tmp_path, availableNow=True
+    )
     assert query.awaitTermination(WAIT_SECONDS)
     rows = rows_of(spark, tmp_path / "out")
     assert_once_in_order(rows, range(5000))
@@ -154,7 +156,7 @@ def test_a_query_that_is_stopped_goes_on(spark: Any, outbox: Outbox, tmp_path: P
 @pytest.mark.slow("spark")
 def test_a_batch_that_failed_is_read_again(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
     outbox.stash(range(3000))
-    options = {**outbox.options, "maxRowsPerBatch": "1000"}
+    options = {**outbox.options, "maxRecordsPerTrigger": "1000"}
     assert "the sink is gone" in end_of(by_batch(source(spark, options), tmp_path, lambda batch: batch == 1))
     torn = tmp_path / "out" / "batch=1"
     first = rows_of(spark, torn)
@@ -174,7 +176,9 @@ def test_available_now_ends_while_writers_go_on(spark: Any, postgres_dsn: str, t
     outbox = created("postgres", postgres_dsn)
     outbox.stash(range(1000))
     with writing(outbox, 1000) as written:
-        query = to_parquet(source(spark, outbox.options, maxRowsPerBatch="400"), tmp_path, availableNow=True)
+        query = to_parquet(
+            source(spark, outbox.options, maxRecordsPerTrigger="400"), tmp_path, availableNow=True
+        )
         assert query.awaitTermination(WAIT_SECONDS)
     assert '"waiting": ' in query.recentProgress[0].sources[0].latestOffset
     rows = rows_of(spark, tmp_path / "out")
@@ -274,7 +278,7 @@ def test_headers_and_tombstones_arrive(spark: Any, outbox: Outbox, tmp_path: Pat
         WAIT_SECONDS
     )
     one, two = rows_of(spark, tmp_path / "out")
-    assert [(header.name, header.value) for header in one.headers] == [("a", "ä".encode()), ("a", None)]
+    assert [(header.key, header.value) for header in one.headers] == [("a", "ä".encode()), ("a", None)]
     assert (bytes(one.value), one.deleted, two.value, two.deleted) == (b"v", False, None, True)
     assert one.create_time is not None
     assert one.position + 1 == two.position
@@ -329,7 +333,7 @@ def test_a_listener_tells_what_a_query_does(spark: Any, sqlite_outbox: Outbox, t
     step_ = '{{outbox_lane="0",outbox_name="outbox",outbox_step="{}"}}'.format
     with closing(OutboxListener(spark, port=0)) as listener:
         spark.streams.addListener(listener)
-        frame = source(spark, sqlite_outbox.options, maxRowsPerBatch="700")
+        frame = source(spark, sqlite_outbox.options, maxRecordsPerTrigger="700")
         query = to_parquet(frame, tmp_path, processingTime="0 seconds")
         until(lambda: scraped(listener.port).get(f"outbox_backlog{outbox}") == 1000 // KEYS)  # now it is idle
         found = scraped(listener.port)
