@@ -1,7 +1,7 @@
-"""The sink ``outbox``: the rows of a batch become rows of an outbox, in one transaction with a note of the batch.
+"""The sink ``outbox``: the rows of a batch become rows of an outbox, in one transaction with its note.
 
-Tasks hand their rows to the driver, which writes them. So a batch is stashed as a whole or not at all, whatever
-its division into tasks, and one that Spark repeats is recognised by its note.
+Tasks hand their rows to the driver, which writes them. So a batch is stashed as a whole or not at all,
+whatever its division into tasks, and one that Spark repeats is recognised by its note.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from outbox_api.application.inbox import Inbox
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
+from pyspark_outbox_kafka.columns import Columns, messages, read_schema
 
 from pyspark_outbox.options import StashOptions
 from pyspark_outbox.sentences import in_a_sentence
-from pyspark_outbox_kafka.columns import Columns, messages, read_schema
 
 QUERY = "sql.streaming.queryId"
 """The property of a task that names its query."""
@@ -110,9 +110,9 @@ class _Stash:
         other = inbox.first(connection, f"{batch}.{_digest(records)}")
         if other and not first:
             raise DriverError(
-                f"batch {batch} of the query {query} is stashed, and has other keys now: another copy of the "
-                "query runs, or the checkpoint is an older copy. Go on with the latest checkpoint; or, if the "
-                "query does not give the same keys for the same input, begin with a new one",
+                f"batch {batch} of the query {query} is stashed, and has other keys now: another copy of "
+                "the query runs, or the checkpoint is an older copy. Go on with the latest checkpoint; or "
+                "begin with a new one, if the query does not give the same keys for the same input",
                 retryable=False,
             )
         if first and batch % _TIDY_BATCHES == 0:
@@ -146,8 +146,9 @@ def _record(message: Any, *, holds_bytes: bool) -> Record:
         return Record(message.topic, key.decode(), value, message.headers)
     except UnicodeDecodeError as error:
         raise RecordError(
-            f"key or value of a row is not text in UTF-8, as the outbox holds it (topic {message.topic!r:.60}, "
-            f"key {key!r:.60}); values that are bytes need a table of bytes, and the option dialect.valueType"
+            f"key or value of a row is not text in UTF-8, as the outbox holds it (topic "
+            f"{message.topic!r:.60}, key {key!r:.60}); values that are bytes need a table of bytes, and the "
+            "option dialect.valueType"
         ) from error
 
 
