@@ -36,6 +36,7 @@ SPARK_FILES = frozenset(
         "test_prometheus_sums.py",
         "test_spark_cluster.py",
         "test_spark_conformance.py",
+        "test_spark_connect.py",
         "test_spark_kafka_sink.py",
         "test_spark_kubernetes.py",
         "test_spark_lanes.py",
