@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow.parquet as pq
 from outbox_api import Dialect, Record, Seam, Stasher, find
+from outbox_api.application.inbox import Inbox
 from outbox_spark.application import JAVA_OPTIONS
 
 KEYS = 50
@@ -71,6 +72,15 @@ class Outbox(NamedTuple):
     def noted(self) -> bool:
         with closing(self.dialect.watch()) as view:
             return bool(view.transactional_lanes())
+
+
+def created(dsn: str) -> Outbox:
+    """Creates an outbox in PostgreSQL, with what Spark needs to stash into it."""
+    outbox = Outbox("postgres", dsn)
+    outbox.dialect.create()
+    for statement in Inbox("spark").ddl():
+        outbox.execute(statement)
+    return outbox
 
 
 class Query(NamedTuple):

@@ -76,3 +76,8 @@ def kafka_once(orders: Any, bootstrap: str, topic: str) -> Any:
     messages = orders.selectExpr("key", "value", header)
     writer = messages.writeStream.format("outbox-kafka").option("kafka.bootstrap.servers", bootstrap)
     return writer.option("topic", topic)
+
+
+def stash(orders: Any, dsn: str, topic: str) -> Any:
+    rows = orders.selectExpr("key", "value", "headers")
+    return rows.writeStream.format("outbox").option("dataSource", dsn).option("topic", topic)

@@ -12,23 +12,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 from confluent_kafka import Consumer
-from outbox_api.application.inbox import Inbox
 from outbox_spark.jvm import java_home
 
-from .sink_trial import Outbox
+from .sink_trial import created
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("lakehouse")]
 
 ROWS = 200
 DRIVER = Path(__file__).with_name("connect_driver.py")
-
-
-def created(dsn: str) -> Outbox:
-    outbox = Outbox("postgres", dsn)
-    outbox.dialect.create()
-    for statement in Inbox("spark").ddl():
-        outbox.execute(statement)
-    return outbox
 
 
 def test_what_an_outbox_has_goes_through_connect_once(

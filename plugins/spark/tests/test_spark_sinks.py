@@ -15,7 +15,7 @@ from outbox_servers.services.external import Postgres
 
 from . import spark_sinks
 from .sink_jars import DELTA, DELTA_SETTINGS, KAFKA, environment, jars_of, java_options, older_pyspark
-from .sink_trial import SETTINGS, Application, Outbox, Query, count, read, writing
+from .sink_trial import SETTINGS, Application, Outbox, Query, count, created, read, writing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("spark"), pytest.mark.timeout(1200)]
 
@@ -101,10 +101,12 @@ def test_sinks_of_the_installed_pyspark(
         connection.execute(
             "CREATE TABLE merged (id BIGINT PRIMARY KEY, position BIGINT, key TEXT, value TEXT)"
         )
+    created(postgres_dsn)
     places = {
         "files": [str(tmp_path / "files" / "table")],
         "postgres_append": [postgres_dsn],
         "postgres_merge": [postgres_dsn],
+        "stash": [postgres_dsn, topic],
         "kafka": [kafka_bootstrap, topic],
         "kafka_once": [kafka_bootstrap, f"{topic}-once"],
     }
@@ -117,6 +119,8 @@ def test_sinks_of_the_installed_pyspark(
                 f"SELECT id, position, key, value FROM {table} ORDER BY position"
             ).fetchall()
             found[sink] = [list(row) for row in rows]
+        stashed = connection.execute("SELECT id, id, kafka_key, kafka_value FROM outbox ORDER BY id")
+        found["stash"] = [list(row) for row in stashed]
     for sink in places:
         judge(sink, found[sink])
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outbox_api.application.inbox import Inbox
 from outbox_spark.application import Application
 
-from .sink_trial import Outbox
+from .sink_trial import Outbox, created
 
 pytestmark = pytest.mark.spark
 
@@ -82,11 +81,7 @@ def numbers(rows: Sequence[tuple[Any, ...]]) -> list[int]:
 
 @pytest.fixture
 def stream(spark: Any, postgres_dsn: str, tmp_path: Path) -> Stream:
-    outbox = Outbox("postgres", postgres_dsn)
-    outbox.dialect.create()
-    for statement in Inbox("spark").ddl():
-        outbox.execute(statement)
-    stream = Stream(spark, outbox, tmp_path)
+    stream = Stream(spark, created(postgres_dsn), tmp_path)
     stream.feed()
     return stream
 
