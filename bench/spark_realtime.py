@@ -1,7 +1,7 @@
 """Measures how long a record takes from its commit to a consumer behind a query in Spark's Real-Time Mode.
 
-The mode reads Kafka only: so a harvester publishes, and the query passes on what it reads. In turn with it, the
-same query in micro-batches.
+The mode reads Kafka only: so a harvester publishes, and the query passes on what it reads. In turn with it,
+the same query in micro-batches.
 """
 
 from __future__ import annotations
