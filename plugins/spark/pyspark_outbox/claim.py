@@ -54,7 +54,12 @@ class Claim:
     """One stream's leadership of an outbox, used by one thread. Connects when a call needs it."""
 
     def __init__(
-        self, connection: Connection, outbox: str, holder: str, max_bytes: int, parts: int | None = None
+        self,
+        connection: Connection[OutboxTable],
+        outbox: str,
+        holder: str,
+        max_bytes: int,
+        parts: int | None = None,
     ) -> None:
         self._connection = connection
         self._outbox = outbox

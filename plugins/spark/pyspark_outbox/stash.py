@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 from pyspark_outbox_kafka.columns import Columns, messages, read_schema
 
+from pyspark_outbox.connection import Connection
 from pyspark_outbox.options import StashOptions
 from pyspark_outbox.sentences import in_a_sentence
 
@@ -86,18 +87,28 @@ class _Stash:
         records = [record for each in rows for record in each.records]
         if not records:
             return
-        chosen = self._options.settings.dialect
-        stasher = Stasher(chosen.options.table, chosen.driver, bytes_values=self._holds_bytes)
-        dialect: Any = chosen.create()
-        try:
-            with closing(dialect.stash_connection()) as connection:
+        settings = self._options.settings
+        stasher = Stasher(
+            settings.dialect.options.table, settings.dialect.driver, bytes_values=self._holds_bytes
+        )
+        dialect: Any = settings.dialect.create()
+
+        def write(connection: Any) -> None:
+            try:
                 if batch is None or self._is_first(connection, rows[0].query, batch, records):
                     stasher.stash_many(connection, records)
                     connection.commit()
-        except OutboxError:
-            raise
-        except Exception as error:  # of the driver
-            raise DriverError(f"rows were not stashed: {error}", retryable=True) from error
+            except OutboxError:
+                raise
+            except Exception as error:  # of the driver
+                raise DriverError(
+                    f"rows were not stashed: {error}", retryable=_is_temporary(error)
+                ) from error
+
+        # Of a batch without a note nobody could tell whether a first try has written it.
+        patience = 0.0 if batch is None else settings.failures.stop_after
+        with closing(Connection(dialect.stash_connection, patience)) as connection:
+            connection.ask(write)
 
     def _is_first(self, connection: Any, query: str | None, batch: int, records: Sequence[Record]) -> bool:
         """Notes a batch; returns whether it was not noted.
@@ -136,6 +147,12 @@ class BatchStash(_Stash, DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Stashes the rows of all tasks in one transaction."""
         self._stash(messages, None)
+
+
+def _is_temporary(error: Exception) -> bool:
+    """Returns whether another try may succeed, as drivers of DB-API say it."""
+    names = {each.__name__ for each in type(error).__mro__}
+    return bool(names & {"OperationalError", "InterfaceError"})
 
 
 def _record(message: Any, *, holds_bytes: bool) -> Record:

@@ -96,7 +96,7 @@ class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return self._opened
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> Connection[OutboxTable]:
         settings = self._options.settings
 
         def connect() -> OutboxTable:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from outbox_api import Record
 from outbox_spark.application import Application
+from pyspark_outbox.options import read_stash_options
+from pyspark_outbox.stash import Rows, StreamStash
+from pyspark_outbox_kafka.columns import Columns
 
 from .sink_trial import Outbox, created
 
@@ -153,3 +160,23 @@ def test_a_batch_query_is_stashed_as_a_whole(stream: Stream) -> None:
     assert [row.headers[0].asDict() for row in read.limit(1).collect()] == [
         {"key": "source", "value": bytearray(b"spark")}
     ]
+
+
+def test_a_connection_that_is_lost_is_made_anew_and_the_batch_is_there_once(stream: Stream) -> None:
+    writer = StreamStash(read_stash_options(stream.outbox.options), Columns({}, None))
+    part = Rows("a-query", [Record("orders", "key", "value")])
+    waiting = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    dsn = stream.outbox.data_source
+    with (
+        ThreadPoolExecutor() as pool,
+        psycopg.connect(dsn, autocommit=True) as looking,
+        psycopg.connect(dsn) as held,
+    ):
+        held.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+        written = pool.submit(writer.commit, [part], 0)
+        while not looking.execute(waiting).fetchall():
+            time.sleep(0.05)
+        held.commit()
+        written.result(WAIT_SECONDS)
+    writer.commit([part], 0)
+    assert len(stream.stashed()) == 1
