@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from bench.compare.bench import Bench
+from bench.compare.databases import POSTGRES, database
 from bench.compare.plot import plot
 from bench.compare.registry import candidates
 from bench.compare.report import report
@@ -46,11 +47,11 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="TABLE")
     for table in TABLES:
         command = commands.add_parser(table.name, help=table.help, description=table.help)
-        _shared(command, table.candidates)
+        _shared(command, table.candidates, table.databases)
         table.options(command)
         command.set_defaults(tables=[table])
     everything = commands.add_parser("all", help="every table above, one after the other, into one file")
-    _shared(everything, None)
+    _shared(everything, None, (POSTGRES,))
     for table in TABLES:
         table.options(everything)
     everything.set_defaults(tables=TABLES)
@@ -63,12 +64,15 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def _shared(command: argparse.ArgumentParser, default: tuple[str, ...] | None) -> None:
+def _shared(
+    command: argparse.ArgumentParser, default: tuple[str, ...] | None, databases: tuple[str, ...]
+) -> None:
     chosen = " ".join(default) if default else "those of each table"
     command.add_argument("--candidates", nargs="+", metavar="NAME", help=f"default: {chosen}")
     command.add_argument("--rounds", type=int, default=3, help="how often everything is measured (3)")
     command.add_argument("--quick", action="store_true", help="one small round: seconds instead of minutes")
     command.add_argument("--goharvest", type=Path, metavar="PATH", help="its repository, or its built reaper")
+    command.add_argument("--database", default=POSTGRES, choices=databases, help="the database (postgres)")
     command.add_argument(
         "--postgres",
         default="local",
@@ -76,7 +80,7 @@ def _shared(command: argparse.ArgumentParser, default: tuple[str, ...] | None) -
     )
     command.add_argument("--kafka", default="3.9.1", help="the broker's version (3.9.1; goharvest needs 3.9)")
     command.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of PostgreSQL"
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the database"
     )
     command.add_argument(
         "--warm-up", type=float, default=90, metavar="SECONDS", help="how long the broker is warmed up (90)"
@@ -86,7 +90,7 @@ def _shared(command: argparse.ArgumentParser, default: tuple[str, ...] | None) -
 
 def measure(arguments: argparse.Namespace, tables: list[Table]) -> Path:
     """Measures tables, one after the other; returns the file of the results."""
-    found = candidates(arguments.goharvest)
+    found = candidates(arguments.database, arguments.goharvest)
     unknown = sorted(set(arguments.candidates or ()) - set(found))
     if unknown:
         sys.exit(f"no such candidate: {', '.join(unknown)}; there are: {', '.join(found)}")
@@ -95,17 +99,21 @@ def measure(arguments: argparse.Namespace, tables: list[Table]) -> Path:
     out: Path = arguments.out / f"{started:%Y-%m-%d-%H%M%S}-{arguments.command}.json"
     settings = dict(each.split("=", 1) for each in arguments.set)
     results = Results({started.isoformat(): {"command": _command(), **machine()}})
-    with open_servers(arguments.postgres, arguments.kafka, settings) as servers:
+    server = database(arguments.database, arguments.postgres, settings)
+    with open_servers(server, arguments.kafka) as servers:
         conditions = results.conditions[started.isoformat()]
-        conditions |= {"postgres": servers.postgres_version, "kafka": arguments.kafka, "settings": settings}
+        conditions |= {server.name: server.version(), "kafka": arguments.kafka, "settings": settings}
         bench = Bench(servers, found, 1 if arguments.quick else arguments.rounds, results, out)
-        chosen = {name: None for table in tables for name in arguments.candidates or table.candidates}
-        bench.prepare(list(chosen))
+        chosen = {
+            table: arguments.candidates or [name for name in table.candidates if name in found]
+            for table in tables
+        }
+        bench.prepare(list(dict.fromkeys(name for names in chosen.values() for name in names)))
         if not arguments.quick:
             say(f"warming the broker up for {arguments.warm_up:g} s")
             servers.warm_up(arguments.warm_up)
-        for table in tables:
-            table.run(bench, arguments, arguments.candidates or table.candidates)
+        for table, names in chosen.items():
+            table.run(bench, arguments, names)
         used = {each.candidate for each in results.measurements}
         conditions["versions"] = {
             name: found[name].version() for name in sorted(used) if found[name].version()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-import psycopg
-
 from bench.compare.candidates import Subject
-from bench.compare.servers import Place
+from bench.compare.servers import Place, found
 
 POLL = 0.02
 """Seconds between two looks at what is left."""
@@ -43,44 +41,43 @@ class Shape:
     def key(self) -> str:
         """An SQL expression of the row number ``g``."""
         return {
-            "many": "'key-' || mod(g::bigint * 7919, 1000)",
+            "many": "concat('key-', mod(g * 7919, 1000))",
             "one": "'key-0'",
-            "zipf": "'key-' || floor(power(1001, (hashint8(g) & 2147483647) / 2147483648.0))",
+            # Squares in a prime field, which look random.
+            "zipf": "concat('key-', floor(power(1001, mod(g * g * 48271, 2147483647) / 2147483647e0)))",
         }[self.keys]
 
     @property
     def value(self) -> str:
-        """An SQL expression of the row number ``g``."""
+        """An SQL expression of the row number ``g``; ``hex`` is PostgreSQL's."""
         if self.text == "dots":
-            return f"lpad(g::text, {self.size}, '.')"
+            return f"lpad(concat(g), {self.size}, '.')"
         digests = f"generate_series(1, {self.size // 32 + 1}) AS i"
         return f"(SELECT left(g || '.' || string_agg(md5(g || '.' || i), ''), {self.size}) FROM {digests})"
 
 
-def fill(place: Place, shape: Shape, rows: int, *, tidy: bool = True) -> None:
-    """Writes a backlog in one transaction, so that it appears at once.
+def fill(place: Place, shape: Shape, rows: int, *, tidy: bool = True) -> int:
+    """Writes a backlog in one transaction, so that it appears at once; returns the last row's id.
 
     Args:
         place: Where.
         shape: What the rows look like.
         rows: How many.
-        tidy: Whether to vacuum the outbox and to write a checkpoint before that, so that measurements do not
-            depend on each other.
+        tidy: Whether to tidy up before that, so that measurements do not depend on each other.
     """
+    database = place.servers.database
     statement = f"""
         INSERT INTO outbox
             (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
-        SELECT now(), %s, {shape.key}, {shape.value}, '{{h}}', '{{v}}' FROM generate_series(1, {rows}) AS g
+        SELECT current_timestamp(6), '{place.topic}', {shape.key}, {shape.value}, {database.headers}
+        FROM {database.numbers.format(rows)} ORDER BY g
     """
-    with place.connect() as connection:
-        if tidy:
-            connection.execute("VACUUM outbox")
-            connection.execute("CHECKPOINT")
-        with connection.transaction():
-            connection.execute(statement.encode(), (place.topic,))
-            # Otherwise a statement that was planned for an empty table compares all rows with each other
-            # until autovacuum comes by, which says nothing about any candidate.
-            connection.execute("ANALYZE outbox")
+    with place.connect() as connection, connection.cursor() as cursor:
+        for each in (*(database.tidying if tidy else ()), "BEGIN", statement, *database.inserted):
+            cursor.execute(each)
+        [last] = found(connection, "SELECT max(id) FROM outbox")
+        cursor.execute("COMMIT")
+    return int(last)
 
 
 class Backlog:
@@ -115,9 +112,8 @@ class Backlog:
         """Writes all rows, unless some of the last time are left."""
         if not self.left:
             self._before = 0 if self._subject.empties else self._place.servers.written(self._place.topic)
-            self._first = self._last_id() + 1
-            fill(self._place, self._shape, self._rows, tidy=self._tidy)
-            self._last = self._last_id()
+            self._last = fill(self._place, self._shape, self._rows, tidy=self._tidy)
+            self._first = self._last - self._rows + 1
             self.left = self._rows
 
     def drain(self, patience: float, portion: int | None = None) -> None:
@@ -151,8 +147,7 @@ class Backlog:
         return self._subject.empties or self._written() >= rows
 
     def _there(self, condition: str, *values: int) -> bool:
-        query = f"SELECT 1 FROM outbox WHERE {condition} LIMIT 1"
-        return self._connection.execute(query.encode(), values).fetchone() is not None
+        return found(self._connection, f"SELECT 1 FROM outbox WHERE {condition} LIMIT 1", *values) is not None
 
     def _written(self) -> int:
         return self._place.servers.written(self._place.topic) - self._before
@@ -161,12 +156,4 @@ class Backlog:
         if not self._subject.empties:
             return max(0, self._rows - self._written())
         counted = "SELECT count(*) FROM outbox WHERE id BETWEEN %s AND %s"
-        return _number(self._connection, counted, self._first, self._last)
-
-    def _last_id(self) -> int:
-        return _number(self._connection, "SELECT coalesce(max(last_value), 0) FROM pg_sequences")
-
-
-def _number(connection: psycopg.Connection, question: str, *values: object) -> int:
-    [number] = connection.execute(question.encode(), values).fetchone() or [0]
-    return int(number)
+        return int(found(self._connection, counted, self._first, self._last)[0])

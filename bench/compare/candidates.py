@@ -16,7 +16,8 @@ from pathlib import Path
 
 from outbox_servers.services.process import ServerProcess
 
-from bench.compare.servers import SEED_DDL, Place
+from bench.compare.databases import DATABASES, POSTGRES
+from bench.compare.servers import Place
 
 _PROGRAM = (sys.executable, "-m", "outbox_core")
 
@@ -58,10 +59,12 @@ class Candidate(ABC):
 
     Attributes:
         name: Its name on the command line and in results.
-        ddl: Creates its outbox; None if it does that itself.
+        databases: Those that it works with.
+        own_table: Whether it creates its outbox itself.
     """
 
-    ddl: str | None = SEED_DDL
+    databases: tuple[str, ...] = (POSTGRES,)
+    own_table = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -110,7 +113,7 @@ class Product(Candidate):
         name: Its name.
         delivery: ``exactly-once`` or ``at-least-once``.
         engine: ``spark`` or ``inline``.
-        own_ddl: Whether ``outbox init`` creates the table, instead of the seed's statement.
+        own_table: Whether ``outbox init`` creates the table, instead of the seed's statement.
         lanes: The number of lanes and of Spark's lane groups.
         harvest: More keys below ``harvest:``.
     """
@@ -121,13 +124,13 @@ class Product(Candidate):
         delivery: str,
         engine: str,
         *,
-        own_ddl: bool = False,
+        own_table: bool = False,
         lanes: int | None = None,
         harvest: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(name)
-        if own_ddl:
-            self.ddl = None
+        self.own_table = own_table
+        self.databases = (POSTGRES,) if own_table else DATABASES  # elsewhere there is but one table
         self._engine = engine
         groups = {"laneGroups": lanes} if lanes and engine == "spark" else {}
         self._harvest: dict[str, object] = {
@@ -141,6 +144,7 @@ class Product(Candidate):
         """Writes its configuration file."""
         kafka = {"bootstrap.servers": place.servers.bootstrap}
         base = {"name": "bench", "baseKafkaConfig": kafka, "dataSource": place.dsn}
+        base["dialect"] = place.servers.database.driver
         path = place.folder / "outbox.yaml"
         path.write_text(json.dumps({"harvest": {**base, **self._harvest}}))
         return path

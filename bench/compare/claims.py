@@ -47,7 +47,7 @@ def claims(bench: Bench, rows: int) -> Callable[[Candidate], Values]:
     def take(candidate: Candidate) -> Values:
         if not isinstance(candidate, Own):
             raise CandidateError("only the statements of outbox are measured one by one")
-        with bench.servers.place(candidate.ddl) as place, place.connect() as admin:
+        with bench.servers.place(own_table=candidate.own_table) as place, place.connect() as admin:
             dialect(place.bench_dsn).create()
             admin.execute("ALTER TABLE outbox ADD COLUMN cluster TEXT NOT NULL DEFAULT 'ours'")
             admin.execute("ALTER TABLE outbox SET (autovacuum_enabled = off)")

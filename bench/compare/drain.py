@@ -44,9 +44,9 @@ class Drain:
         """Drains one backlog; returns the rate and what a record cost.
 
         Returns:
-            ``/s``; CPU microseconds a record, of each role and of all; ``wal B`` a record; ``syncs``,
-            ``statements`` and ``statements ms`` a thousand records; ``memory MiB`` of the subject at the end;
-            ``records``.
+            ``/s``; CPU microseconds a record, of each role and of all; ``wal B`` and ``binlog B`` a
+            record; ``syncs``, ``statements`` and ``statements ms`` a thousand records; ``memory MiB`` of the
+            subject at the end; ``records``.
 
         Raises:
             CandidateError: The candidate ended, or delivered nothing.
@@ -69,7 +69,7 @@ class Drain:
 @contextmanager
 def at_work(bench: Bench, candidate: Candidate) -> Iterator[tuple[Place, Subject]]:
     """Runs a candidate at a place of its own until the block ends."""
-    with bench.servers.place(candidate.ddl) as place:
+    with bench.servers.place(own_table=candidate.own_table) as place:
         candidate.install(place)
         with candidate.running(place) as subject:
             yield place, subject
@@ -82,9 +82,7 @@ def per_record(used: Values, records: int) -> Values:
         for name, seconds in used.items()
         if name.startswith("cpu")
     }
-    found["wal B"] = used["wal B"] / records
-    found["syncs /1000"] = 1000 * used["syncs"] / records
-    if "statements" in used:
-        found["statements /1000"] = 1000 * used["statements"] / records
-        found["statements ms /1000"] = 1000 * used["statements ms"] / records
+    found |= {name: used[name] / records for name in ("wal B", "binlog B") if name in used}
+    counts = ("syncs", "statements", "statements ms")
+    found |= {f"{name} /1000": 1000 * used[name] / records for name in counts if name in used}
     return found

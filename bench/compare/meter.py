@@ -10,20 +10,11 @@ from typing import Self
 import psutil
 
 from bench.compare.candidates import Subject
-from bench.compare.servers import SUBJECT, Place
+from bench.compare.servers import Place
 
 MIB = 1024 * 1024
 Values = dict[str, float]
 """Name of a figure → the figure; the name says the unit."""
-
-_STATEMENTS = """
-    SELECT coalesce(sum(calls), 0), coalesce(sum(total_exec_time), 0)
-    FROM pg_stat_statements AS s JOIN pg_roles AS r ON r.oid = s.userid
-    WHERE r.rolname = %s AND s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
-_SYNCS_BEFORE_18 = "SELECT wal_sync FROM pg_stat_wal"
-_SYNCS = "SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal'"
-_FIRST_WITH_IO = 180000
 
 
 class Meter:
@@ -35,9 +26,8 @@ class Meter:
     """
 
     def __init__(self, place: Place, subject: Subject) -> None:
-        servers = place.servers
-        self._counts_statements = servers.counts_statements
-        self._pids = {"database": servers.postgres.pid, "broker": servers.kafka.pid}
+        self._database = place.servers.database
+        self._pids = {"database": self._database.pid, "broker": place.servers.kafka.pid}
         self._pids |= {role: process.pid for role, process in subject.processes.items()}
         self._connection = place.connect()
         self._before = self._read()
@@ -51,8 +41,7 @@ class Meter:
 
         Returns:
             ``seconds``; ``cpu … s`` for the database, the broker, the subject, its application if it has one,
-            and ``cpu s`` for all; ``wal B``; ``syncs`` of the WAL; and if the server counts statements,
-            ``statements`` of the subject and ``statements ms``, the time that the server spent in them.
+            and ``cpu s`` for all; and what the database counts.
         """
         after = self._read()
         used = {name: after[name] - self._before[name] for name in after}
@@ -72,17 +61,7 @@ class Meter:
     def _read(self) -> Values:
         found = {"seconds": time.monotonic()}
         found |= {f"cpu {role} s": cpu_seconds(pid) for role, pid in self._pids.items()}
-        found["wal B"] = self._number("SELECT pg_current_wal_insert_lsn() - '0/0'")
-        is_new = self._connection.info.server_version >= _FIRST_WITH_IO
-        found["syncs"] = self._number(_SYNCS if is_new else _SYNCS_BEFORE_18)
-        if self._counts_statements:
-            row = self._connection.execute(_STATEMENTS, (SUBJECT,)).fetchone() or (0, 0)
-            found |= {"statements": float(row[0]), "statements ms": float(row[1])}
-        return found
-
-    def _number(self, question: str) -> float:
-        [number] = self._connection.execute(question.encode()).fetchone() or [0]
-        return float(number)
+        return found | self._database.counters(self._connection)
 
 
 def family(pid: int) -> Iterator[psutil.Process]:

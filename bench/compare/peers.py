@@ -10,25 +10,20 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
-import psycopg
 from outbox_servers.services import ServiceError, find_java, free_port
 from outbox_servers.services.cache import cached_folder
 from outbox_servers.services.maven import fetch_jars
 from psycopg.conninfo import conninfo_to_dict
 
 from bench.compare.candidates import Candidate, CandidateError, Subject, ending, logged, started, wait
-from bench.compare.servers import Place, say
+from bench.compare.databases import DATABASES, MARIADB, MYSQL, POSTGRES
+from bench.compare.servers import Place, found, say
 
-DEBEZIUM = "3.6.1.Final"
+DEBEZIUM = {POSTGRES: "3.6.1.Final", MYSQL: "3.6.1.Final", MARIADB: "3.5.0.Final"}
+"""Database → Debezium's version, the last one that Maven Central has a connector of."""
 CONNECT = "4.3.0"
-_JARS = (
-    ("org.apache.kafka", "connect-runtime", CONNECT),
-    ("org.apache.kafka", "connect-json", CONNECT),
-    ("io.debezium", "debezium-connector-postgres", DEBEZIUM),
-    ("io.debezium", "debezium-embedded", DEBEZIUM),
-    ("org.slf4j", "slf4j-simple", "1.7.36"),
-)
 # Those of Kafka's own script for Connect.
 _CONNECT_JVM = ("-Xms256M", "-Xmx2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
@@ -105,6 +100,7 @@ class Debezium(Candidate):
 
     Args:
         name: Its name.
+        database: The name of the database.
         deleting: Whether an application deletes the rows meanwhile, as the table would grow otherwise.
         connector: Settings of the connector besides those that say what to read and where it is.
         worker: Settings of Connect besides those.
@@ -113,12 +109,16 @@ class Debezium(Candidate):
     def __init__(
         self,
         name: str,
+        database: str,
         *,
         deleting: bool = False,
         connector: Mapping[str, str] | None = None,
         worker: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(name)
+        self.databases = (POSTGRES,) if deleting else DATABASES
+        self._database = database
+        self._debezium = DEBEZIUM[database]
         self.deleting = deleting
         self._connector = dict(connector or {})
         self._worker = dict(worker or {})
@@ -126,13 +126,21 @@ class Debezium(Candidate):
 
     def prepare(self) -> None:
         """Fetches Connect and Debezium from Maven Central into the cache folder, once."""
+        jars = (
+            ("org.apache.kafka", "connect-runtime", CONNECT),
+            ("org.apache.kafka", "connect-json", CONNECT),
+            ("io.debezium", f"debezium-connector-{self._database}", self._debezium),
+            ("io.debezium", "debezium-embedded", self._debezium),
+            ("org.slf4j", "slf4j-simple", "1.7.36"),
+        )
 
         def build(folder: Path) -> None:
-            say(f"fetching Debezium {DEBEZIUM} and Kafka Connect {CONNECT} from Maven Central (38 MB, once)")
-            fetch_jars(_JARS, folder / "jars", find_java(), say, Path(__file__).with_name("jars.sha256"))
+            say(f"fetching Debezium {self._debezium} and Kafka Connect {CONNECT} from Maven Central (once)")
+            fetch_jars(jars, folder / "jars", find_java(), say, Path(__file__).with_name("jars.sha256"))
 
+        name = f"debezium-{self._database}-{self._debezium}-connect-{CONNECT}"
         try:
-            self._jars = cached_folder(f"debezium-{DEBEZIUM}-connect-{CONNECT}", build, progress=say) / "jars"
+            self._jars = cached_folder(name, build, progress=say) / "jars"
         except ServiceError as error:
             raise CandidateError(f"its jars cannot be fetched: {error}") from error
 
@@ -151,7 +159,8 @@ class Debezium(Candidate):
             process = started("connect", [*command, str(worker), str(settings)], place, environment)
             stack.enter_context(ending(process))
             connection = stack.enter_context(place.connect())
-            wait(process, lambda: _streams(connection, place.database))
+            streams = place.servers.database.streams.format(place.database)
+            wait(process, lambda: found(connection, streams) is not None)
             subject = {"subject": process}
             if self.deleting:
                 program = [sys.executable, "-m", "bench.compare.housekeeping", place.dsn]
@@ -161,7 +170,7 @@ class Debezium(Candidate):
 
     def version(self) -> str:
         """Returns Debezium's version and Connect's."""
-        return f"{DEBEZIUM}, Connect {CONNECT}"
+        return f"{self._debezium}, Connect {CONNECT}"
 
 
 def _here() -> dict[str, str]:
@@ -183,25 +192,14 @@ def _worker(place: Place) -> dict[str, str]:
 
 
 def _connector(place: Place) -> dict[str, str]:
-    address = conninfo_to_dict(place.dsn)
     router = "transforms.outbox"
     return {
         "name": "outbox",
-        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
-        "plugin.name": "pgoutput",
-        "database.hostname": str(address["host"]),
-        "database.port": str(address["port"]),
-        "database.user": str(address["user"]),
-        "database.password": str(address["password"]),
-        "database.dbname": str(address["dbname"]),
         "topic.prefix": "bench",
-        "slot.name": place.database,
-        "publication.name": place.database,
-        "publication.autocreate.mode": "filtered",
-        "table.include.list": "public.outbox",
         "snapshot.mode": "no_data",
         "tombstones.on.delete": "false",
+        **(_postgres(place) if place.servers.database.name == POSTGRES else _mysql(place)),
         "transforms": "outbox",
         f"{router}.type": "io.debezium.transforms.outbox.EventRouter",
         f"{router}.table.field.event.id": "id",
@@ -212,12 +210,43 @@ def _connector(place: Place) -> dict[str, str]:
     }
 
 
+def _postgres(place: Place) -> dict[str, str]:
+    address = conninfo_to_dict(place.dsn)
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "plugin.name": "pgoutput",
+        "database.hostname": str(address["host"]),
+        "database.port": str(address["port"]),
+        "database.user": str(address["user"]),
+        "database.password": str(address["password"]),
+        "database.dbname": place.database,
+        "slot.name": place.database,
+        "publication.name": place.database,
+        "publication.autocreate.mode": "filtered",
+        "table.include.list": "public.outbox",
+    }
+
+
+def _mysql(place: Place) -> dict[str, str]:
+    address = urlsplit(place.dsn)
+    kind = {MYSQL: "mysql.MySql", MARIADB: "mariadb.MariaDb"}[place.servers.database.name]
+    history = "schema.history.internal"
+    return {
+        "connector.class": f"io.debezium.connector.{kind}Connector",
+        "database.hostname": str(address.hostname),
+        "database.port": str(address.port),
+        "database.user": str(address.username),
+        "database.password": str(address.password),
+        "database.server.id": "5401",
+        "database.include.list": place.database,
+        "table.include.list": f"{place.database}.outbox",
+        "include.schema.changes": "false",
+        history: "io.debezium.storage.file.history.FileSchemaHistory",
+        f"{history}.file.filename": str(place.folder / "history"),
+    }
+
+
 def _properties(path: Path, properties: Mapping[str, str]) -> Path:
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     path.chmod(0o600)
     return path
-
-
-def _streams(connection: psycopg.Connection, database: str) -> bool:
-    query = "SELECT FROM pg_replication_slots WHERE database = %s AND active"
-    return connection.execute(query, (database,)).fetchone() is not None

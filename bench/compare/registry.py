@@ -20,14 +20,15 @@ LARGE = {"max.batch.size": "20480", "max.queue.size": "81920", "poll.interval.ms
 """Larger batches and a shorter pause for Debezium."""
 
 
-def candidates(goharvest: Path | None) -> dict[str, Candidate]:
-    """Returns name → candidate.
+def candidates(database: str, goharvest: Path | None) -> dict[str, Candidate]:
+    """Returns name → candidate, those that work with a database.
 
     Args:
+        database: Its name.
         goharvest: Its repository or its built program; None if there is none.
     """
     found: list[Candidate] = [
-        Product(f"{delivery}/{engine}{suffix}", delivery, engine, own_ddl=bool(suffix))
+        Product(f"{delivery}/{engine}{suffix}", delivery, engine, own_table=bool(suffix))
         for suffix in ("", "/own-table")
         for delivery in DELIVERIES
         for engine in ENGINES
@@ -45,9 +46,9 @@ def candidates(goharvest: Path | None) -> dict[str, Candidate]:
         for engine in ENGINES
     ]
     found += [
-        Debezium("debezium"),
-        Debezium("debezium/deleting", deleting=True),
-        Debezium("debezium/tuned", connector=LARGE, worker={"producer.linger.ms": "5"}),
+        Debezium("debezium", database),
+        Debezium("debezium/deleting", database, deleting=True),
+        Debezium("debezium/tuned", database, connector=LARGE, worker={"producer.linger.ms": "5"}),
         Goharvest("goharvest", goharvest, {}),
         Goharvest("goharvest/tuned", goharvest, TUNED),
         Loop("loop/flush", "flush", "mark"),
@@ -58,4 +59,4 @@ def candidates(goharvest: Path | None) -> dict[str, Candidate]:
         Own("own/advance", "advance"),
         Nobody("nobody"),
     ]
-    return {each.name: each for each in found}
+    return {each.name: each for each in found if database in each.databases}

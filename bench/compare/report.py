@@ -26,7 +26,7 @@ FIRST = {
 """Table → the figure that comes first, with its extremes."""
 
 OTHERS: Mapping[str, Sequence[str]] = {
-    "drain": ("cold /s", "cpu µs", "cpu database µs", "wal B", "memory MiB"),
+    "drain": ("cold /s", "cpu µs", "cpu database µs", "wal B", "binlog B", "memory MiB"),
     "lanes": ("cpu µs", "memory MiB"),
     "latency": ("p99 ms", "max ms", "cpu %", "missing", "repeats", "out of order"),
     "recovery": ("start s", "backlog /s", "cpu s"),

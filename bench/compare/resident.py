@@ -57,7 +57,7 @@ def start(bench: Bench) -> Callable[[Candidate], Values]:
     """
 
     def take(candidate: Candidate) -> Values:
-        with bench.servers.place(candidate.ddl) as place:
+        with bench.servers.place(own_table=candidate.own_table) as place:
             candidate.install(place)
             with candidate.running(place) as subject:
                 if candidate.name.startswith("nobody"):

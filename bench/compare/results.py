@@ -116,7 +116,7 @@ def machine() -> dict[str, Any]:
         "load before": [round(each, 2) for each in os.getloadavg()],
         "python": platform.python_version(),
         "java": _java(),
-        **{name: metadata.version(name) for name in ("pyspark", "confluent-kafka", "psycopg")},
+        **{name: metadata.version(name) for name in ("pyspark", "confluent-kafka", "psycopg", "pymysql")},
     }
 
 

@@ -6,46 +6,37 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import psycopg
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     NewTopic,
     OffsetSpec,
 )
-from outbox_servers.services import KafkaBroker, PostgresServer
-from outbox_servers.services.postgres_binaries import find_binaries, local_binaries, major_version
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from outbox_servers.services import KafkaBroker
+
+from bench.compare.databases import Database
 
 BROKER_JVM = ("-Xmx512m", "-Xms512m")
 """A broker without the quick-start options of the tests, so that Java compiles its hot code."""
 PARTITIONS = 8
-SUBJECT = "subject"
-"""The account of whatever is measured: its statements are told from those of this program by it."""
-
-SEED_DDL = """
-CREATE TABLE outbox (
-    id BIGSERIAL PRIMARY KEY,
-    create_time TIMESTAMP WITH TIME ZONE NOT NULL,
-    kafka_topic VARCHAR(249) NOT NULL,
-    kafka_key VARCHAR(100) NOT NULL,
-    kafka_value VARCHAR(10000),
-    kafka_header_keys TEXT[] NOT NULL,
-    kafka_header_values TEXT[] NOT NULL,
-    leader_id UUID
-)"""
-"""The table as goharvest's README creates it; ``outbox init`` creates ours instead where it is missing."""
 
 
 def say(line: str) -> None:
     """Prints progress."""
     print(line, file=sys.stderr, flush=True)
+
+
+def found(connection: Any, question: str, *values: object) -> Any:
+    """Returns the first row of an answer, or None."""
+    with connection.cursor() as cursor:
+        cursor.execute(question, values or None)
+        return cursor.fetchone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,58 +60,44 @@ class Place:
     @property
     def bench_dsn(self) -> str:
         """The connection string of this program, whose statements are not counted as the candidate's."""
-        return self.servers.postgres.dsn_of(self.database)
+        return self.servers.database.dsn_of(self.database)
 
-    def connect(self) -> psycopg.Connection:
-        """Connects as this program, in autocommit mode."""
-        return psycopg.connect(self.bench_dsn, autocommit=True)
+    def connect(self) -> Any:
+        """Connects as this program, in autocommit mode, by psycopg or PyMySQL."""
+        return self.servers.database.session(self.database)
 
 
 class Servers:
-    """A PostgreSQL server and a Kafka broker."""
+    """A database server and a Kafka broker."""
 
-    def __init__(self, postgres: PostgresServer, kafka: KafkaBroker, folder: Path) -> None:
-        self.postgres = postgres
+    def __init__(self, database: Database, kafka: KafkaBroker, folder: Path) -> None:
+        self.database = database
         self.kafka = kafka
         self.bootstrap = kafka.bootstrap
         self._folder = folder
         self._made = 0
-        self._password = secrets.token_hex(8)
         self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
-        # What is created in the template is in every database that is created later.
-        with psycopg.connect(postgres.dsn_of("template1"), autocommit=True) as connection:
-            role = sql.Identifier(SUBJECT)
-            create = sql.SQL("CREATE ROLE {} SUPERUSER LOGIN PASSWORD {}")
-            connection.execute(create.format(role, sql.Literal(self._password)))
-            row = connection.execute("SELECT current_setting('shared_preload_libraries') <> ''").fetchone()
-            self.counts_statements = bool(row and row[0])
-            if self.counts_statements:
-                connection.execute("CREATE EXTENSION pg_stat_statements")
-            shown = connection.execute("SHOW server_version").fetchone() or ("?",)
-            self.postgres_version = str(shown[0])
 
     @contextmanager
-    def place(self, ddl: str | None) -> Iterator[Place]:
-        """Makes a place; takes it away at the end, with replication slots and sessions.
+    def place(self, *, own_table: bool) -> Iterator[Place]:
+        """Makes a place; takes it away at the end, with all that candidates left in the server.
 
         Args:
-            ddl: Creates the outbox; None leaves that to the candidate.
+            own_table: Whether the candidate creates the outbox.
         """
         self._made += 1
         name = f"place{self._made}"
         topic = self.topic(name)
         folder = self._folder / name
         folder.mkdir()
-        dsn = make_conninfo(self.postgres.create_database(name), user=SUBJECT, password=self._password)
         try:
-            place = Place(dsn, name, topic, folder, self)
-            if ddl is not None:
-                with psycopg.connect(dsn, autocommit=True) as connection:
-                    connection.execute(ddl.encode())
+            place = Place(self.database.make(name), name, topic, folder, self)
+            if not own_table:
+                with place.connect() as connection, connection.cursor() as cursor:
+                    cursor.execute(self.database.ddl)
             yield place
         finally:
-            self._drop_slots(name)
-            self.postgres.drop_database(name)
+            self.database.drop(name)
             for deleted in self._admin.delete_topics([topic]).values():
                 deleted.exception()
 
@@ -160,44 +137,13 @@ class Servers:
         )
         return sum(each.result().offset for each in found.values())
 
-    def _drop_slots(self, database: str) -> None:
-        slots = "SELECT slot_name, active_pid FROM pg_replication_slots WHERE database = %s"
-        with psycopg.connect(self.postgres.dsn, autocommit=True) as connection:
-            for slot, pid in connection.execute(slots, (database,)).fetchall():
-                if pid is not None:
-                    connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
-                connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-
 
 @contextmanager
-def open_servers(postgres: str, kafka_version: str, settings: Mapping[str, str]) -> Iterator[Servers]:
-    """Starts the servers; they end with this interpreter, however it ends.
-
-    Args:
-        postgres: ``local`` (else embedded), ``embedded``, or a folder with PostgreSQL's programs.
-        kafka_version: Kafka's version.
-        settings: Settings of PostgreSQL in addition to its defaults and those that Debezium needs.
-    """
-    binaries = binaries_of(postgres)
-    needed = {"wal_level": "logical", **settings}
-    if has_statement_counts(binaries):
-        needed["shared_preload_libraries"] = "pg_stat_statements"
-    say(f"starting PostgreSQL {major_version(binaries)} and Kafka {kafka_version}")
+def open_servers(database: Database, kafka_version: str) -> Iterator[Servers]:
+    """Starts the servers; they end with this interpreter, however it ends."""
+    say(f"starting {database.title} and Kafka {kafka_version}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outbox-compare-")))
-        database = stack.enter_context(PostgresServer(binaries=binaries, settings=needed))
+        stack.enter_context(database)
         broker = KafkaBroker(jvm_options=BROKER_JVM, version=kafka_version, progress=say)
         yield Servers(database, stack.enter_context(broker), folder)
-
-
-def binaries_of(postgres: str) -> Path:
-    """Returns the folder of PostgreSQL's programs that ``--postgres`` means."""
-    if postgres == "local":
-        return local_binaries() or find_binaries()
-    return find_binaries() if postgres == "embedded" else Path(postgres)
-
-
-def has_statement_counts(binaries: Path) -> bool:
-    """Returns whether this PostgreSQL has the extension that counts statements."""
-    shared = [binaries.parent / "share", Path("/usr/share/postgresql") / str(major_version(binaries))]
-    return any(list(each.glob("**/pg_stat_statements.control")) for each in shared if each.is_dir())

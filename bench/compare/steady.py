@@ -54,7 +54,7 @@ def recovery(bench: Bench, rate: int, outage: float, patience: float) -> Callabl
     """
 
     def take(candidate: Candidate) -> Values:
-        with bench.servers.place(candidate.ddl) as place:
+        with bench.servers.place(own_table=candidate.own_table) as place:
             candidate.install(place)
             with candidate.running(place) as subject:
                 warm_up(place, subject)

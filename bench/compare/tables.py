@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from bench.compare.backlog import Shape
 from bench.compare.bench import Bench
 from bench.compare.claims import claims
+from bench.compare.databases import DATABASES, POSTGRES
 from bench.compare.drain import Drain
 from bench.compare.registry import LANES, MODES, PEERS
 from bench.compare.resident import idle, peak_memory, start, writers
@@ -31,6 +32,7 @@ class Table:
         candidates: The names of those that are measured by default.
         options: Adds its options to a parser.
         run: Measures it.
+        databases: The databases it can be measured on.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Table:
     candidates: tuple[str, ...]
     options: Options
     run: Run
+    databases: tuple[str, ...] = (POSTGRES,)
 
 
 def option(command: argparse.ArgumentParser, name: str, **settings: object) -> None:
@@ -193,6 +196,7 @@ TABLES = (
         (*ALL, *OWN, *LOOPS),
         drain_options,
         run_drain,
+        DATABASES,
     ),
     Table(
         "latency",
@@ -230,7 +234,14 @@ TABLES = (
         snapshot_options,
         run_snapshot,
     ),
-    Table("lanes", "draining with 1 to 8 lanes, each in a lane group", IN_LANES, drain_options, run_lanes),
+    Table(
+        "lanes",
+        "draining with 1 to 8 lanes, each in a lane group",
+        IN_LANES,
+        drain_options,
+        run_lanes,
+        DATABASES,
+    ),
     Table("idle", "CPU and statements while nothing is written", (*ALL, "nobody"), steady_options, run_idle),
     Table("start", "from a candidate's start to its first delivery", ALL, no_options, run_start),
     Table("memory", "peak memory while 1 kB values are drained", ALL, no_options, run_memory),
