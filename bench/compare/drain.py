@@ -51,8 +51,9 @@ class Drain:
         Raises:
             CandidateError: The candidate ended, or delivered nothing.
         """
-        backlog.fill()
         with Meter(place, subject) as meter:
+            backlog.fill()
+            meter.start()
             backlog.drain(self.patience)
             used = meter.stop()
         delivered = backlog.delivered()
