@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outbox_api import OutboxError
 from pyspark_outbox import claim as source
@@ -72,7 +72,7 @@ class Driver:
 
     def _run(self, _: Servers) -> None:
         query, patience = self.query, self.world.chance.choice((0.0, 1.0))
-        connection = Connection(partial(self._connect, self.host), patience)  # type: ignore[arg-type]
+        connection = Connection(partial(self._connect, self.host), patience)
         claim = source.Claim(connection, "box", self.host.name, query.max_bytes, query.parts)
         try:
             self._batches(claim)
@@ -81,7 +81,7 @@ class Driver:
             raise
         claim.close()
 
-    def _connect(self, host: Host) -> SparkTable:
+    def _connect(self, host: Host) -> Any:
         step(lambda then: host.after(self.world.chance.random() * RETRY_SECONDS, then, None))
         return SparkTable(self.world, host, self.session)
 
@@ -167,7 +167,7 @@ class Tasks:
             return
         world.runs += 1
         host = Host(f"{driver.host.name}/task {number}.{world.runs}", world.scheduler)
-        connection = Connection(partial(driver._connect, host), 0.0)  # type: ignore[arg-type]
+        connection = Connection(partial(driver._connect, host), 0.0)
         Servers(world, host, SETTINGS, driver.session).run(
             lambda _: connection.ask(lambda table: replay.read(part, table)),
             lambda result: host.after(0.01, driver.host.do, self._ended, number, result),
