@@ -13,8 +13,9 @@ from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
-from outbox_api import ConfigError, DriverError, OutboxError, Record, RecordError, Stasher
+from outbox_api import ConfigError, DriverError, Record, RecordError, Stasher
 from outbox_api.application.inbox import Inbox
+from outbox_api.portable.session import translated
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -98,12 +99,9 @@ class _Stash:
                 if batch is None or self._is_first(connection, rows[0].query, batch, records):
                     stasher.stash_many(connection, records)
                     connection.commit()
-            except OutboxError:
-                raise
-            except Exception as error:  # of the driver
-                raise DriverError(
-                    f"rows were not stashed: {error}", retryable=_is_temporary(error)
-                ) from error
+            except dialect.idiom.errors as error:
+                doing = "stash the rows of a batch"
+                raise translated(error, dialect.idiom, doing, dialect.address, dialect.secrets) from None
 
         # Of a batch without a note nobody could tell whether a first try has written it.
         patience = 0.0 if batch is None else settings.failures.stop_after
@@ -147,12 +145,6 @@ class BatchStash(_Stash, DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Stashes the rows of all tasks in one transaction."""
         self._stash(messages, None)
-
-
-def _is_temporary(error: Exception) -> bool:
-    """Returns whether another try may succeed, as drivers of DB-API say it."""
-    names = {each.__name__ for each in type(error).__mro__}
-    return bool(names & {"OperationalError", "InterfaceError"})
 
 
 def _record(message: Any, *, holds_bytes: bool) -> Record:
