@@ -13,8 +13,7 @@ from outbox_core.config import configure, load
 from outbox_core.config.decode import camel
 from outbox_core.settings import HarvestSettings
 from outbox_core.text.spelling import nearest_key
-
-from pyspark_outbox.sentences import not_installed
+from pyspark_outbox_kafka.sentences import not_installed
 
 _SHARED = ("dataSource", "dialect", "name", "outboxTable", "password")
 """The keys of ``harvest:`` in a file that are options, too."""

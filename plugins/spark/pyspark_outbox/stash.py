@@ -20,10 +20,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from pyspark_outbox_kafka.columns import Columns, messages, read_schema
+from pyspark_outbox_kafka.sentences import in_a_sentence
 
 from pyspark_outbox.connection import Connection
 from pyspark_outbox.options import StashOptions
-from pyspark_outbox.sentences import in_a_sentence
 
 QUERY = "sql.streaming.queryId"
 """The property of a task that names its query."""

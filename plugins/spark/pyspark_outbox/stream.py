@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark_outbox_kafka.sentences import in_a_sentence
 
 from pyspark_outbox.claim import Claim
 from pyspark_outbox.columns import batches
@@ -22,7 +23,6 @@ from pyspark_outbox.connection import Connection
 from pyspark_outbox.offsets import Offset
 from pyspark_outbox.options import SourceOptions
 from pyspark_outbox.replay import Part, read
-from pyspark_outbox.sentences import in_a_sentence
 
 
 class RowsOfPart(InputPartition):

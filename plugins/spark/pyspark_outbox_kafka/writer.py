@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
 import pyarrow as pa
@@ -18,28 +16,13 @@ from pyspark_outbox_kafka.driver import end_batch
 from pyspark_outbox_kafka.ledger import Part, Report
 from pyspark_outbox_kafka.log import SinkLog, producer_settings
 from pyspark_outbox_kafka.options import PREFIX, SinkOptions
+from pyspark_outbox_kafka.sentences import in_a_sentence
 from pyspark_outbox_kafka.task import SinkTask
 
 _QUERY, _RUN, _BATCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
 """Properties of a task of a stream."""
 _NO_STREAM = "batch"
 """The query of a batch query."""
-
-Given = ParamSpec("Given")
-Answer = TypeVar("Answer")
-
-
-def _in_a_sentence(function: Callable[Given, Answer]) -> Callable[Given, Answer]:
-    """Has a function's errors end in one sentence: Spark shows their traceback, with whatever caused them."""
-
-    @wraps(function)
-    def call(*args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        try:
-            return function(*args, **kwargs)
-        except OutboxError as error:
-            raise error.with_traceback(None) from None
-
-    return call
 
 
 class Written(WriterCommitMessage):
@@ -76,7 +59,7 @@ class _Writer:
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes a batch of a stream."""
 
-    @_in_a_sentence
+    @in_a_sentence
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publishes the rows of a task; see :meth:`.SinkTask.write`."""
         context = TaskContext.get()
@@ -89,7 +72,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         part = Part(query, run, int(batch), context.partitionId())
         return self._publish(iterator, part, self._options.sink_name or query)
 
-    @_in_a_sentence
+    @in_a_sentence
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's
         """Notes that a batch is whole; see :func:`.end_batch`."""
         del batchId
@@ -105,14 +88,14 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         super().__init__(options, columns)
         self._run = str(uuid4())
 
-    @_in_a_sentence
+    @in_a_sentence
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publishes the rows of a task; see :meth:`.SinkTask.write`."""
         context = TaskContext.get()
         part = Part(_NO_STREAM, self._run, 0, context.partitionId() if context else 0)
         return self._publish(iterator, part, self._options.sink_name or self._run)
 
-    @_in_a_sentence
+    @in_a_sentence
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Notes that the query is whole; see :func:`.end_batch`."""
         reports = [each.report for each in messages if isinstance(each, Written)]

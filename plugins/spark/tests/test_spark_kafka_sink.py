@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outbox_spark.application import Application
 
+from .sessions import session
 from .sink_kills import trial
 from .sink_tasks import consumed, messages, numbers
 from .sink_trial import Count
@@ -23,13 +23,8 @@ KEYS = 7
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - not without Arrow
-
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.python.authenticate.socketTimeout": "120s"}
-    application = Application("sink", "local[2]", settings)
-    yield SparkSession(application.context)
-    SparkSession._instantiatedSession = None
-    application.stop()
+    with session("sink") as made:
+        yield made
 
 
 class Pipeline:

@@ -18,9 +18,9 @@ from outbox_api import Poison, Record, Stasher
 from outbox_core.config import configure
 from outbox_core.operations import fence
 from outbox_core.operations.journalled import Operator
-from outbox_spark.application import Application
 from pyspark_outbox.metrics import OutboxListener
 
+from .sessions import session
 from .sink_trial import KEYS, Outbox
 
 pytestmark = pytest.mark.spark
@@ -30,16 +30,8 @@ WAIT_SECONDS = 120
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - not without Arrow
-
-    application = Application(
-        "source",
-        "local[2]",
-        {"spark.sql.shuffle.partitions": "2", "spark.python.authenticate.socketTimeout": "120s"},
-    )
-    yield SparkSession(application.context)
-    SparkSession._instantiatedSession = None
-    application.stop()
+    with session("source") as made:
+        yield made
 
 
 @pytest.fixture

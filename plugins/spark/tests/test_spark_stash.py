@@ -12,12 +12,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from outbox_api import Record
-from outbox_spark.application import Application
+from outbox_api import DriverError, Record
 from pyspark_outbox.options import read_stash_options
 from pyspark_outbox.stash import Rows, StreamStash
 from pyspark_outbox_kafka.columns import Columns
 
+from .sessions import session
 from .sink_trial import Outbox, created
 
 pytestmark = pytest.mark.spark
@@ -28,13 +28,8 @@ WAIT_SECONDS = 120
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - not without Arrow
-
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.python.authenticate.socketTimeout": "120s"}
-    application = Application("stash", "local[2]", settings)
-    yield SparkSession(application.context)
-    SparkSession._instantiatedSession = None
-    application.stop()
+    with session("stash") as made:
+        yield made
 
 
 class Stream:
@@ -180,3 +175,12 @@ def test_a_connection_that_is_lost_is_made_anew_and_the_batch_is_there_once(stre
         written.result(WAIT_SECONDS)
     writer.commit([part], 0)
     assert len(stream.stashed()) == 1
+
+
+def test_an_error_of_the_database_quotes_no_value(stream: Stream) -> None:
+    stream.outbox.execute("ALTER TABLE outbox ADD CHECK (kafka_value <> 'confidential')")
+    writer = StreamStash(read_stash_options(stream.outbox.options), Columns({}, None))
+    with pytest.raises(DriverError, match="cannot stash the rows") as raised:
+        writer.commit([Rows("a-query", [Record("orders", "key", "confidential")])], 0)
+    assert "confidential" not in str(raised.value)
+    assert stream.stashed() == []

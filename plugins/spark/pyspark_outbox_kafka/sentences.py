@@ -36,6 +36,6 @@ def in_a_sentence(function: Callable[Given, Answer]) -> Callable[Given, Answer]:
 def not_installed(error: ImportError) -> PluginError:
     """Returns what to say where a distribution is missing, as on executors of another environment."""
     return PluginError(
-        f"the Python that reads the outbox lacks something ({error}): install on executors what the driver "
+        f"the Python of a task lacks something ({error}): install on executors what the driver "
         f"has; it is {sys.executable} on {gethostname()}"
     )

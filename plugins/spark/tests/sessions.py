@@ -1,0 +1,21 @@
+"""A session of Spark for the tests of one file, in its process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from outbox_spark.application import Application
+
+
+@contextmanager
+def session(name: str) -> Iterator[Any]:
+    """Runs Spark with two slots, as patient as a busy machine needs it."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - not without Arrow
+
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.python.authenticate.socketTimeout": "120s"}
+    application = Application(name, "local[2]", settings)
+    yield SparkSession(application.context)
+    SparkSession._instantiatedSession = None
+    application.stop()
