@@ -227,7 +227,14 @@ def thin_environment(folder: Path) -> Path:
     venv.create(folder / "thin", symlinks=True)
     [packages] = (folder / "thin" / "lib").glob("python*/site-packages")
     wanted = ["annotated_types", "outbox_core", "outbox_api", "pluggy", "pyarrow", "pydantic"]
-    wanted += ["pydantic_core", "pyspark_outbox", "typing_extensions", "typing_inspection", "yaml"]
+    wanted += [
+        "pydantic_core",
+        "pyspark_outbox",
+        "pyspark_outbox_kafka",
+        "typing_extensions",
+        "typing_inspection",
+        "yaml",
+    ]
     for name in wanted:
         spec = find_spec(name)
         assert spec is not None
