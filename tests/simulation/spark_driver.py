@@ -1,4 +1,4 @@
-"""What Spark's driver and its tasks do with a source, micro-batch by micro-batch.
+"""What Spark's driver does with a source, micro-batch by micro-batch. Its tasks only hand rows on.
 
 Before a batch runs, its end is in the offset log; after it ran, its number is in the commit log. Who starts
 repeats the last batch of the offset log, from the end of the one before; or goes on with a new one if the
@@ -7,31 +7,25 @@ commit log has it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from outbox_api import OutboxError
 from pyspark_outbox import claim as source
-from pyspark_outbox import replay
 from pyspark_outbox.connection import Connection
 from pyspark_outbox.offsets import Offset
-from pyspark_outbox.replay import Part, Positioned
+from pyspark_outbox.parts import Positioned
 
-from .greenlets import Then, step
+from .greenlets import step
 from .recovery import Servers
 from .scheduler import Host
 from .spark_table import SETTINGS, SparkTable
-from .trail import Session, Violation, serial_of
+from .trail import Session, Violation
 
 if TYPE_CHECKING:
     from .spark_query import Query
 
-TASK_FAILURES = 4
-"""After so many failures of a task its query ends."""
-TASK_SECONDS = 0.3
-"""After so long a task is started a second time, whether it is slow or lost."""
 RETRY_SECONDS = 0.1
 """The pause before a connection is made anew; shorter than the real one."""
 
@@ -132,12 +126,11 @@ class Driver:
     def _execute(self, claim: source.Claim, batch: int, start: Offset, end: Offset) -> None:
         parts = claim.parts(start, end) if end != start else []
         self._reach("has planned batch %d, in %d parts", batch, len(parts))
-        read: list[list[Positioned]] = step(partial(Tasks, self, parts)) if parts else []
-        writes = [[row for part in read for row in part]] if self.query.atomic else read
-        for rows in writes:
+        whole = [row for part in parts for row in part]
+        for rows in [whole] if self.query.atomic else parts:
             self._reach("writes of batch %d", batch)
             self.sink.write(self.session, batch, rows)
-        self._check_whole(batch, start, end, [row for part in read for row in part])
+        self._check_whole(batch, start, end, whole)
 
     def _check_whole(self, batch: int, start: Offset, end: Offset, rows: Sequence[Positioned]) -> None:
         """*replay*: a batch that is to be committed has all rows that its offset names, and no others."""
@@ -147,49 +140,3 @@ class Driver:
             self.sink.batches[batch]
         ):
             raise Violation("replay", f"{self.session.name} commits batch {batch} with other rows: {ids}")
-
-
-class Tasks:
-    """The tasks of a batch, each tried until one attempt has read its part; calls ``then`` with all parts."""
-
-    def __init__(self, driver: Driver, parts: Sequence[Part], then: Then) -> None:
-        self._driver, self._parts, self._then = driver, parts, then
-        self._read: dict[int, list[Positioned]] = {}
-        self._failures: Counter[int] = Counter()
-        self._over = False
-        for number in range(len(parts)):
-            self._start(number)
-
-    def _start(self, number: int) -> None:
-        driver, part = self._driver, self._parts[number]
-        world = driver.world
-        if self._over or number in self._read:
-            return
-        world.runs += 1
-        host = Host(f"{driver.host.name}/task {number}.{world.runs}", world.scheduler)
-        connection = Connection(partial(driver._connect, host), 0.0)
-        Servers(world, host, SETTINGS, driver.session).run(
-            lambda _: connection.ask(lambda table: replay.read(part, table)),
-            lambda result: host.after(0.01, driver.host.do, self._ended, number, result),
-        )
-        driver.host.after(TASK_SECONDS, self._start, number)
-
-    def _ended(self, number: int, result: list[Positioned] | OutboxError) -> None:
-        if isinstance(result, OutboxError):
-            self._failures[number] += 1
-            if self._failures[number] < TASK_FAILURES:
-                self._start(number)
-            elif not self._over:
-                self._over = True
-                self._then(result)
-            return
-        if _told(self._read.setdefault(number, result)) != _told(result):
-            raise Violation("replay", f"two tasks of {self._driver.session.name} read other rows: {result}")
-        if len(self._read) == len(self._parts) and not self._over:
-            self._over = True
-            self._then(list(self._read.values()))
-
-
-def _told(rows: Sequence[Positioned]) -> list[tuple[int | None, int]]:
-    """Returns the positions and the records; an operator may have mended a value meanwhile."""
-    return [(row.position, serial_of(row.record)) for row in rows]

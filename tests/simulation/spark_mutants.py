@@ -1,6 +1,6 @@
 """Deliberate bugs of Spark's source: each breaks a rule of how a query claims batches, or reads them again.
 
-They mutate ``pyspark_outbox.claim`` and ``pyspark_outbox.replay``.
+They mutate ``pyspark_outbox.claim`` and ``pyspark_outbox.parts``.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from typing import Any
 
 from outbox_api import UNBOUNDED, Advanced, Batch, LeadershipLost, MarkedRecord, OutboxTable, Poison
 from outbox_core.delivery.checkpoint import encode
-from pyspark_outbox import claim, replay
+from pyspark_outbox import claim, parts
 from pyspark_outbox.claim import Claim
 from pyspark_outbox.offsets import Offset
-from pyspark_outbox.replay import Part, Positioned
+from pyspark_outbox.parts import INDEX_BITS, Positioned
 
 from .mutant import Mutant, mutant, under
 from .scenario import Mode
 
 # mypy: disable-error-code="method-assign"
 _next, _parts, _close, _advance = Claim.next, Claim.parts, Claim.close, Claim._advance
-_parts_of, _read, _take_over = replay.parts_of, replay.read, Claim._take_over
+_parts_of, _take_over = parts.parts_of, Claim._take_over
 _deliverable = claim._deliverable
+Parts = list[list[Positioned]]
 
 # --- what is deleted, and when ---------------------------------------------------------------------------
 
@@ -33,7 +34,7 @@ def _purge(self: Any, offset: Offset) -> None:
         self._ask(lambda table: table.advance(lead.fence, [batch], [], 0, UNBOUNDED))
 
 
-def _purging_parts(self: Any, start: Offset, end: Offset) -> list[Part]:
+def _purging_parts(self: Any, start: Offset, end: Offset) -> Parts:
     parts = _parts(self, start, end)
     _purge(self, end)
     return parts
@@ -104,7 +105,7 @@ def _clinging(method: Any) -> Any:
 # --- the note --------------------------------------------------------------------------------------------
 
 
-def _unnoted_parts(self: Any, start: Offset, end: Offset) -> list[Part]:
+def _unnoted_parts(self: Any, start: Offset, end: Offset) -> Parts:
     self._lead(end)
     self._noted = end.batch
     return _parts(self, start, end)
@@ -122,22 +123,26 @@ def _settling_next(self: Any, start: Offset, *arguments: Any) -> Offset:
 # --- what is selected, divided and read ------------------------------------------------------------------
 
 
-def _scattered(batch: int, rows: Batch, keys: Iterable[tuple[int, str]], number: int | None) -> list[Part]:
-    return _parts_of(batch, rows, [(row, str(row)) for row, _ in keys], number)
+def _scattered(batch: int, ids: Sequence[int], records: Iterable[MarkedRecord], number: int | None) -> Parts:
+    whole = [row for part in _parts_of(batch, ids, records, 1) for row in part]
+    parts = number or 1
+    return [part for first in range(parts) if (part := whole[first::parts])]
 
 
-def _found_only(batch: int, rows: Batch, keys: Iterable[tuple[int, str]], number: int | None) -> list[Part]:
-    keys = list(keys)
-    found = [row for row, _ in keys]
-    return _parts_of(batch, Batch.of(found, rows.newest), keys, number) if found else []
+def _found_only(batch: int, ids: Sequence[int], records: Iterable[MarkedRecord], number: int | None) -> Parts:
+    found = {record.id: record for record in records}
+    return _parts_of(batch, [row for row in ids if row in found], found.values(), number)
 
 
-def _placed_in_part(*arguments: Any) -> list[Part]:
-    return [replace(part, places=range(len(part.places))) for part in _parts_of(*arguments)]
+def _placed_in_part(batch: int, *arguments: Any) -> Parts:
+    return [
+        [replace(row, position=batch << INDEX_BITS | place) for place, row in enumerate(part)]
+        for part in _parts_of(batch, *arguments)
+    ]
 
 
-def _position_is_id(part: Part, table: OutboxTable) -> list[Positioned]:
-    return [replace(row, position=row.record.id) for row in _read(part, table)]
+def _position_is_id(*arguments: Any) -> Parts:
+    return [[replace(row, position=row.record.id) for row in part] for part in _parts_of(*arguments)]
 
 
 def _tails_too(records: Sequence[MarkedRecord]) -> tuple[list[MarkedRecord], list[Poison]]:
@@ -196,7 +201,7 @@ SPARK_MUTANTS: Sequence[Mutant] = (
     breaks_queries("place-in-part", "Positions count the rows of a part.", "replay position",
         "slow database", patches={"claim.parts_of": _placed_in_part}),
     breaks_queries("position-is-id", "The position is the row's id.", "position", "slow database",
-        late_commits=0.4, patches={"replay.read": _position_is_id}),
+        late_commits=0.4, patches={"claim.parts_of": _position_is_id}),
     breaks_queries("query-tails", "A query goes on with a key behind a row that makes no message.",
         "I2 parked", "slow database", refused_for_good=0.05, patches={"claim._deliverable": _tails_too}),
     breaks_queries("query-parked-before", "A query parks a key for a record that is not its first.",

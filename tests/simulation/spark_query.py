@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from outbox_api import OutboxError
 from pyspark_outbox.offsets import Offset
-from pyspark_outbox.replay import Positioned
+from pyspark_outbox.parts import Positioned
 
 from .spark_driver import Driver
 from .trail import Session, Violation, serial_of

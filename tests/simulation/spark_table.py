@@ -79,7 +79,7 @@ class SparkTable(Servers):
 
     # --- the rows -----------------------------------------------------------------------------------
 
-    def advance(self, fence: Fence, finished: Sequence[Batch], *more: Any) -> Advanced:
+    def advance(self, fence: Fence, finished: Sequence[Batch], *more: Any, **_: bool) -> Advanced:
         pending, limit, max_bytes = more
         database, horizon = self.world.database, self._horizon
         if horizon.settled.due():

@@ -79,6 +79,7 @@ class Batches:
         source: int,
         keys: Collection[str] = (),
         topics: Collection[str] = (),
+        dated: bool = False,
     ) -> tuple[list[MarkedRecord], str]:
         """Selects the lane's earliest rows of a source that are in none of the batches.
 
@@ -88,7 +89,7 @@ class Batches:
         condition, values = self._outside(batches)
         without, named = self._sql.without(keys, topics)
         conditions = (*([condition] if condition else []), *without)
-        wanted = Wanted(limit, max_bytes, conditions, {**values, **named}, source)
+        wanted = Wanted(limit, max_bytes, conditions, {**values, **named}, source, dated)
         chosen = self._choosing.choose(fence, wanted)
         if not chosen.rows:
             return [], ""

@@ -54,6 +54,7 @@ class Wanted(NamedTuple):
     conditions: tuple[str, ...]  # beside its lane, its source and that its key is not parked
     values: Mapping[str, object]
     source: int = 0
+    dated: bool = False  # whether all rows are to tell when they were created
 
 
 class Chosen(NamedTuple):
@@ -173,7 +174,7 @@ class Choosing:
         source = self._sql.source(wanted.source)
         choose = self._sql.choose(fence.lanes, wanted.conditions, sized=bool(small), number=wanted.source)
         place = {"name": self._sql.name, "lane": fence.lane, "lanes": fence.lanes}
-        every = self._every.get(wanted.source, 1)
+        every = 1 if wanted.dated else self._every.get(wanted.source, 1)
         values = {**place, "every": every, **source.values, **wanted.values, **small}
         rows = self._session.fetch(choose, **values, limit=limit)
         if not source.ripe:

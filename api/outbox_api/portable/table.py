@@ -129,10 +129,11 @@ class PortableTable(ColdTable):
         source: int = 0,
         excluded_keys: Collection[str] = (),
         excluded_topics: Collection[str] = (),
+        dated: bool = False,
     ) -> Advanced:
         """Deletes batches in one transaction that holds the fence, and selects the next in it."""
         batches = (*finished, *pending)
-        bounds = (limit, max_bytes, source, excluded_keys, excluded_topics)
+        bounds = (limit, max_bytes, source, excluded_keys, excluded_topics, dated)
         if not finished:
             with self._session.transaction("select a batch", reads=True):
                 self._look(fence)

@@ -225,6 +225,7 @@ class OutboxTable(Protocol):
         source: int = 0,
         excluded_keys: Collection[str] = (),
         excluded_topics: Collection[str] = (),
+        dated: bool = False,
     ) -> Advanced:
         """Deletes batches that are published, and selects the next: one transaction, durable on return.
 
@@ -247,6 +248,7 @@ class OutboxTable(Protocol):
             source: As for :meth:`mark`.
             excluded_keys: Keys of which no row is selected; as for :meth:`mark`.
             excluded_topics: Topics of which no row is selected.
+            dated: Whether all selected rows are to tell when they were created, not only some of many.
 
         Returns:
             How many rows were deleted, and the selected rows.

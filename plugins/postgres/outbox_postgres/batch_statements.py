@@ -41,15 +41,15 @@ class BatchStatements:
     and the newest times as text, null where a batch has none.
 
     Attributes:
-        select: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 and
-            $10 the first and the last ids of the runs that are left out, $7 limit, $8 the id to start
-            from, $9 the basis as this connection saw it last, $11 how many bytes, $12 the topics and $13
-            the keys to leave out beside parked ones, then the parameters of the source. Returns nothing
-            when the fence is lost; else a row that holds in its second column the newest time of the
-            selected rows, and in its last column 0, the number of rows that were found, and the basis,
-            null when it is $9; and behind it the selected rows, ordered by id. Where the basis is not $9
-            it selects none, since what is left out may not be all. The last column of a row is as in
-            ``MarkingStatements.mark``.
+        select: Given the source, whether for one of several lanes, whether bounded by bytes, and whether
+            all rows tell when they were created. $6 and $10 the first and the last ids of the runs that are
+            left out, $7 limit, $8 the id to start from, $9 the basis as this connection saw it last, $11 how
+            many bytes, $12 the topics and $13 the keys to leave out beside parked ones, then the parameters
+            of the source. Returns nothing when the fence is lost; else a row that holds in its second column
+            the newest time of the selected rows, and in its last column 0, the number of rows that were
+            found, and the basis, null when it is $9; and behind it the selected rows, ordered by id. Where
+            the basis is not $9 it selects none, since what is left out may not be all. The last column of a
+            row is as in ``MarkingStatements.mark``.
         advance: As ``select``; holds the fence, and deletes the batches whose runs are the last three
             parameters. It does not count them, which would cost half as much as the deletion.
         finish: $6, $7 and $8 the batches to delete. Returns nothing when the fence is lost, else the number
@@ -94,14 +94,14 @@ class BatchStatements:
         self.left = f"SELECT id FROM {self._rows(1)}"
         self.rows = f"SELECT {whole_row(extras)} FROM {self._rows(1)}"
 
-    def _select(self, source: int, *, lane: bool, bounded: bool) -> str:
-        return f"{self._looked}, {self._selected(self._sources[source], lane=lane, bounded=bounded)}"
+    def _select(self, source: int, **kinds: bool) -> str:
+        return f"{self._looked}, {self._selected(self._sources[source], **kinds)}"
 
-    def _advance(self, source: int, *, lane: bool, bounded: bool) -> str:
+    def _advance(self, source: int, **kinds: bool) -> str:
         # All of a statement sees the table as it was before, so it must leave out what it deletes, too.
         taken_from = self._sources[source]
         purged = self._purged(FIRST_PARAMETER + len(taken_from.parameters))
-        return f"WITH {self._held}, {purged}), {self._selected(taken_from, lane=lane, bounded=bounded)}"
+        return f"WITH {self._held}, {purged}), {self._selected(taken_from, **kinds)}"
 
     def _runs(self, number: int) -> str:
         # Compared in the type of the column: a time without zone has no order in a zone with summer time.
@@ -135,20 +135,20 @@ class BatchStatements:
             f"id NOT IN ({left_out})",
         ]
 
-    def _selected(self, source: Source, *, lane: bool, bounded: bool) -> str:
+    def _selected(self, source: Source, *, lane: bool, bounded: bool, dated: bool) -> str:
         """Finds out up to which id to select, and reads these rows: so no row is stored on the way."""
         wanted = self._wanted(lane=lane)
         start = "(SELECT $8::bigint FROM seen WHERE same)"
         within = " AND ".join([*source.between(start, "(SELECT last FROM bound)"), *wanted])
         last, size, found = "last", "0", f"FROM {self._outbox} WHERE {within}"
         long = f"CASE WHEN {TOO_LONG} THEN {LENGTHS} END" if bounded else "NULL::bigint[]"
-        whole = f"SELECT {self._columns(TOO_LONG if bounded else '')}, {long} {found}"
+        whole = f"SELECT {self._columns(TOO_LONG if bounded else '', dated=dated)}, {long} {found}"
         parts = [whole]
         if bounded:
             sized = source.earliest(start, wanted, {"bytes": BYTES})
             last, size = f"CASE WHEN bytes <= $11 THEN last ELSE ({_prefix(sized)}) END", BYTES
             huge = f"{BYTES} > $11 OR {TOO_LONG}"
-            cut = f"SELECT {self._columns(huge)}, CASE WHEN {huge} THEN {LENGTHS} END {found}"
+            cut = f"SELECT {self._columns(huge, dated=dated)}, CASE WHEN {huge} THEN {LENGTHS} END {found}"
             parts = [f"{whole} AND NOT (SELECT cut FROM bound)", f"{cut} AND (SELECT cut FROM bound)"]
         earliest = source.earliest(start, wanted, {"create_time": "create_time", "bytes": size})
         return f"""seen AS MATERIALIZED (
@@ -167,10 +167,10 @@ class BatchStatements:
             FROM fence, bound
             {" ".join(f"UNION ALL ({part} ORDER BY {source.order})" for part in parts)}"""
 
-    def _columns(self, huge: str = "") -> str:
+    def _columns(self, huge: str, *, dated: bool) -> str:
         """Writes the columns of a row, without its value and headers if it is huge."""
         large = _LARGE if not huge else [f"CASE WHEN {huge} THEN NULL ELSE {name} END" for name in _LARGE]
-        created = CREATED.format("(SELECT found FROM bound)")
+        created = CREATED.format(1 if dated else "(SELECT found FROM bound)")
         place = PLACE if huge else "kafka_topic, kafka_key"
         return f"id, {place}, {', '.join(large)}{self._extras}, {created}"
 

@@ -28,6 +28,7 @@ class _Wanted(NamedTuple):
     source: int
     keys: frozenset[str]
     topics: frozenset[str]
+    dated: bool
 
 
 class Batches:
@@ -56,9 +57,10 @@ class Batches:
         source: int = 0,
         keys: frozenset[str] = frozenset(),
         topics: frozenset[str] = frozenset(),
+        dated: bool = False,
     ) -> Advanced:
         """Deletes batches and selects the next; see :meth:`outbox_api.OutboxTable.advance`."""
-        wanted = _Wanted(limit, max_bytes, [*finished, *pending], source, keys, topics)
+        wanted = _Wanted(limit, max_bytes, [*finished, *pending], source, keys, topics, dated)
         purged, locked = 0, list[Batch]()
         if not limit or self._were_locked(finished):
             purged, locked = self._finish(fence, finished)
@@ -132,7 +134,7 @@ class Batches:
         start = self._starts.next(fence, wanted.left_out, excluded, wanted.source)
         lane, bounded = fence.lanes > 1, wanted.max_bytes < UNBOUNDED
         make = self.sql.advance if finished else self.sql.select
-        statement = make(wanted.source, lane=lane, bounded=bounded)
+        statement = make(wanted.source, lane=lane, bounded=bounded, dated=wanted.dated)
         firsts, lasts = _from(wanted.left_out, start)
         parameters = (
             *self._layout.held(fence),

@@ -121,6 +121,7 @@ class PostgresTable(PostgresView, ColdTable):
         source: int = 0,
         excluded_keys: Collection[str] = (),
         excluded_topics: Collection[str] = (),
+        dated: bool = False,
     ) -> Advanced:
         """Deletes batches and selects the next in one statement that holds the fence, durably.
 
@@ -128,7 +129,7 @@ class PostgresTable(PostgresView, ColdTable):
         """
         source = source if self._sourced else 0
         excluded = (frozenset(excluded_keys), frozenset(excluded_topics))
-        return self._batches.advance(fence, finished, pending, limit, max_bytes, source, *excluded)
+        return self._batches.advance(fence, finished, pending, limit, max_bytes, source, *excluded, dated)
 
     def rows(self, batch: Batch) -> list[MarkedRecord]:
         """Returns the rows of a batch that are still in the outbox."""

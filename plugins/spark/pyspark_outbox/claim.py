@@ -32,7 +32,7 @@ from outbox_core.lanes.kept_rows import KeptRows
 
 from pyspark_outbox.connection import Answer, Connection
 from pyspark_outbox.offsets import Offset
-from pyspark_outbox.replay import Part, parts_of
+from pyspark_outbox.parts import Positioned, parts_of
 
 log = logging.getLogger("outbox.spark")
 
@@ -71,7 +71,7 @@ class Claim:
         self._committed: Offset | None = None  # its rows, and earlier ones, are deleted but for ...
         self._left: Sequence[Batch] = ()  # ... those that others have locked
         self._selected: Offset | None = None
-        self._keys: Sequence[tuple[int, str]] = ()
+        self._records: Sequence[MarkedRecord] = ()  # those of the batch that is selected
         self._noted = 0
         self._doubtful = False  # whether a note may arrive late, as its answer was lost
         self._until: float | None = None
@@ -91,7 +91,7 @@ class Claim:
             self._committed, checkpoint = start, start.checkpoint
             last = [checkpoint.attempted] if checkpoint.attempted else []
             self._left = [*checkpoint.published, *last]
-        self._selected, self._keys = None, ()
+        self._selected, self._records = None, ()
         while True:
             advanced = self._advance(lead.fence, max_rows, min(self._max_bytes, max_bytes or self._max_bytes))
             records, poisons = _deliverable(advanced.records)
@@ -113,7 +113,7 @@ class Claim:
                 "%s: others have locked so many rows that no batch is read until they end", self._outbox
             )
             return start
-        self._keys = [(record.id, record.key) for record in records[: batch.rows]]
+        self._records = records[: batch.rows]
         self._selected = Offset(lead.identity, lead.query, start.batch + 1, rows)
         return self._selected
 
@@ -123,8 +123,8 @@ class Claim:
             self._looked = monotonic(), self._ask(lambda table: table.backlog())
         return self._looked[1]
 
-    def parts(self, start: Offset, end: Offset) -> list[Part]:
-        """Returns what tasks are to read of a batch, once the fence notes that this stream reads it.
+    def parts(self, start: Offset, end: Offset) -> list[list[Positioned]]:
+        """Returns the rows of a batch, divided among tasks, once the fence notes that this stream reads it.
 
         Spark has written ``end`` into its offset log by now, and maybe long ago: the batch may be a replay.
         """
@@ -132,10 +132,10 @@ class Claim:
             return []
         self._lead(end)
         rows = end.checkpoint.attempted or Batch(())
-        keys = self._keys
-        if end != self._selected:
-            keys = self._ask(lambda table: [(record.id, record.key) for record in table.rows(rows)])
-        parts = parts_of(end.batch, rows, keys, self._parts)
+        records, self._records = self._records, ()
+        if end != self._selected or not records:
+            records = self._ask(lambda table: table.rows(rows))
+        parts = parts_of(end.batch, rows.ids(), records, self._parts)
         if self._noted != end.batch:
             self._ask(lambda table: self._note(table, end))
             self._noted = end.batch
@@ -191,7 +191,7 @@ class Claim:
 
     def _advance(self, fence: Fence, max_rows: int, max_bytes: int) -> Advanced:
         def advance(table: OutboxTable) -> Advanced:
-            advanced = table.advance(fence, self._left, [], max_rows, max_bytes)
+            advanced = table.advance(fence, self._left, [], max_rows, max_bytes, dated=True)
             return self._kept.checked(table, self._left, advanced)
 
         advanced = self._ask(advance)

@@ -8,7 +8,7 @@ from itertools import islice
 import pyarrow as pa
 from outbox_api import DeadLetter, MarkedRecord
 
-from pyspark_outbox.replay import Positioned
+from pyspark_outbox.parts import Positioned
 
 SCHEMA = (
     "id BIGINT, position BIGINT, topic STRING, key STRING, value BINARY, "
@@ -48,6 +48,16 @@ Python and many sinks do not, and less in other zones.
 def batches(records: Sequence[Positioned], *, values: bool) -> Iterator[pa.RecordBatch]:
     """Makes Arrow batches of records, in their order; without ``values`` these are null."""
     return _batches((_row(each.position, each.record, values=values) for each in records), ARROW)
+
+
+def packed(records: Sequence[Positioned], *, values: bool) -> bytes:
+    """Returns records in Arrow's format of streams; see :func:`batches`."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, ARROW, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+        for batch in batches(records, values=values):
+            stream.write_batch(batch)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
 
 
 def letter_batches(letters: Sequence[DeadLetter], *, values: bool) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_outbox.columns import ROWS, batches, letter_batches
 from pyspark_outbox.options import SourceOptions
-from pyspark_outbox.replay import Positioned
+from pyspark_outbox.parts import Positioned
 
 FIRST_ID = -(1 << 63)
 LETTERS = 100

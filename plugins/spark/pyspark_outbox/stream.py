@@ -1,9 +1,10 @@
-"""The adapter to PySpark's streams; what it does is in :mod:`.claim` and :mod:`.replay`."""
+"""The adapter to PySpark's streams; what it does is in :mod:`.claim` and :mod:`.parts`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,22 +19,18 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_outbox_kafka.sentences import in_a_sentence
 
 from pyspark_outbox.claim import Claim
-from pyspark_outbox.columns import batches
+from pyspark_outbox.columns import packed
 from pyspark_outbox.connection import Connection
 from pyspark_outbox.offsets import Offset
 from pyspark_outbox.options import SourceOptions
-from pyspark_outbox.replay import Part, read
-
-
-class RowsOfPart(InputPartition):
-    """What one task reads of a batch."""
-
-    def __init__(self, part: Part) -> None:
-        super().__init__(part)
 
 
 class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream of one outbox. Spark pickles one that has no connection, and sends it to executors."""
+    """The stream of one outbox.
+
+    Only the driver uses the outbox: rows travel with the partitions. So executors need neither the database
+    nor its password, nor this package.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -70,14 +67,20 @@ class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_a_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Divides a batch that Spark has logged; see :meth:`.Claim.parts`."""
-        return [RowsOfPart(part) for part in self._claim.parts(Offset.of(start), Offset.of(end))]
+        parts = self._claim.parts(Offset.of(start), Offset.of(end))
+        return [InputPartition(packed(part, values=self._options.values)) for part in parts]
 
-    @in_a_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads a part of a batch, on an executor."""
-        with closing(self._connection()) as connection:
-            records = connection.ask(lambda table: read(partition.value, table))
-        return batches(records, values=self._options.values)
+        """Returns the rows of a partition."""
+        return iter(pa.ipc.open_stream(partition.value))
+
+    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+        """Sends only :meth:`read` to executors, by its code: a function within another has no import."""
+
+        def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            return iter(pa.ipc.open_stream(partition.value))
+
+        return partial(SimpleNamespace, read=read), ()
 
     def stop(self) -> None:
         """Disconnects."""

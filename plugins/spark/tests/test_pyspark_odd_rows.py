@@ -12,7 +12,7 @@ from outbox_api.application.testing import Stashed
 from outbox_sqlite.dialect import SqliteDialect, SqliteOptions
 from pyspark.sql.datasource import InputPartition
 from pyspark_outbox.columns import batches
-from pyspark_outbox.replay import Positioned
+from pyspark_outbox.parts import Positioned
 from pyspark_outbox.snapshot import OutboxSnapshot
 
 YEAR_294276 = 9_224_286_307_200.0

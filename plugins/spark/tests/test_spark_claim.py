@@ -39,7 +39,7 @@ from pyspark_outbox.connection import Connection
 from pyspark_outbox.metrics import QueryFigures
 from pyspark_outbox.offsets import Offset
 from pyspark_outbox.options import read_options
-from pyspark_outbox.replay import Positioned, read
+from pyspark_outbox.parts import Positioned
 
 STEPS = ("purged and selected", "logged", "planned", "delivered", "committed")
 """After what of a batch the driver may die."""
@@ -79,9 +79,8 @@ def claim_of(dialect: Dialect, holder: str = "query", max_bytes: int = 1 << 20) 
     return Claim(Connection(dialect.connect, 0.0), "outbox", holder, max_bytes)
 
 
-def delivered(dialect: Dialect, claim: Claim, start: Offset, end: Offset) -> list[Positioned]:
-    with closing(dialect.connect()) as table:
-        return [row for part in claim.parts(start, end) for row in read(part, table)]
+def delivered(claim: Claim, start: Offset, end: Offset) -> list[Positioned]:
+    return [row for part in claim.parts(start, end) for row in part]
 
 
 def dateless(row: Positioned) -> Positioned:
@@ -128,10 +127,8 @@ class Driver:
             self.offsets.append(Offset.of(end.written()))
         end = self.offsets[-1]
         reached("logged")
-        parts = claim.parts(start, end)
+        rows = [dateless(row) for row in delivered(claim, start, end)]
         reached("planned")
-        with closing(self.dialect.connect()) as table:
-            rows = [dateless(row) for part in parts for row in read(part, table)]
         assert self.sink.get(end.batch, rows) == rows  # a replay is the same
         self.sink[end.batch] = rows
         reached("delivered")
@@ -189,11 +186,11 @@ def test_rows_are_deleted_once_spark_has_committed_them(dialect: Dialect) -> Non
     stash(dialect, range(10))
     with closing(claim_of(dialect)) as claim:
         first = claim.next(Offset(), 4)
-        assert len(delivered(dialect, claim, Offset(), first)) == 4
+        assert len(delivered(claim, Offset(), first)) == 4
         assert waiting(dialect) == 10
         second = claim.next(first, 100)
         assert waiting(dialect) == 6
-        assert len(delivered(dialect, claim, first, second)) == 6
+        assert len(delivered(claim, first, second)) == 6
         assert claim.next(second, 100) == second
         assert waiting(dialect) == 0
 
@@ -220,7 +217,7 @@ def test_a_replay_fences_others_too(dialect: Dialect) -> None:
         driver.run(10, (1, "logged"))
     with closing(dialect.connect()) as table, closing(claim_of(dialect)) as claim:
         other = table.enter(0, 1, table.bump(1, "harvester"))
-        assert len(delivered(dialect, claim, Offset(), driver.offsets[0])) == 10
+        assert len(delivered(claim, Offset(), driver.offsets[0])) == 10
         with pytest.raises(LeadershipLost):
             table.advance(other, [], [], 10)
 
@@ -246,8 +243,7 @@ def test_rows_of_one_key_are_in_one_part(dialect: Dialect) -> None:
     stash(dialect, range(100), keys=7)
     with closing(Claim(Connection(dialect.connect, 0.0), "outbox", "query", 1 << 20, parts=3)) as claim:
         parts = claim.parts(Offset(), claim.next(Offset(), 100))
-    with closing(dialect.connect()) as table:
-        keys = [{row.record.key for row in read(part, table)} for part in parts]
+    keys = [{row.record.key for row in part} for part in parts]
     assert len(parts) == 3
     assert sum(map(len, keys)) == len(set().union(*keys)) == 7
 
@@ -255,7 +251,7 @@ def test_rows_of_one_key_are_in_one_part(dialect: Dialect) -> None:
 def test_a_batch_is_bounded_by_bytes(dialect: Dialect) -> None:
     stash(dialect, range(1000))
     with closing(claim_of(dialect, max_bytes=1000)) as claim:
-        assert 1 < len(delivered(dialect, claim, Offset(), claim.next(Offset(), 1000))) < 200
+        assert 1 < len(delivered(claim, Offset(), claim.next(Offset(), 1000))) < 200
         bounded = claim.next(Offset(), 1000, max_bytes=100)
         assert bounded.checkpoint.attempted is not None
         assert bounded.checkpoint.attempted.rows < 20
@@ -271,7 +267,7 @@ def test_another_query_fences_this_one(dialect: Dialect) -> None:
         with pytest.raises(LeadershipLost, match="'two' has raised"):
             one.next(start, 5)
         assert waiting(dialect) == 10
-        assert len(delivered(dialect, two, Offset(), end)) == 5
+        assert len(delivered(two, Offset(), end)) == 5
 
 
 def test_another_checkpoint_is_refused_before_anybody_is_fenced(dialect: Dialect) -> None:
@@ -382,10 +378,13 @@ def test_what_is_changed_after_its_selection_ends_the_query(dialect: Dialect, da
     stash(dialect, range(10))
     with closing(claim_of(dialect)) as claim:
         end = claim.next(Offset(), 10)
-        with closing(sqlite3.connect(data_source)) as connection, connection:
-            connection.execute("UPDATE outbox SET kafka_header_keys = '[\"name\"]' WHERE id = 3")
-        with pytest.raises(OutboxError, match="row 3 of batch 1 was changed"):
-            delivered(dialect, claim, Offset(), end)
+    with closing(sqlite3.connect(data_source)) as connection, connection:
+        connection.execute("UPDATE outbox SET kafka_header_keys = '[\"name\"]' WHERE id = 3")
+    with (
+        closing(claim_of(dialect)) as claim,
+        pytest.raises(OutboxError, match="row 3 of batch 1 was changed"),
+    ):
+        delivered(claim, Offset(), end)
 
 
 class Trembling:
@@ -402,8 +401,8 @@ class Trembling:
         return table
 
     def _lossy(self, method: object) -> object:
-        def lossy(*arguments: object) -> object:
-            answer = method(*arguments)  # type: ignore[operator]
+        def lossy(*arguments: object, **named: object) -> object:
+            answer = method(*arguments, **named)  # type: ignore[operator]
             self.asked += 1
             if self.asked % 3 == 0:
                 raise DriverError("the connection is lost", retryable=True)
@@ -423,7 +422,7 @@ def test_lost_answers_lose_and_repeat_nothing(dialect: Dialect) -> None:
     trembling, found, start = Trembling(dialect), list[int](), Offset()
     with closing(Claim(Connection(trembling.connect, 60.0), "outbox", "query", 1 << 20)) as claim:
         while (end := claim.next(start, 7)) != start:
-            found += [row.record.id for row in delivered(dialect, claim, start, end)]
+            found += [row.record.id for row in delivered(claim, start, end)]
             start = end
     assert sorted(found) == list(range(1, 51))
     assert trembling.asked > 20
@@ -457,9 +456,9 @@ def test_a_note_that_arrives_late_hides_no_batch(dialect: Dialect) -> None:
     delayed = Delayed(dialect)
     with closing(Claim(Connection(delayed.connect, 60.0), "outbox", "query", 1 << 20)) as claim:
         first = claim.next(Offset(), 10)
-        delivered(dialect, claim, Offset(), first)
+        delivered(claim, Offset(), first)
         second = claim.next(first, 10)
-        delivered(dialect, claim, first, second)
+        delivered(claim, first, second)
         assert delayed.arrive is not None
         with suppress(LeadershipLost):
             delayed.arrive()
@@ -558,9 +557,9 @@ def test_a_batch_that_an_application_has_deleted_ends_no_query(
         sleep(0.05)
         claim.prepare_available_now()
         first = claim.next(Offset(), 2)
-        assert len(delivered(dialect, claim, Offset(), first)) == 2
+        assert len(delivered(claim, Offset(), first)) == 2
         second = claim.next(first, 10)
-        assert len(delivered(dialect, claim, first, second)) == 2
+        assert len(delivered(claim, first, second)) == 2
         assert claim.next(second, 10) == second
 
 
@@ -571,7 +570,7 @@ def test_batches_may_be_deleted_any_number_of_times(
     answers: list[bool | None] = [None] * sys.getrecursionlimit()
     with closing(claim_of(dialect)) as claim:
         monkeypatch.setattr(claim, "_is_later", lambda *_: answers.pop() if answers else False)
-        assert len(delivered(dialect, claim, Offset(), claim.next(Offset(), 10))) == 2
+        assert len(delivered(claim, Offset(), claim.next(Offset(), 10))) == 2
 
 
 def test_a_drivers_wrong_clock_ends_nothing_early_and_dates_no_snapshot(
@@ -584,7 +583,7 @@ def test_a_drivers_wrong_clock_ends_nothing_early_and_dates_no_snapshot(
     with closing(claim_of(dialect)) as claim:
         sleep(0.05)
         claim.prepare_available_now()
-        assert len(delivered(dialect, claim, Offset(), claim.next(Offset(), 10))) == 5
+        assert len(delivered(claim, Offset(), claim.next(Offset(), 10))) == 5
     with closing(dialect.watch()) as view:
         found = [row.created or 0.0 for row in view.peek(0, 10)]
     assert len(found) == 5
