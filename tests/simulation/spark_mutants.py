@@ -136,13 +136,13 @@ def _found_only(batch: int, ids: Sequence[int], records: Iterable[MarkedRecord],
 
 def _placed_in_part(batch: int, *arguments: Any) -> Parts:
     return [
-        [replace(row, position=batch << INDEX_BITS | place) for place, row in enumerate(part)]
+        [row._replace(position=batch << INDEX_BITS | place) for place, row in enumerate(part)]
         for part in _parts_of(batch, *arguments)
     ]
 
 
 def _position_is_id(*arguments: Any) -> Parts:
-    return [[replace(row, position=row.record.id) for row in part] for part in _parts_of(*arguments)]
+    return [[row._replace(position=row.record.id) for row in part] for part in _parts_of(*arguments)]
 
 
 def _tails_too(records: Sequence[MarkedRecord]) -> tuple[list[MarkedRecord], list[Poison]]:

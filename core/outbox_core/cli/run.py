@@ -136,7 +136,7 @@ def _tell_of_hangup() -> None:
 def _harvest(settings: Settings, signals: StopSignals) -> None:
     # Other commands start faster without these imports.
     from outbox_core.harvest import Harvest  # noqa: PLC0415
-    from outbox_core.lanes.threads import dedicate_process  # noqa: PLC0415
+    from outbox_core.lanes.process import dedicate_process  # noqa: PLC0415
 
     outbox = settings.harvest
     harvest = Harvest(outbox)
@@ -159,7 +159,7 @@ def _harvest(settings: Settings, signals: StopSignals) -> None:
 
 def _harvest_several(settings: Settings, signals: StopSignals) -> None:
     from outbox_core.harvest.harvester import Harvester  # noqa: PLC0415 - other commands start faster without it
-    from outbox_core.lanes.threads import dedicate_process  # noqa: PLC0415 - likewise
+    from outbox_core.lanes.process import dedicate_process  # noqa: PLC0415 - likewise
 
     process = settings.process
     if process.engine.driver == "inline":

@@ -12,7 +12,8 @@ from typing import Self
 from outbox_core.control.protocol import LogLine, Orders, Report
 from outbox_core.control.tcp import Address, ControlClient
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.threads import dedicate_process, run_group
+from outbox_core.lanes.process import dedicate_process
+from outbox_core.lanes.threads import run_group
 from outbox_core.settings import Choice
 from outbox_core.text.log_context import HarvesterFilter, fields_of
 from outbox_core.tracing import provider

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import random
-import sys
 from collections.abc import Sequence
 
 from outbox_core.control.protocol import ControlChannel, LaneControl
@@ -14,20 +12,6 @@ from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.running import LaneRun
 from outbox_core.lanes.telemetry import Telemetry
-
-
-def dedicate_process(outboxes: int = 1) -> None:
-    """Tunes this Python process for the lanes of so many outboxes and nothing else.
-
-    The garbage collector runs more rarely: records are short-lived and have no reference cycles, so reference
-    counting frees them. Lane threads run briefly and wait for each other, so Python switches between them
-    every 0.5 ms instead of 5. Each thread that waits for its turn asks for it that often: where many do, as
-    lanes of many outboxes, this would take more time than their work.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-    sys.setswitchinterval(min(0.0005 * outboxes, 0.005))
 
 
 def run_group(plan: Plan, group: int, lanes: Sequence[int], channel: ControlChannel) -> None:

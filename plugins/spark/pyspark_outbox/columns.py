@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import pyarrow as pa
-from outbox_api import DeadLetter, MarkedRecord
+from outbox_api import DeadLetter, Header
 
 from pyspark_outbox.parts import Positioned
 
@@ -20,6 +20,7 @@ LETTER_SCHEMA = f"{SCHEMA}, status STRING, reason STRING, attempts BIGINT, since
 """The same as ``LETTER_ARROW``."""
 _TIME = pa.timestamp("us", tz="UTC")
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_HEADERS = pa.list_(pa.field("element", _HEADER))
 ARROW = pa.schema(
     [
         ("id", pa.int64()),
@@ -27,7 +28,7 @@ ARROW = pa.schema(
         ("topic", pa.string()),
         ("key", pa.string()),
         ("value", pa.binary()),
-        ("headers", pa.list_(pa.field("element", _HEADER))),
+        ("headers", _HEADERS),
         ("partition", pa.int32()),
         ("timestamp", _TIME),
         ("create_time", _TIME),
@@ -45,54 +46,59 @@ Python and many sinks do not, and less in other zones.
 """
 
 
-def batches(records: Sequence[Positioned], *, values: bool) -> Iterator[pa.RecordBatch]:
+def batches(rows: Sequence[Positioned], *, values: bool) -> Iterator[pa.RecordBatch]:
     """Makes Arrow batches of records, in their order; without ``values`` these are null."""
-    return _batches((_row(each.position, each.record, values=values) for each in records), ARROW)
+    for first in range(0, len(rows), ROWS):
+        columns = _columns(rows[first : first + ROWS], values=values)
+        yield pa.RecordBatch.from_arrays(columns, schema=ARROW)
 
 
-def packed(records: Sequence[Positioned], *, values: bool) -> bytes:
+def packed(rows: Sequence[Positioned], *, values: bool) -> bytes:
     """Returns records in Arrow's format of streams; see :func:`batches`."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, ARROW, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
-        for batch in batches(records, values=values):
+    with pa.ipc.new_stream(sink, ARROW, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        for batch in batches(rows, values=values):
             stream.write_batch(batch)
     packed: bytes = sink.getvalue().to_pybytes()
     return packed
 
 
 def letter_batches(letters: Sequence[DeadLetter], *, values: bool) -> Iterator[pa.RecordBatch]:
-    """Makes Arrow batches of dead letters; see :func:`batches`."""
-    rows = (
-        (*_row(None, each.record, values=values), str(each.status), each.reason, each.attempts, each.since)
-        for each in letters
+    """Makes one Arrow batch of dead letters; see :func:`batches`."""
+    if letters:
+        columns = _columns([Positioned(None, letter.record) for letter in letters], values=values)
+        told = zip(
+            *((str(each.status), each.reason, each.attempts, each.since) for each in letters), strict=True
+        )
+        more = [pa.array(column, field.type) for column, field in zip(told, LETTER_ARROW[-4:], strict=True)]
+        yield pa.RecordBatch.from_arrays([*columns, *more], schema=LETTER_ARROW)
+
+
+def _columns(rows: Sequence[Positioned], *, values: bool) -> list[pa.Array]:
+    positions, records = zip(*rows, strict=True)
+    ids, topics, keys, contents, headers, partitions, timestamps, faults, created = zip(*records, strict=True)
+    columns = (
+        ids,
+        positions,
+        topics,
+        keys,
+        _binary(contents) if values else [None] * len(rows),
+        _headers([() if fault else each for each, fault in zip(headers, faults, strict=True)]),
+        partitions,
+        [None if time is None else _moment(time * 1000) for time in timestamps],
+        [None if time is None else _moment(time * _MICROSECONDS) for time in created],
+        # Only batch queries have rows with faults.
+        [None if fault else value is None for value, fault in zip(contents, faults, strict=True)],
     )
-    return _batches(rows, LETTER_ARROW)
+    return [pa.array(column, field.type) for column, field in zip(columns, ARROW, strict=True)]
 
 
-def _batches(rows: Iterable[tuple[object, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    rest = iter(rows)
-    while some := list(islice(rest, ROWS)):
-        columns = zip(zip(*some, strict=True), schema, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in columns]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _row(position: int | None, record: MarkedRecord, *, values: bool) -> tuple[object, ...]:
-    timestamp, created = record.timestamp_ms, record.created
-    if record.fault:  # only batch queries have such rows
-        record = record._replace(headers=())
-    return (
-        record.id,
-        position,
-        record.topic,
-        record.key,
-        _bytes(record.value) if values else None,
-        [{"key": name, "value": _bytes(value)} for name, value in record.headers],
-        record.partition,
-        None if timestamp is None else _moment(timestamp * 1000),
-        None if created is None else _moment(created * _MICROSECONDS),
-        None if record.fault else record.value is None,
-    )
+def _headers(headers: Sequence[Sequence[Header]]) -> pa.Array:
+    names = pa.array([name for each in headers for name, _ in each], pa.string())
+    values = _binary([value for each in headers for _, value in each])
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADER))
+    offsets = pa.array([0, *accumulate(map(len, headers))], pa.int32())
+    return pa.ListArray.from_arrays(offsets, pairs, type=_HEADERS)
 
 
 def _moment(microseconds: float) -> int | None:
@@ -100,5 +106,11 @@ def _moment(microseconds: float) -> int | None:
     return round(microseconds) if _FIRST_TIME <= microseconds < _TIMES_END else None
 
 
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+def _binary(values: Sequence[str | bytes | None]) -> pa.Array:
+    try:
+        return pa.array(values, pa.binary())
+    except UnicodeEncodeError:  # half of a pair of surrogates, which some databases hold
+        encoded = [
+            each.encode("utf-8", "surrogatepass") if isinstance(each, str) else each for each in values
+        ]
+        return pa.array(encoded, pa.binary())

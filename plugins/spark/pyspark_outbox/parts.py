@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 from zlib import crc32
 
 from outbox_api import MarkedRecord, OutboxError
 
 INDEX_BITS = 32
 """A position is the number of the batch, and in so many lower bits the row's place in it."""
-ROWS_PER_PART = 2_500
-MOST_PARTS = 8
-"""A batch is divided among at most so many tasks, if the option ``partitions`` names no number."""
+BYTES_PER_PART, MOST_PARTS = 6 << 20, 8
+"""For so many bytes a batch gets a task, up to so many, if the option ``partitions`` names no number.
+
+Each task costs some 50 ms of a core; Spark warns of one that has more than 1,000 KiB, compressed.
+"""
+ROW_BYTES = 100
+"""Of a row beside its value, about."""
 _LISTED = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Positioned:
+class Positioned(NamedTuple):
     """A record with its position in the stream; ``None`` outside of one."""
 
     position: int | None
@@ -41,7 +44,7 @@ def parts_of(
     """
     found = {record.id: record for record in records}
     _require_all(batch, ids, found)
-    parts = number or min(MOST_PARTS, -(-len(ids) // ROWS_PER_PART))
+    parts = number or min(MOST_PARTS, -(-_size(found.values()) // BYTES_PER_PART))
     divided: defaultdict[int, list[Positioned]] = defaultdict(list)
     base = batch << INDEX_BITS
     for place, row in enumerate(ids):
@@ -54,6 +57,10 @@ def parts_of(
         part = crc32(record.key.encode("utf-8", "surrogatepass")) % parts
         divided[part].append(Positioned(base | place, record))
     return [part for _, part in sorted(divided.items())]
+
+
+def _size(records: Collection[MarkedRecord]) -> int:
+    return ROW_BYTES * len(records) + sum(len(record.value) for record in records if record.value)
 
 
 def _require_all(batch: int, ids: Sequence[int], found: Iterable[int]) -> None:

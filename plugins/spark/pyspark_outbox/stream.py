@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from outbox_api import OutboxTable
+from outbox_core.lanes.process import dedicate_process
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadLimit,
@@ -91,6 +92,7 @@ class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _claim(self) -> Claim:
         if self._opened is None:
+            dedicate_process()  # Spark starts one for each run of a stream, in its driver
             options = self._options
             settings = options.settings
             holder = f"Spark query {settings.name}"

@@ -7,7 +7,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import sleep, time
@@ -85,7 +85,7 @@ def delivered(claim: Claim, start: Offset, end: Offset) -> list[Positioned]:
 
 def dateless(row: Positioned) -> Positioned:
     """Leaves out when a row was created: dialects tell its age, and so the time but for milliseconds."""
-    return replace(row, record=row.record._replace(created=None))
+    return row._replace(record=row.record._replace(created=None))
 
 
 class CrashError(Exception):
