@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outbox_api import ConfigError, OutboxError
 from pyspark.sql.datasource import DataSource
@@ -33,6 +33,15 @@ class DefaultSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._given = options
+        self._streams = False
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Of the source of a stream that is planned, executors get only what names it in errors."""
+        if self._streams:
+            from pyspark_outbox.executors import handed_over  # noqa: PLC0415 - as below
+
+            return handed_over()
+        return super().__reduce_ex__(protocol)
 
     @cached_property
     def _source(self) -> SourceOptions:
@@ -81,6 +90,7 @@ class DefaultSource(DataSource):
             ) from error
 
         del schema
+        self._streams = True
         return OutboxStream(self._source)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamStash:  # noqa: N802 - PySpark's

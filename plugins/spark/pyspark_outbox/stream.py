@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark_outbox_kafka.sentences import in_a_sentence
 
+from pyspark_outbox import executors
 from pyspark_outbox.claim import Claim
 from pyspark_outbox.columns import packed
 from pyspark_outbox.connection import Connection
@@ -73,15 +72,11 @@ class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Returns the rows of a partition."""
-        return iter(pa.ipc.open_stream(partition.value))
+        return executors.read(partition)
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-        """Sends only :meth:`read` to executors, by its code: a function within another has no import."""
-
-        def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            return iter(pa.ipc.open_stream(partition.value))
-
-        return partial(SimpleNamespace, read=read), ()
+        """Sends executors only what reads a partition."""
+        return executors.handed_over()
 
     def stop(self) -> None:
         """Disconnects."""
