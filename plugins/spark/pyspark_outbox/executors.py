@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql.datasource import InputPartition
 
-register_pickle_by_value(sys.modules[__name__])
+register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # PySpark has no types for it
 
 
 def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
