@@ -127,7 +127,7 @@ class Driver:
         parts = claim.parts(start, end) if end != start else []
         self._reach("has planned batch %d, in %d parts", batch, len(parts))
         whole = [row for part in parts for row in part]
-        for rows in [whole] if self.query.atomic else parts:
+        for rows in [whole] if self.query.atomic else self.world.chance.sample(parts, len(parts)):
             self._reach("writes of batch %d", batch)
             self.sink.write(self.session, batch, rows)
         self._check_whole(batch, start, end, whole)

@@ -40,7 +40,7 @@ class SparkWorld(World):
     Attributes:
         holders: Token → who raised the fence.
         queries: The first lives as long as the history, the others for a while.
-        steps_to_strike: After how many steps of drivers and tasks something happens to one.
+        steps_to_strike: After how many steps of drivers something happens to one.
         strike: What.
     """
 
