@@ -52,7 +52,7 @@ TESTS = (
     ("plugins/kubernetes/tests/conftest.py", "yaml", "plugins/kubernetes/README.md"),
     ("plugins/mysql/tests/test_mysql_roles.py", "sql", "plugins/mysql/README.md"),
     ("plugins/postgres/tests/test_postgres_roles.py", "sql", "plugins/postgres/README.md"),
-    ("plugins/spark/tests/test_spark_sinks.py", "python", "docs/spark-sinks.md"),
+    ("plugins/spark/tests/test_spark_sinks.py", "python", "docs/spark.md"),
     ("tests/replication.py", "sql ini", "docs/multi-cluster.md"),
     ("tests/test_example_dialect.py", "python", "docs/writing-a-dialect.md"),
     ("tests/test_inbox.py", "python", "docs/inbox.md"),
@@ -64,7 +64,7 @@ TESTS = (
 """What runs the snippets in some languages of some pages."""
 RUN = {(page, each): test for test, some, pages in TESTS for page in pages.split() for each in some.split()}
 PART = {
-    "docs/spark-sinks.md",
+    "docs/spark.md",
     "docs/writing-a-dialect.md",
     "plugins/kubernetes/README.md",
     "plugins/mysql/README.md",

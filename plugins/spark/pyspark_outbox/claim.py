@@ -1,7 +1,7 @@
 """One stream's leadership of an outbox: selects its batches and deletes those that Spark has committed.
 
 It is the protocol of exactly-once delivery with Spark's offset log in the place of the checkpoint; the steps,
-and what a crash after each of them leads to, are in docs/spark-source.md. Without PySpark.
+and what a crash after each of them leads to, are in docs/spark.md. Without PySpark.
 """
 
 from __future__ import annotations

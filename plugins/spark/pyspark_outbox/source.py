@@ -24,7 +24,7 @@ class DefaultSource(DataSource):
     And the sink: rows of a stream, or of a batch, become rows of an outbox.
 
     Args:
-        options: See docs/spark-source.md.
+        options: See docs/spark.md.
 
     Raises:
         ConfigError: An option is unknown or cannot be used.

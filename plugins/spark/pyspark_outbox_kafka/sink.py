@@ -17,7 +17,7 @@ class DefaultSource(DataSource):
     """The sink ``outbox-kafka``: publishes the rows of a stream into Kafka, once.
 
     Args:
-        options: See docs/spark-sinks.md.
+        options: See docs/spark.md.
 
     Raises:
         ConfigError: An option is unknown or cannot be used.

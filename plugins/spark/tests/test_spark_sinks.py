@@ -1,4 +1,4 @@
-"""What a crash leaves in sinks of Spark: the verdicts of docs/spark-sinks.md."""
+"""What a crash leaves in sinks of Spark: the verdicts of docs/spark.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .sink_trial import SETTINGS, Application, Outbox, Query, count, created, re
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("spark"), pytest.mark.timeout(1200)]
 
-PAGE = Path(__file__).parents[3] / "docs" / "spark-sinks.md"
+PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 ROWS = 800
 ATTEMPTS = 3
 """How often the last application is started: on a busy machine Spark may give up on Python processes."""
