@@ -194,7 +194,7 @@ def _parsed(offset: str | None) -> dict[str, Any]:
 
 
 def _server(figures: QueryFigures, port: int) -> HttpServer:
-    with _installed("./console"):
+    with _installed("outbox-console"):
         from outbox_console.prometheus import Prometheus  # noqa: PLC0415 - only where it is asked for
         from outbox_console.server import HttpServer  # noqa: PLC0415 - likewise
         from starlette.applications import Starlette  # noqa: PLC0415 - likewise
@@ -211,7 +211,7 @@ def _server(figures: QueryFigures, port: int) -> HttpServer:
 
 
 def _push(figures: QueryFigures) -> Push:
-    with _installed("'./core[otlp]'"):
+    with _installed("'outbox-core[otlp]'"):
         from outbox_core.monitoring.otlp import Push  # noqa: PLC0415 - only where it is asked for
     return Push(figures, instance_name())
 

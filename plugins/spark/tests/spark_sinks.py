@@ -1,4 +1,4 @@
-"""Ways of writing a stream of an outbox: what docs/spark.md shows, and test_spark_sinks.py runs.
+"""Ways of writing a stream of an outbox: what docs/spark.md judges, and test_spark_sinks.py runs.
 
 Each takes the stream of an outbox and where to write, and returns the writer of a stream.
 """
