@@ -157,7 +157,7 @@ def test_the_program_of_the_page_publishes_each_row_once(
     assert found
     program = found[1]
     for shown, here in (
-        ("host=db dbname=shop user=lakehouse", make_conninfo(**address)),
+        ("host=db dbname=shop user=lakehouse", make_conninfo("", **address)),
         ("kafka:9092", kafka_bootstrap),
         ("/lake/", f"{tmp_path}/"),
         (".start()", ".trigger(availableNow=True).start()"),
