@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -59,29 +60,33 @@ def record_columns(schema: StructType, topic: str | None) -> Columns:
     return columns
 
 
-class _Stash:
-    """What the writers of streams and of batches share. Spark pickles it, and sends it to executors."""
+class _Tasks:
+    """What tasks do. Spark pickles it, and sends it to executors."""
 
-    def __init__(self, options: StashOptions, columns: Columns) -> None:
-        self._options = options
+    def __init__(self, columns: Columns, *, holds_bytes: bool) -> None:
         self._columns = columns
-
-    @property
-    def _holds_bytes(self) -> bool:
-        options = self._options.settings.dialect.options
-        return bool(options.value_type == options.value_types[1])
+        self._holds_bytes = holds_bytes
 
     @in_a_sentence
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Rows:
         """Reads the rows of a task, on an executor."""
-        context, holds_bytes = TaskContext.get(), self._holds_bytes
+        context = TaskContext.get()
         records = [
-            _record(each, holds_bytes=holds_bytes)
+            _record(each, holds_bytes=self._holds_bytes)
             for batch in iterator
             for some in messages(batch, self._columns, 0)
             for each in some
         ]
         return Rows(context.getLocalProperty(QUERY) if context else None, records)
+
+
+class _Stash(_Tasks):
+    """What the writers of streams and of batches share."""
+
+    def __init__(self, options: StashOptions, columns: Columns) -> None:
+        dialect = options.settings.dialect.options
+        super().__init__(columns, holds_bytes=dialect.value_type == dialect.value_types[1])
+        self._options = options
 
     def _stash(self, parts: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
         rows = [each for each in parts if isinstance(each, Rows)]
@@ -100,7 +105,7 @@ class _Stash:
                     stasher.stash_many(connection, records)
                     connection.commit()
             except dialect.idiom.errors as error:
-                doing = "stash the rows of a batch"
+                doing = f"stash a batch, and note it in {self._options.inbox_table}"
                 raise translated(error, dialect.idiom, doing, dialect.address, dialect.secrets) from None
 
         # Of a batch without a note nobody could tell whether a first try has written it.
@@ -129,8 +134,16 @@ class _Stash:
         return first
 
 
+class StreamTasks(_Tasks, DataSourceStreamArrowWriter):
+    """What executors get of a stream's sink: nothing of the database."""
+
+
 class StreamStash(_Stash, DataSourceStreamArrowWriter):
     """Stashes the batches of a stream."""
+
+    def __reduce__(self) -> Any:
+        """Sends executors only what tasks do; the driver makes its own."""
+        return partial(StreamTasks, self._columns, holds_bytes=self._holds_bytes), ()
 
     @in_a_sentence
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's

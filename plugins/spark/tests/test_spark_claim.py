@@ -1,4 +1,4 @@
-"""Claim and replay under Spark's protocol, without Spark: crashes at every step lose and repeat nothing."""
+"""Claim and parts under Spark's protocol, without Spark: crashes at every step lose and repeat nothing."""
 
 from __future__ import annotations
 
