@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, Self
 
 from outbox_api.intake.intake import Intake
@@ -132,9 +133,9 @@ def portable_statements(
         elif isinstance(value, str) and name[0] != "_" and " " in value:
             yield name, value
     yield from _beside_statements(statements)
-    for runs in (1, 4):
-        if remove := statements.remove_runs(runs, guarded=False):
-            yield f"remove {runs} runs", remove
+    for runs, name in product((1, 4), ("claim", "purge", "reset", "remove")):
+        if change := statements.idiom.change_runs(getattr(statements, name), runs):
+            yield f"{name} {runs} runs", change
     yield from _choices(statements)
     yield from _source_statements(statements, len(eligible))
     yield from _origin_statements(statements)

@@ -1,8 +1,5 @@
 """How a portable outbox deletes and selects batches, as exactly-once delivery does.
 
-The rows of a batch are deleted by runs of consecutive ids: a run is one look into the index, while a list of
-thousands of ids is as many. No row of another transaction lies within a run.
-
 Deletion and selection are two statements, and under READ COMMITTED the second may see rows that were
 committed after the first. That is no harm: such a row is in none of the batches, whose ids the selection
 leaves out, and it is selected as it would have been a moment later.
@@ -18,15 +15,10 @@ from outbox_api.base.record import Batch, MarkedRecord
 from outbox_api.portable.by_ids import SelectByIds, bounds, without_runs
 from outbox_api.portable.choosing import Choosing, Row, Wanted
 from outbox_api.portable.rows import records
+from outbox_api.portable.runs import LISTED_RUNS, change_rows, padded
 from outbox_api.portable.session import Session
 from outbox_api.portable.statements import Statements
 from outbox_api.seams.fence import Fence
-
-_LISTED_RUNS = (1, 2, 4, 8, 16)
-"""How many runs one statement names: few sizes make few statements to prepare."""
-
-_SHORT_RUN = 8
-"""Rows of batches whose runs have fewer than this on average are named one by one."""
 
 
 class Batches:
@@ -113,16 +105,8 @@ class Batches:
 
     def _delete(self, batch: Batch) -> int:
         guard = self._guard(batch)
-        guarded = bool(guard)
-        most, deleted = _LISTED_RUNS[-1], 0
-        if not self._sql.remove_runs(1, guarded=guarded) or batch.rows < _SHORT_RUN * len(batch.runs):
-            change = self._sql.remove_old if guarded else self._sql.remove
-            return self._session.execute_by_ids(change, batch.ids(), **guard)
-        for start in range(0, len(batch.runs), most):
-            runs = _padded(batch.runs[start : start + most])
-            statement = self._sql.remove_runs(len(runs), guarded=guarded)
-            deleted += self._session.execute(statement, **bounds(runs), **guard)
-        return deleted
+        change = self._sql.remove_old if guard else self._sql.remove
+        return change_rows(self._session, change, batch, **guard)
 
     def _delete_free(self, batch: Batch, free: SelectByIds) -> tuple[int, list[int]]:
         """Deletes rows that nobody has locked; returns how many, and the ids of the others."""
@@ -141,10 +125,10 @@ class Batches:
         runs = [run for batch in batches for run in batch.runs]
         if not runs:
             return "", {}
-        if len(runs) > _LISTED_RUNS[-1]:
+        if len(runs) > LISTED_RUNS[-1]:
             return self._idiom.ids_not_in([number for batch in batches for number in batch.ids()])
-        padded = _padded(runs)
-        return without_runs(len(padded)), bounds(padded)
+        listed = padded(runs)
+        return without_runs(len(listed)), bounds(listed)
 
     def _newest(self, ids: Sequence[int], source: int) -> str:
         """Returns the greatest ``create_time`` of rows.
@@ -160,8 +144,3 @@ class Batches:
 
 def _ids(rows: Sequence[Row]) -> list[int]:
     return sorted(int(row[0]) for row in rows)
-
-
-def _padded(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    size = next(size for size in _LISTED_RUNS if size >= len(runs))
-    return [*runs, *[runs[-1]] * (size - len(runs))]

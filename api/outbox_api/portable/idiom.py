@@ -146,14 +146,14 @@ class Idiom(TableIdiom, ABC):
         """
         return change.sql(ids)
 
-    def delete_runs(self, change: ChangeByIds, runs: int) -> str:
-        """Writes a DELETE of rows by runs of consecutive ids, which waits for no row outside of the runs.
+    def change_runs(self, change: ChangeByIds, runs: int) -> str:
+        """Writes an UPDATE or a DELETE by runs of consecutive ids, which waits for no row outside of them.
 
         The runs are ``{first0}`` to ``{last0}``, ``{first1}`` to ``{last1}``, and so on. Empty if the
-        database cannot: it locks the row behind a range, too. Rows are deleted by lists of ids then.
+        database cannot: it locks the row behind a range, too. Rows are changed by lists of ids then.
 
         Args:
-            change: The DELETE.
+            change: The statement.
             runs: How many runs, one at least.
         """
         within = " OR ".join(f"id BETWEEN {{first{n}}} AND {{last{n}}}" for n in range(runs))
@@ -210,13 +210,13 @@ class Idiom(TableIdiom, ABC):
         return ""
 
     def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
-        """Writes that a key is none of ``keys``, and returns the values of the parameters.
+        """Writes that a key is none of ``keys``, byte for byte; returns the values of the parameters, too.
 
         Args:
-            key: The key as :meth:`comparable` writes it; what it is compared with must be written likewise.
+            key: The key, which is never null.
             keys: The keys, one at least.
         """
-        return _not_in(key, keys, lambda name: self.comparable(f"{{{name}}}"))
+        return _not_in(self.comparable(key), keys, lambda name: self.comparable(f"{{{name}}}"))
 
     def not_in_query(self, key: str, query: str) -> str:
         """Writes that a key is none of those that a query returns, which are few and often none.

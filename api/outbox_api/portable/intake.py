@@ -168,7 +168,7 @@ class PortableIntake(KnownTable):
         idiom = self.session.idiom
         conditions, values = [self.condition.sql] if self.condition.sql else [], {**self.condition.values}
         if self.tells_keys and (keys := [key for key in without if key is not UNTOLD]):
-            condition, given = idiom.not_in(idiom.comparable(self._key), keys)
+            condition, given = idiom.not_in(self._key, keys)
             conditions.append(condition)
             values |= given
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""

@@ -7,8 +7,9 @@ from math import inf
 from time import monotonic
 from uuid import UUID
 
-from outbox_api.base.record import MarkedRecord
+from outbox_api.base.record import Batch, MarkedRecord
 from outbox_api.portable.choosing import Choosing, Chosen, Wanted
+from outbox_api.portable.runs import change_rows
 from outbox_api.portable.session import Session
 from outbox_api.portable.statements import UNCLAIMED, Statements
 from outbox_api.seams.fence import Fence
@@ -67,7 +68,7 @@ class Marking:
 
     def _claimed(self, chosen: Chosen, leader: object) -> Chosen:
         ids = chosen.ids
-        if self._session.execute_by_ids(self._sql.claim, ids, leader=leader) == len(ids):
+        if change_rows(self._session, self._sql.claim, Batch.of(ids), leader=leader) == len(ids):
             return chosen
         return chosen.only(
             int(row[0]) for row in self._session.fetch_by_ids(self._sql.carried, ids, leader=leader)

@@ -8,7 +8,9 @@ from math import inf
 from time import monotonic
 from typing import Any, TypeVar
 
+from outbox_api.base.record import Batch
 from outbox_api.portable.by_ids import ChangeByIds
+from outbox_api.portable.runs import change_rows
 from outbox_api.portable.session import LockTimeout, Session
 from outbox_api.portable.statements import Statements
 from outbox_api.seams.outbox_table import Changed
@@ -108,7 +110,7 @@ class Releasing:
         """Purges or resets rows; if it does not wait, none that others have locked or that is behind such."""
         free = ids if waits else self.free(ids)
         chosen = free if len(free) >= len(ids) else self._in_turn(change, ids, free, leader)
-        rows = self._session.execute_by_ids(change, chosen, leader=leader)
+        rows = change_rows(self._session, change, Batch.of(sorted(chosen)), leader=leader)
         if rows >= len(ids):
             self._waits.met(ids, ())
             return Changed(rows)

@@ -8,7 +8,7 @@ that compares it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import MappingProxyType
 
 from outbox_api.base.bounds import MAX_KEY_BYTES, MAX_TOPIC_BYTES
@@ -28,6 +28,7 @@ from outbox_api.seams.affinity import ColumnIs
 
 _HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND epoch = {epoch}"
 _READ = ", ".join(COLUMNS)
+_KEY, _TOPIC = "COALESCE(kafka_key, '')", "COALESCE(kafka_topic, '')"
 
 UNCLAIMED = "(leader_id IS NULL OR leader_id <> {leader})"
 """The condition that a row does not carry a leader id."""
@@ -66,13 +67,11 @@ class Statements:
         age = idiom.age_seconds("create_time")
         self._marked = ", ".join((*COLUMNS, f"{age} AS age", *self._extras))
         self._sampled_age = f"CASE WHEN {idiom.remainder('id', '{every}')} = 0 THEN {age} END AS age"
-        self._key = idiom.comparable("COALESCE(kafka_key, '')")
-        self._topic = idiom.comparable("COALESCE(kafka_topic, '')")
+        self._key = idiom.comparable(_KEY)
         self._sources = sources(idiom, eligible, indexes)
         parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND status = 'parked'"
         self._unparked = idiom.not_in_query(self._key, parked)
         self.choose = lru_cache(maxsize=64)(self._choose)
-        self.remove_runs = cache(self._remove_runs)
         self._fence_statements()
         self._note_statements()
         self._letter_statements()
@@ -250,7 +249,7 @@ class Statements:
     ) -> tuple[tuple[str, ...], Mapping[str, object]]:
         """Makes the conditions that a row has none of these keys and topics, and their parameters."""
         conditions, values = list[str](), dict[str, object]()
-        for column, names, prefix in ((self._topic, topics, "topic_"), (self._key, keys, "key_")):
+        for column, names, prefix in ((_TOPIC, topics, "topic_"), (_KEY, keys, "key_")):
             if names:
                 condition, given = self.idiom.not_in(column, list(names))
                 conditions.append(condition.replace("{", f"{{{prefix}"))
@@ -326,16 +325,6 @@ class Statements:
         if source.index:
             return idiom.snapshot_by_index(self.outbox, source.index)
         return idiom.snapshot_by_id(self.outbox)
-
-    def _remove_runs(self, runs: int, *, guarded: bool) -> str:
-        """Makes the DELETE of so many runs of ids; see :func:`.by_ids.bounds`.
-
-        Args:
-            runs: How many runs, one at least.
-            guarded: Whether it leaves rows that are younger than ``{newest}``.
-        """
-        change = self.remove_old if guarded else self.remove
-        return self.idiom.delete_runs(change, runs)
 
 
 def stash(idiom: Idiom, outbox: str, columns: Mapping[str, str]) -> str:

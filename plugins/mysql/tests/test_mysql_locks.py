@@ -113,6 +113,31 @@ def test_a_batch_is_deleted_beside_rows_that_are_not_committed(
     assert box.survey() == ["before", "after", *more]
 
 
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("count", [1, 8, 300, 1_000])
+@pytest.mark.parametrize("behind", [0, 5])
+def test_rows_are_marked_reset_and_purged_beside_rows_that_are_not_committed(
+    box: Box, isolation: str, count: int, behind: int
+) -> None:
+    before, after, hand = writer(box, isolation), writer(box, isolation), box.lead()
+    box.stasher.stash(before, plain("k", "before"))
+    values = box.fill(count)
+    box.stasher.stash(after, plain("k", "after"))
+    more = box.fill(behind)
+    with box.application().cursor() as cursor:
+        cursor.execute(f"ANALYZE TABLE {box.options.table}")
+    # A server that read one row more than these would wait here, and give up.
+    marked = hand.mark(count)
+    assert texts(marked) == values
+    ids = [record.id for record in marked]
+    assert hand.reset(*ids) == count
+    assert texts(hand.mark(count)) == values
+    assert hand.purge(*reversed(ids)) == count
+    before.commit()
+    after.commit()
+    assert box.survey() == ["before", "after", *more]
+
+
 @pytest.mark.parametrize("step", [3, 40])
 def test_a_batch_of_many_runs_is_deleted_around_rows_that_are_not_committed(box: Box, step: int) -> None:
     late, hand = writer(box, "READ COMMITTED"), box.lead()

@@ -182,7 +182,8 @@ class SqliteIdiom(Idiom):
     def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``, with one parameter, as SQLite limits their number."""
         listed = json.dumps([digest(each) for text in keys for each in spellings(text)])
-        condition = f"{key} NOT IN (SELECT value FROM json_each({{without}}))"  # noqa: S608 - of our own parts
+        chosen = self.comparable(key)
+        condition = f"{chosen} NOT IN (SELECT value FROM json_each({{without}}))"  # noqa: S608 - of our own parts
         return condition, {"without": listed}
 
     def ids_not_in(self, ids: Sequence[int]) -> tuple[str, Mapping[str, object]]:

@@ -180,7 +180,7 @@ class SqlServerIdiom(Idiom):
         """Writes that a key is none of ``keys``, with one parameter, as SQL Server permits 2,100."""
         value = self.comparable("value")
         return (
-            f"{key} NOT IN (SELECT {value} FROM OPENJSON({{without}}))",  # noqa: S608 - of our own parts
+            f"{self.comparable(key)} NOT IN (SELECT {value} FROM OPENJSON({{without}}))",  # noqa: S608 - of our own parts
             {"without": json.dumps(list(keys))},
         )
 
@@ -191,7 +191,7 @@ class SqlServerIdiom(Idiom):
             {"without": json.dumps(list(ids))},
         )
 
-    def delete_runs(self, change: ChangeByIds, runs: int) -> str:  # noqa: ARG002 - the idiom's
+    def change_runs(self, change: ChangeByIds, runs: int) -> str:  # noqa: ARG002 - the idiom's
         """Writes nothing: a range may have to wait for a row behind it."""
         return ""
 
