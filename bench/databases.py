@@ -36,10 +36,10 @@ def place(database: str, stack: ExitStack) -> tuple[str, str]:
     return ("postgres" if database == "postgres" else "mysql"), server.create_database("bench")
 
 
-def fill(dialect: Dialect, driver: str, rows: int, keys: int) -> None:
+def fill(dialect: Dialect, driver: str, rows: int, keys: int, table: str = "outbox") -> None:
     """Stashes a backlog in one transaction."""
     connection = dialect.stash_connection()
-    stasher = Stasher("outbox", driver)
+    stasher = Stasher(table, driver)
     for start in range(0, rows, 10_000):
         portion = range(start, min(start + 10_000, rows))
         records = [Record(TOPIC, f"key-{n * 7919 % keys}", f"{n:.>100}", (("h", "v"),)) for n in portion]

@@ -193,8 +193,8 @@ class OracleIdiom(Idiom):
         return f"NVL({text}, CHR(0))"
 
     def change_runs(self, change: ChangeByIds, runs: int) -> str:
-        """Writes a DELETE; what updates rows looks each up by its id, whatever the statistics say."""
-        return "" if change.assignments else super().change_runs(change, runs)
+        """Writes a DELETE of all rows of the runs; marked ones are looked up each by its id."""
+        return "" if change.assignments or change.condition else super().change_runs(change, runs)
 
     def byte_length(self, column: str) -> str:
         """Writes how many bytes a key has, or how many bytes or characters a large object."""
