@@ -36,7 +36,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 
 def marks(dialect: Dialect, server: psutil.Process, busy: int, rounds: int) -> tuple[float, float]:
-    """Returns the median of seconds, and the mean of CPU seconds of the database, of marks that find nothing."""
+    """Returns the median of seconds, and the mean of the database's CPU seconds, of marks that find none."""
     table = dialect.connect()
     fence, leader = table.enter(0, 1, table.bump(1, "bench")), uuid4()
     keys, seconds = [f"key-{number}" for number in range(busy)], list[float]()
@@ -62,10 +62,8 @@ def measure(database: str, rows: int, rounds: int) -> None:
             dialect.create()
             fill(dialect, driver, rows, busy, f"busy_{busy}")
             median, used = marks(dialect, server, busy, rounds)
-            print(
-                f"{database:9} {busy:5} busy keys: {median * 1000:7.1f} ms, CPU {used / rows * 1e6:.3f} µs a row",
-                flush=True,
-            )
+            cost = f"{median * 1000:7.1f} ms, CPU {used / rows * 1e6:.3f} µs a row"
+            print(f"{database:9} {busy:5} busy keys: {cost}", flush=True)
 
 
 def main() -> None:
