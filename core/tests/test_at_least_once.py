@@ -633,9 +633,9 @@ def test_a_full_key_waits_ever_more_rarely_for_marks_that_find_nothing_behind_it
     now, shares = 0.0, []
     for found in [[], [], [], [], [], [record(11, "other")], [], []]:
         only(decide(mpr, now), Mark)
-        mpr.marked(now + 0.5, found)
+        mpr.marked(now + 0.1, found)
         due = mpr.mark_due()
-        shares.append((due - now - 0.5) / 0.5)
+        shares.append((due - now - 0.1) / 0.1)
         now = due
     assert shares == pytest.approx([2, 4, 8, 16, 16, 2, 2, 4])
     only(decide(mpr, now), Mark)

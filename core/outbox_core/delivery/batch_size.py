@@ -29,7 +29,7 @@ VAIN_SHARE = 16
 
 It doubles with each.
 """
-VAIN_SECONDS = 10.0
+VAIN_SECONDS = 2.0
 """The longest wait then."""
 
 
