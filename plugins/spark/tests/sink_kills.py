@@ -1,7 +1,8 @@
 """Kills a Spark application that publishes into Kafka, again and again, and counts what is there.
 
-In plugins/spark: ``python -m tests.sink_kills --bootstrap localhost:9092 --rows 1000000 --kills 20``; with
-``--format kafka`` it is Spark's own sink.
+In plugins/spark: ``python -m tests.sink_kills --rows 1000000 --kills 20``. With ``--source outbox`` it reads an
+outbox of PostgreSQL, which is written meanwhile; with ``--cluster`` it runs on a master and two workers, of which
+everything is killed; with ``--restarts 2`` the broker is, too; with ``--format kafka`` it is Spark's own sink.
 """
 
 from __future__ import annotations
@@ -10,28 +11,34 @@ import argparse
 import json
 import logging
 import os
-import random
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from outbox_kafka.topics import create_missing
+from outbox_servers.services import KafkaBroker, PostgresServer, SparkStandalone
+from outbox_spark.application import JAVA_OPTIONS
 
+from .sink_hits import Hit, Striker, hits
 from .sink_jars import KAFKA, environment, jars_of, java_options
 from .sink_tasks import messages
-from .sink_trial import SETTINGS, Application, Count
+from .sink_trial import KEYS, SETTINGS, Application, Count, Outbox, created, writing
 
 log = logging.getLogger(__name__)
 
-KEYS = 50
 TASKS = 8
-CHECKPOINTS = "outbox.spark.checkpoints"
-ATTEMPTS = 3
-"""How often the last application is started: on a busy machine Spark may give up on Python processes."""
+PARTITIONS = 4
+WORKERS = 2
+EACH, PAUSE = 1_000, 0.3
+"""Rows of a transaction of the writer, and the seconds between two of them."""
+ATTEMPTS = 5
+"""How often an application may end by itself and have done nothing, one after another: a broker that is away
+ends it, and on a busy machine Spark gives up on Python processes."""
 
 
 class KillsApplication(Application):
@@ -49,55 +56,6 @@ def write_files(folder: Path, rows: int, files: int) -> None:
         os.utime(file, (number, number))  # Spark takes them in this order
 
 
-class Commits:
-    """Watches the log of a sink, to kill at the moment of a commit."""
-
-    def __init__(self, bootstrap: str) -> None:
-        settings = {"group.id": "watcher", "isolation.level": "read_uncommitted", "fetch.wait.max.ms": 5}
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
-        known = self._consumer.list_topics(CHECKPOINTS, timeout=10).topics[CHECKPOINTS]
-        places = [TopicPartition(CHECKPOINTS, number) for number in known.partitions]
-        ends = [self._consumer.get_watermark_offsets(place)[1] for place in places]
-        for place, end in zip(places, ends, strict=True):
-            place.offset = end
-        self._consumer.assign(places)
-
-    def wait_for_one(self, seconds: float) -> bool:
-        """Waits until a task has written its checkpoint, which it commits next."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            message = self._consumer.poll(0.1)
-            if message is not None and (message.key() or b"").endswith(b":published"):
-                return True
-        return False
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-def kill(application: Application, bootstrap: str, commits: Path, kind: int) -> bool:
-    """Kills the application; returns whether it was inside a commit.
-
-    By kind: inside the first commit of a task, inside any, at a random moment behind a batch, or of all.
-    """
-    application.wait_until_ready()
-    before, inside = len(list(commits.glob("[0-9]*"))), False
-    if kind == 3:
-        time.sleep(random.uniform(5, 15))
-    elif kind != 0:
-        for _ in range(60):
-            if len(list(commits.glob("[0-9]*"))) > before or application.ended(1) is not None:
-                break
-        time.sleep(random.uniform(0, 2))
-    if kind < 2:
-        watched = Commits(bootstrap)
-        inside = watched.wait_for_one(40)
-        application.kill()
-        watched.close()
-    application.kill()
-    return inside
-
-
 def count(bootstrap: str, topic: str, rows: int) -> Count:
     """Counts what a reader of committed messages finds; see :func:`.sink_trial.count`."""
     seen, latest, late, there = set[int](), dict[bytes | None, int](), 0, 0
@@ -111,60 +69,145 @@ def count(bootstrap: str, topic: str, rows: int) -> Count:
     return Count(len(set(range(rows)) - seen), there - len(seen), late)
 
 
-def trial(
-    bootstrap: str,
-    folder: Path,
-    rows: int,
-    kills: int,
-    form: str = "outbox-kafka",
-    *,
-    more: Mapping[str, str] = MappingProxyType({}),
-) -> Count:
-    """Publishes numbers through so many kills, half of them inside a commit."""
-    topic = f"kills-{uuid.uuid4().hex}"
-    write_files(folder / "source", rows, 4 * (kills + 1))
-    settings = {**SETTINGS, "spark.driver.extraJavaOptions": java_options(), **more}
-    if form == "kafka":
-        settings["spark.jars"] = jars_of(KAFKA)
-    task: dict[str, Any] = {
-        "source": str(folder / "source"),
-        "checkpoint": str(folder / "checkpoint"),
-        "options": {"kafka.bootstrap.servers": bootstrap, "topic": topic},
-        "format": form,
-        "tasks": TASKS,
-        "files": 1,
-        "keys": KEYS,
-    }
-    inside = 0
-    for number in range(kills):
-        with KillsApplication((), settings, environment(), folder / "driver.log", **task) as application:
-            kind = number % 4 if form != "kafka" else 2 + number % 2
-            inside += kill(application, bootstrap, folder / "checkpoint" / "commits", kind)
-    log.info("%d kills, %d of them inside a commit", kills, inside)
-    for _ in range(ATTEMPTS):
-        with KillsApplication((), settings, environment(), folder / "driver.log", **task) as application:
-            if application.ended(None) == 0:
-                return count(bootstrap, topic, rows)
-    raise AssertionError((folder / "driver.log").read_text(errors="replace")[-3000:])
+@dataclass
+class Trial:
+    """A query from numbers into a topic, and what is killed meanwhile.
+
+    Attributes:
+        bootstrap: The broker's address.
+        folder: For the query's checkpoint, and the driver's log.
+        rows: How many numbers.
+        kills: How many times something of Spark is killed.
+        restarts: How many times the broker is killed and started.
+        form: The sink.
+        outbox: Where the numbers are; in files if there is none.
+        cluster: Where Spark runs; in the application's process if there is none.
+        broker: The broker, if it may be killed.
+        more: More settings of Spark.
+    """
+
+    bootstrap: str
+    folder: Path
+    rows: int
+    kills: int
+    restarts: int = 0
+    form: str = "outbox-kafka"
+    outbox: Outbox | None = None
+    cluster: SparkStandalone | None = None
+    broker: KafkaBroker | None = None
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self) -> Count:
+        """Publishes all numbers, and counts them."""
+        topic = f"kills-{uuid.uuid4().hex}"
+        create_missing({"bootstrap.servers": self.bootstrap}, [topic], PARTITIONS)
+        task = self._task(topic)
+        commits = self.folder / "checkpoint" / "commits"
+        striker = Striker(self.bootstrap, commits, self.cluster, self.broker)
+        watched = self.form != "kafka"
+        planned = hits(self.kills, self.restarts, cluster=self.cluster is not None, watched=watched)
+        with self._writing():
+            self._drain(task, striker, planned)
+        while self.outbox and self.outbox.waiting():
+            self._drain(task, striker, ())
+        log.info("%d kills; %d hits inside a commit", striker.done, striker.inside)
+        return count(self.bootstrap, topic, self.rows)
+
+    def _task(self, topic: str) -> dict[str, Any]:
+        batches = 4 * (self.kills + 1)
+        outbox: dict[str, str] | None = None
+        if self.outbox is None:
+            write_files(self.folder / "source", self.rows, batches)
+        else:
+            outbox = {**self.outbox.options, "maxRecordsPerTrigger": str(self.rows // batches)}
+        return {
+            "source": str(self.folder / "source"),
+            "outbox": outbox,
+            "checkpoint": str(self.folder / "checkpoint"),
+            "options": {"kafka.bootstrap.servers": self.bootstrap, "topic": topic},
+            "format": self.form,
+            "tasks": TASKS,
+            "files": 1,
+            "keys": KEYS,
+        }
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Writes the outbox, if there is one: a part at once, the rest meanwhile."""
+        if self.outbox is None:
+            yield
+            return
+        begun = self.rows // 10
+        self.outbox.stash(range(begun))
+        with writing([self.outbox], begun, self.rows, EACH, PAUSE):
+            yield
+
+    def _drain(self, task: Mapping[str, Any], striker: Striker, planned: Sequence[Hit]) -> None:
+        """Starts the application again and again, until all hits were made and it has ended well by itself."""
+        rest, failures, code = list(planned), 0, None
+        while rest or code != 0:
+            before = striker.committed()
+            with self._application(task) as application:
+                application.wait_until_ready()
+                while rest and application.ended(0) is None:
+                    if striker.strike(application, rest[0]):
+                        rest.pop(0)
+                code = application.ended(None)
+            log.info("behind %d batches: the application ended with %s", striker.committed(), code)
+            in_vain = code is not None and code >= 0 and striker.committed() == before
+            failures = failures + 1 if in_vain else 0
+            if failures > ATTEMPTS:
+                raise AssertionError((self.folder / "driver.log").read_text(errors="replace")[-3000:])
+
+    def _application(self, task: Mapping[str, Any]) -> KillsApplication:
+        settings = {**SETTINGS, "spark.driver.extraJavaOptions": java_options()}
+        variables = environment()
+        if self.cluster is not None:
+            settings |= {"spark.master": self.cluster.master_url, "spark.executor.memory": "512m"}
+            settings["spark.executor.extraJavaOptions"] = JAVA_OPTIONS
+            settings["spark.executorEnv.PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
+            variables = {**self.cluster.environment(), **variables}
+        if self.form == "kafka":
+            settings["spark.jars"] = jars_of(KAFKA)
+        settings |= self.more
+        return KillsApplication((), settings, variables, self.folder / "driver.log", **task)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--bootstrap", help="of a running broker; one is started if left out")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--restarts", type=int, default=0, help="of the broker that is started")
+    parser.add_argument("--source", choices=("files", "outbox"), default="files")
+    parser.add_argument("--cluster", action="store_true", help="a master and two workers")
     parser.add_argument("--format", choices=("outbox-kafka", "kafka"), default="outbox-kafka")
     parser.add_argument("--folder", type=Path, help="kept; a temporary one if left out")
     parser.add_argument("--settings", type=json.loads, default={}, help="more settings of Spark, as JSON")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO)
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="sink-kills-"))
-    began = time.monotonic()
-    found = trial(
-        options.bootstrap, folder, options.rows, options.kills, options.format, more=options.settings
-    )
+    if options.restarts and options.bootstrap:
+        parser.error("a broker that runs already is not killed: leave --bootstrap out")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    folder: Path = (options.folder or Path(tempfile.mkdtemp(prefix="sink-kills-"))).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        trial = Trial(
+            options.bootstrap or "", folder, options.rows, options.kills, options.restarts, options.format
+        )
+        if not options.bootstrap:
+            trial.broker = stack.enter_context(KafkaBroker(folder=folder / "broker"))
+            trial.bootstrap = trial.broker.bootstrap
+        if options.source == "outbox":
+            trial.outbox = created(stack.enter_context(PostgresServer()).dsn)
+        if options.cluster:
+            cluster = SparkStandalone(workers=WORKERS, cores=TASKS // WORKERS)
+            trial.cluster = stack.enter_context(cluster)
+        trial.more = options.settings
+        began = time.monotonic()
+        found = trial.run()
     took = time.monotonic() - began
-    print(f"{options.format}, {options.rows} rows, {options.kills} kills: {found} in {took:.0f} s")  # noqa: T201 - a program's result
+    what = f"{options.source} into {options.format}, {options.rows} rows, {options.kills} kills"
+    print(f"{what}, {options.restarts} restarts of the broker: {found} in {took:.0f} s")  # noqa: T201 - a program's result
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Spark application that publishes numbers of files into Kafka, until there are no more or it is killed.
+"""A Spark application that publishes numbers of files, or of an outbox, until there are no more or it is killed.
 
 Reads its task from standard input, and says READY once its session is there.
 """
@@ -8,8 +8,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import SparkSession
+
+
+def rows(spark: Any, task: Mapping[str, Any]) -> Any:
+    if outbox := task["outbox"]:
+        return spark.readStream.format("outbox").options(**outbox).load().select("key", "value")
+    read = spark.readStream.schema("id BIGINT").option("maxFilesPerTrigger", task["files"])
+    return read.json(task["source"]).selectExpr(
+        f"concat('k', id % {task['keys']}) AS key", "string(id) AS value"
+    )
 
 
 def main() -> None:
@@ -17,11 +28,7 @@ def main() -> None:
     spark = SparkSession.builder.config(map=task["settings"]).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     os.write(1, b"READY\n")
-    read = spark.readStream.schema("id BIGINT").option("maxFilesPerTrigger", task["files"])
-    rows = read.json(task["source"]).selectExpr(
-        f"concat('k', id % {task['keys']}) AS key", "string(id) AS value"
-    )
-    writer = rows.repartition(task["tasks"], "key").writeStream.format(task["format"])
+    writer = rows(spark, task).repartition(task["tasks"], "key").writeStream.format(task["format"])
     writer.options(**task["options"]).option("checkpointLocation", task["checkpoint"])
     writer.trigger(availableNow=True).start().awaitTermination()
 

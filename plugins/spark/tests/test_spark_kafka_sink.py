@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from .sessions import session
-from .sink_kills import trial
+from .sink_kills import Trial
 from .sink_tasks import consumed, messages, numbers
 from .sink_trial import Count
 
@@ -225,4 +225,5 @@ def test_what_cannot_be_published_is_refused(
 def test_nothing_is_lost_or_repeated_however_often_spark_is_killed(
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:
-    assert trial(kafka_bootstrap, tmp_path, 20_000, 4) == Count(lost=0, twice=0, out_of_order=0)
+    trial = Trial(kafka_bootstrap, tmp_path, 20_000, kills=4)
+    assert trial.run() == Count(lost=0, twice=0, out_of_order=0)
