@@ -16,10 +16,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from outbox_api import MarkedRecord, Sender
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_neli_kafka import NeliElector, NeliOptions
+from outbox_servers.late_proxy import LateProxy, kafka_length, kafka_requests
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_testkit.conformance.recording import RecordingCandidate
-
-from .late_proxy import LateProxy, Match
 
 PRODUCE, OFFSET_COMMIT, JOIN, HEARTBEAT, LEAVE, SYNC = 0, 8, 11, 12, 13, 14
 """Kafka's numbers of requests."""
@@ -30,7 +29,7 @@ class Site:
     """A broker, and a proxy before it."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self.proxy = stack.enter_context(LateProxy(lambda: self.broker.proxied_port, length))
+        self.proxy = stack.enter_context(LateProxy(lambda: self.broker.proxied_port, kafka_length))
         self.broker = KafkaBroker(proxy_port=self.proxy.port)
         stack.enter_context(self.broker)
         self.through = f"127.0.0.1:{self.proxy.port}"
@@ -60,17 +59,6 @@ def site() -> Iterator[Site]:
         yield Site(stack)
 
 
-def length(data: bytes) -> int:
-    """Returns the length of the first request in what a client has sent; 0 until it is complete."""
-    whole = 4 + int.from_bytes(data[:4])
-    return whole if 4 < whole <= len(data) else 0
-
-
-def requests(kind: int) -> Match:
-    """Recognizes requests of a kind."""
-    return lambda request: int.from_bytes(request[4:6]) == kind
-
-
 def record(topic: str, number: int) -> MarkedRecord:
     return MarkedRecord(number, topic, "k", str(number))
 
@@ -95,7 +83,7 @@ def test_a_second_copy_of_what_was_acknowledged_is_refused_after_its_producer_ha
     former.prepare([topic], 1)
     sender = former.open("outbox.0")
     deliver(sender, record(topic, 1))
-    site.proxy.keep(requests(PRODUCE))
+    site.proxy.keep(kafka_requests(PRODUCE))
     deliver(sender, record(topic, 2))
     assert site.proxy.kept.is_set(), "it was sent twice"
     sender.close(5)
@@ -118,7 +106,7 @@ def test_a_topic_that_was_made_again_takes_a_record_of_the_former_one(site: Site
     former.prepare([topic], 1)
     sender = former.open("outbox.0")
     deliver(sender, record(topic, 1))
-    site.proxy.keep(requests(PRODUCE))
+    site.proxy.keep(kafka_requests(PRODUCE))
     deliver(sender, record(topic, 2))
     sender.close(5)
     remake(site, topic)
@@ -152,7 +140,7 @@ def test_what_a_process_has_left_in_the_network_arrives_as_one_stale_copy(site: 
     sender = former.open("outbox.0")
     deliver(sender, record(topic, 1))
     site.proxy.refuses = True
-    site.proxy.keep(requests(PRODUCE))
+    site.proxy.keep(kafka_requests(PRODUCE))
     sender.send([record(topic, 2)])
     assert site.proxy.kept.wait(30)
     sender.close(0)
@@ -210,11 +198,11 @@ def test_a_late_request_of_a_member_that_has_left_changes_no_leader(
 ) -> None:
     at_start = kind in {JOIN, SYNC}
     if at_start:
-        site.proxy.keep(requests(kind))
+        site.proxy.keep(kafka_requests(kind))
     election.leader.start(election.first)
     election.first.wait(["acquired"], 60)
     if not at_start:
-        site.proxy.keep(requests(kind))
+        site.proxy.keep(kafka_requests(kind))
     if kind != LEAVE:
         assert site.proxy.kept.wait(30)
     election.hand_over()
@@ -230,11 +218,11 @@ def test_a_late_request_of_a_leader_s_own_costs_a_new_election_at_most(
 ) -> None:
     at_start = kind in {JOIN, SYNC}
     if at_start:
-        site.proxy.keep(requests(kind))
+        site.proxy.keep(kafka_requests(kind))
     election.leader.start(election.first)
     election.first.wait(["acquired"], 60)
     if not at_start:
-        site.proxy.keep(requests(kind))
+        site.proxy.keep(kafka_requests(kind))
         assert site.proxy.kept.wait(30)
         until = time.monotonic() + 60
         while election.leader.lease() < 2:

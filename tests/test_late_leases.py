@@ -14,12 +14,12 @@ from outbox_api.election import WatchedLease
 from outbox_etcd import EtcdOptions
 from outbox_etcd.client import translated
 from outbox_etcd.lease import Connector
+from outbox_servers.late_proxy import LateProxy, Match
 from outbox_servers.services import Etcd, ZooKeeper
 from outbox_zookeeper import ZooKeeperOptions
 from outbox_zookeeper.lease import ZooKeeperLease
 from psycopg.conninfo import conninfo_to_dict
 
-from .late_proxy import LateProxy, Match
 from .test_late_statements import _port_of, mysql, postgres
 
 SECONDS = 3.0

@@ -24,9 +24,8 @@ from outbox_api import (
     TransactionalLane,
     find,
 )
+from outbox_servers.late_proxy import LateProxy
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-from .late_proxy import LateProxy
 
 RECORDS = 3
 

@@ -181,8 +181,7 @@ class Striker:
         for worker in self.cluster.workers:
             with suppress(psutil.NoSuchProcess):
                 for each in psutil.Process(worker.pid).children(recursive=True):
-                    if python and not each.children() and "pyspark" in " ".join(each.cmdline()):
-                        found.append(each)
-                    elif not python and "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):
+                    wanted = "pyspark" if python else "CoarseGrainedExecutorBackend"
+                    if wanted in " ".join(each.cmdline()) and not (python and each.children()):
                         found.append(each)
         return found

@@ -1,8 +1,9 @@
 """Kills a Spark application that publishes into Kafka, again and again, and counts what is there.
 
-In plugins/spark: ``python -m tests.sink_kills --rows 1000000 --kills 20``. With ``--source outbox`` it reads an
-outbox of PostgreSQL, which is written meanwhile; with ``--cluster`` it runs on a master and two workers, of which
-everything is killed; with ``--restarts 2`` the broker is, too; with ``--format kafka`` it is Spark's own sink.
+In plugins/spark: ``python -m tests.sink_kills --rows 1000000 --kills 20``. With ``--source outbox`` it reads
+an outbox of PostgreSQL, which is written meanwhile; with ``--cluster`` it runs on a master and two workers, of
+which everything is killed; with ``--restarts 2`` the broker is, too; with ``--format kafka`` it is Spark's own
+sink.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class Trial:
             yield
 
     def _drain(self, task: Mapping[str, Any], striker: Striker, planned: Sequence[Hit]) -> None:
-        """Starts the application again and again, until all hits were made and it has ended well by itself."""
+        """Starts the application until all hits were made and it has ended well by itself."""
         rest, failures, code = list(planned), 0, None
         while rest or code != 0:
             before = striker.committed()

@@ -1,4 +1,4 @@
-"""A Spark application that publishes numbers of files, or of an outbox, until there are no more or it is killed.
+"""A Spark application that publishes the numbers of files or of an outbox, until it has all or is killed.
 
 Reads its task from standard input, and says READY once its session is there.
 """

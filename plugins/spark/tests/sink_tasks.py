@@ -1,9 +1,17 @@
-"""Tasks and drivers of the sink ``outbox-kafka`` without Spark, and what a topic has in the end."""
+"""Tasks and drivers of the sink ``outbox-kafka`` without Spark, and what a topic has in the end.
+
+``python -m tests.sink_tasks`` runs a task in a process of its own, which it reads from standard input.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import confluent_kafka as kafka
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -53,6 +61,21 @@ class Query:
         sink = SinkLog(options, self.name or self.query)
         return SinkTask(sink, Part(self.query, self.run, batch, task), self.replaces).write(given)
 
+    @contextmanager
+    def process(self, batch: int, task: int, rows: Sequence[int]) -> Iterator[subprocess.Popen[bytes]]:
+        """Runs one task in another process; kills it in the end."""
+        given = {"query": asdict(self), "batch": batch, "task": task, "rows": list(rows)}
+        command = [sys.executable, "-m", "tests.sink_tasks"]
+        folder = Path(__file__).parents[1]
+        with subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE) as process:
+            try:
+                assert process.stdin is not None
+                process.stdin.write(json.dumps(given).encode())
+                process.stdin.close()
+                yield process
+            finally:
+                process.kill()
+
     def driver(self, reports: Sequence[Report]) -> None:
         end_batch(read_options(self.options), reports)
 
@@ -101,3 +124,12 @@ def messages(bootstrap: str, topic: str) -> list[Message]:
 def numbers(bootstrap: str, topic: str) -> list[int]:
     """Returns the numbers of the messages, in their order."""
     return [int(value or b"") for _, value in messages(bootstrap, topic)]
+
+
+def main() -> None:
+    given = json.load(sys.stdin)
+    Query(**given["query"]).task(given["batch"], given["task"], given["rows"])
+
+
+if __name__ == "__main__":
+    main()

@@ -12,12 +12,27 @@ from typing import Self
 _CHUNK = 1 << 16
 _REST_SECONDS = 0.2
 """For how long the rest of a request may come behind its first part."""
+_KEPT_SECONDS = 30.0
 _ANSWER_SECONDS = 0.4
 """After so long without a word the server has answered."""
+
+_HEAD = 4
+"""The bytes of a length of Kafka's."""
 
 Match = Callable[[bytes], bool]
 Length = Callable[[bytes], int]
 """Returns how long the first request in what has come is; 0 until it is complete."""
+
+
+def kafka_length(data: bytes) -> int:
+    """Returns the length of the first request in what a client of Kafka has sent; 0 until it is complete."""
+    whole = _HEAD + int.from_bytes(data[:_HEAD])
+    return whole if _HEAD < whole <= len(data) else 0
+
+
+def kafka_requests(kind: int, of: str = "") -> Match:
+    """Recognizes requests of one of Kafka's kinds that name something, such as a topic."""
+    return lambda request: int.from_bytes(request[4:6]) == kind and of.encode() in request
 
 
 class LateProxy:
@@ -59,8 +74,8 @@ class LateProxy:
 
     def deliver(self) -> bytes:
         """Sends the request that was kept; returns what the server says."""
-        assert self.kept.wait(30)
-        assert self._server is not None
+        if not self.kept.wait(_KEPT_SECONDS) or self._server is None:
+            raise AssertionError("no request was kept")
         with contextlib.suppress(OSError):  # the server has ended the session
             self._server.sendall(self._request)
         said = 0
