@@ -1,9 +1,9 @@
 """Kills a Spark application that publishes into Kafka, again and again, and counts what is there.
 
 In plugins/spark: ``python -m tests.sink_kills --rows 1000000 --kills 20``. With ``--source outbox`` it reads
-an outbox of PostgreSQL, which is written meanwhile; with ``--cluster`` it runs on a master and two workers, of
-which everything is killed; with ``--restarts 2`` the broker is, too; with ``--format kafka`` it is Spark's own
-sink.
+an outbox of PostgreSQL, which is written meanwhile; with ``--cluster`` it runs on a master and two workers,
+of which everything is killed; with ``--restarts 2`` the broker is, too; with ``--format kafka`` it is Spark's
+own sink.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ log = logging.getLogger(__name__)
 TASKS = 8
 PARTITIONS = 4
 WORKERS = 2
-EACH, PAUSE = 1_000, 0.3
+BATCHES, BATCHES_ON_CLUSTER = 4, 12
+"""How many there are for each kill."""
+EACH, PAUSE = 1_000, 0.1
 """Rows of a transaction of the writer, and the seconds between two of them."""
 ATTEMPTS = 5
 """How often an application may end by itself and have done nothing, one after another: a broker that is away
@@ -115,7 +117,8 @@ class Trial:
         return count(self.bootstrap, topic, self.rows)
 
     def _task(self, topic: str) -> dict[str, Any]:
-        batches = 4 * (self.kills + 1)
+        # Each kill of the application stops it; on a cluster it goes on behind most, and sees less of each.
+        batches = (BATCHES if self.cluster is None else BATCHES_ON_CLUSTER) * (self.kills + 1)
         outbox: dict[str, str] | None = None
         if self.outbox is None:
             write_files(self.folder / "source", self.rows, batches)
