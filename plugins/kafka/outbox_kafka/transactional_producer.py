@@ -153,7 +153,10 @@ class TransactionalProducer:
 
     def poll(self) -> None:
         """Receives the delivery reports that have come; does not wait."""
-        self._client.poll(0)
+        try:
+            self._client.poll(0)
+        except KafkaException as error:  # fatal, as of a producer that another one has fenced
+            raise self.end("the transaction cannot go on", error) from error
 
     def commit(self, deadline: float) -> None:
         """Commits the transaction."""

@@ -52,29 +52,34 @@ INSIDE = (Moment.FIRST, Moment.LATER)
 
 
 class Hit(NamedTuple):
-    """What is killed, and when."""
+    """What is killed, and when: not before so many batches are committed."""
 
     target: Target
     moment: Moment
+    batches: int
 
 
-def hits(kills: int, restarts: int, *, cluster: bool, watched: bool) -> list[Hit]:
+def hits(kills: int, restarts: int, batches: int, *, cluster: bool, watched: bool) -> list[Hit]:
     """Returns so many kills of Spark, with restarts of the broker among them.
 
     Args:
         kills: How many times something of Spark is killed.
         restarts: How many times the broker is killed and started.
+        batches: How many batches lie between two hits, at least; but a moment may be the next commit.
         cluster: Whether Spark runs on a cluster.
         watched: Whether commits can be seen.
     """
     moments = tuple(Moment) if watched else (Moment.BEHIND, Moment.ANY)
     # Five targets and four moments: after twenty kills each target was hit at each moment.
     targets = [each for each in Target if each is not Target.BROKER] if cluster else [Target.APPLICATION]
-    made = [Hit(targets[each % len(targets)], moments[each % len(moments)]) for each in range(kills)]
+    made = [(targets[each % len(targets)], moments[each % len(moments)]) for each in range(kills)]
     for number in range(restarts, 0, -1):
         moment = moments[number % len(moments)]
-        made.insert(number * len(made) // (restarts + 1), Hit(Target.BROKER, moment))
-    return made
+        made.insert(number * len(made) // (restarts + 1), (Target.BROKER, moment))
+    return [
+        Hit(target, moment, 0 if moment is Moment.FIRST else number * batches)
+        for number, (target, moment) in enumerate(made)
+    ]
 
 
 class Commits:
@@ -88,12 +93,12 @@ class Commits:
             [TopicPartition(CHECKPOINTS, number, OFFSET_END) for number in range(topic.partitions)]
         )
 
-    def wait_for_one(self, seconds: float) -> bool:
-        """Waits until a task has written its checkpoint, which it commits next."""
+    def wait_for_one(self, seconds: float, kind: str = "published") -> bool:
+        """Waits until a task has written its checkpoint, or that it has opened; it commits that next."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             message = self._consumer.poll(0.1)
-            if message is not None and (message.key() or b"").endswith(b":published"):
+            if message is not None and (message.key() or b"").endswith(f":{kind}".encode()):
                 return True
         return False
 
@@ -121,13 +126,11 @@ class Striker:
 
     def strike(self, application: Application, hit: Hit) -> bool:
         """Waits for the moment, and kills; returns whether there was anything left to kill."""
-        before = self.committed()
-        if hit.moment is Moment.ANY:
-            time.sleep(random.uniform(5, 15))
-        elif hit.moment is not Moment.FIRST:
-            while self.committed() == before and application.ended(0.5) is None:
-                pass
-            time.sleep(random.uniform(0, 2))
+        behind = self.committed() + (hit.moment in {Moment.LATER, Moment.BEHIND})
+        while self.committed() < max(behind, hit.batches) and application.ended(0.5) is None:
+            pass
+        if hit.moment is not Moment.FIRST:
+            time.sleep(random.uniform(5, 15) if hit.moment is Moment.ANY else random.uniform(0, 2))
         inside = False
         if hit.moment in INSIDE:
             with closing(Commits(self.bootstrap)) as watched:
@@ -150,20 +153,22 @@ class Striker:
         """Kills, and starts what nobody else starts; returns whether it was there."""
         if target is Target.APPLICATION:
             application.kill()
-        elif target is Target.BROKER:
+            return True
+        if target in {Target.EXECUTORS, Target.EXECUTOR, Target.PYTHON}:
+            return self.kill_processes(target)
+        if target is Target.BROKER:
             assert self.broker is not None
             self.broker.kill()
             self.broker.start()
-        elif target is Target.WORKER:
+        else:
             assert self.cluster is not None
             worker = random.choice(self.cluster.workers)
             worker.kill()
             worker.start()
-        else:
-            return self._kill_processes(target)
         return True
 
-    def _kill_processes(self, target: Target) -> bool:
+    def kill_processes(self, target: Target) -> bool:
+        """Kills executors or a Python process; returns whether there was any."""
         until = time.monotonic() + EXECUTOR_SECONDS
         while not (found := self._processes(python=target is Target.PYTHON)):
             if time.monotonic() > until:

@@ -36,7 +36,7 @@ TASKS = 8
 PARTITIONS = 4
 WORKERS = 2
 BATCHES, BATCHES_ON_CLUSTER = 4, 12
-"""How many there are for each kill."""
+"""How many batches there are for each hit; on a cluster the application goes on behind most hits."""
 EACH, PAUSE = 1_000, 0.1
 """Rows of a transaction of the writer, and the seconds between two of them."""
 ATTEMPTS = 5
@@ -108,7 +108,7 @@ class Trial:
         commits = self.folder / "checkpoint" / "commits"
         striker = Striker(self.bootstrap, commits, self.cluster, self.broker)
         watched = self.form != "kafka"
-        planned = hits(self.kills, self.restarts, cluster=self.cluster is not None, watched=watched)
+        planned = hits(self.kills, self.restarts, BATCHES, cluster=self.cluster is not None, watched=watched)
         with self._writing():
             self._drain(task, striker, planned)
         while self.outbox and self.outbox.waiting():
@@ -117,8 +117,8 @@ class Trial:
         return count(self.bootstrap, topic, self.rows)
 
     def _task(self, topic: str) -> dict[str, Any]:
-        # Each kill of the application stops it; on a cluster it goes on behind most, and sees less of each.
-        batches = (BATCHES if self.cluster is None else BATCHES_ON_CLUSTER) * (self.kills + 1)
+        each = BATCHES if self.cluster is None else BATCHES_ON_CLUSTER
+        batches = each * (self.kills + self.restarts + 1)
         outbox: dict[str, str] | None = None
         if self.outbox is None:
             write_files(self.folder / "source", self.rows, batches)

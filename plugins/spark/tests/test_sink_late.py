@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 
 import pytest
-from confluent_kafka import KafkaException
 from outbox_api import DriverError, MarkedRecord
 from outbox_kafka.topics import create_missing
 from outbox_servers.late_proxy import LateProxy, Match, kafka_length, kafka_requests
@@ -15,12 +14,11 @@ from outbox_servers.services.kafka import KafkaBroker
 from pyspark_outbox_kafka.ledger import Report
 from pyspark_outbox_kafka.options import CHECKPOINT_TOPIC
 
+from .sink_late import END, PRODUCE, WHAT, behind, refusing, sent
 from .sink_tasks import Query, numbers
 
 pytestmark = [pytest.mark.slow("spark"), pytest.mark.timeout(120)]
 
-PRODUCE, INITIALIZE, ADD_PARTITIONS, END = 0, 22, 24, 26
-"""Kafka's numbers of requests."""
 ROWS = [5, 10, 15]
 """Of one key."""
 
@@ -44,14 +42,7 @@ class Site:
 
     def lose(self, wanted: Match, query: Query) -> None:
         """Runs a task in a process that is killed when it sends a request, which the broker does not get."""
-
-        def leaves(request: bytes) -> bool:
-            if wanted(request):
-                self.proxy.refuses = True  # before the client connects again, and repeats it
-                return True
-            return False
-
-        self.proxy.keep(leaves)
+        self.proxy.keep(refusing(self.proxy, wanted))
         with self.distant(query).process(1, 0, ROWS) as task:
             assert self.proxy.kept.wait(60)
             task.kill()
@@ -63,44 +54,6 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     """A broker, also one that takes, as before KIP-890, records of transactions that it does not know."""
     with ExitStack() as stack:
         yield Site(stack, verifies=request.param)
-
-
-def behind(first: Match, then: Match) -> Match:
-    """Recognizes the first request of a kind behind one of another."""
-    seen = False
-
-    def match(request: bytes) -> bool:
-        nonlocal seen
-        if not seen:
-            seen = first(request)
-            return False
-        return then(request)
-
-    return match
-
-
-def request(what: str, topic: str) -> Match:
-    """Returns how to recognize a request of a task."""
-    rows = kafka_requests(PRODUCE, topic)
-    kinds = {
-        "of its producer": kafka_requests(INITIALIZE),
-        "that it opens": kafka_requests(PRODUCE, CHECKPOINT_TOPIC),
-        "to add its topic": kafka_requests(ADD_PARTITIONS, topic),
-        "with its rows": rows,
-        "with its checkpoint": behind(rows, kafka_requests(PRODUCE, CHECKPOINT_TOPIC)),
-        "to commit its rows": behind(rows, kafka_requests(END)),
-    }
-    return kinds[what]
-
-
-WHAT = (
-    "of its producer",
-    "that it opens",
-    "to add its topic",
-    "with its rows",
-    "with its checkpoint",
-    "to commit its rows",
-)
 
 
 ATTEMPTS = 4
@@ -118,7 +71,7 @@ def attempted(query: Query, batch: int, late: Callable[[], object], numbers: Seq
         yield from query.rows(numbers[1:])
 
     for _ in range(ATTEMPTS - 1):
-        with suppress(DriverError, KafkaException):
+        with suppress(DriverError):
             return query.task(batch, 0, rows())
     return query.task(batch, 0, rows())
 
@@ -131,7 +84,7 @@ def test_a_late_request_of_a_dead_task_changes_nothing(
 ) -> None:
     query = site.query(topic)
     query.batch(0, [0, 1], [2])
-    site.lose(request(what, topic), query)
+    site.lose(sent(what, topic), query)
     if again:
         query = query.again("run-2")
     first = attempted(query, 1, site.proxy.deliver if amid else bool, ROWS)
@@ -147,7 +100,7 @@ def test_a_late_copy_of_a_request_changes_nothing(site: Site, topic: str, what: 
     """The client has repeated the request, and the task has come to its end."""
     query = site.query(topic)
     query.batch(0, [0, 1], [2])
-    site.proxy.keep(request(what, topic))
+    site.proxy.keep(sent(what, topic))
     query.driver([attempted(site.distant(query), 1, bool, ROWS), query.task(1, 1, [6])])
     assert site.proxy.kept.is_set()
     query.driver([attempted(query, 2, site.proxy.deliver, [20, 25]), query.task(2, 1, [7])])
