@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -42,11 +44,11 @@ class Site:
     """An outbox with orders, a broker, and where a query keeps what it needs.
 
     Attributes:
-        run: The name of this run in all keys, as others use the topics, too.
+        name: The name of this test in all keys, as others use the topics, too.
     """
 
     def __init__(self, data_source: str, bootstrap: str, folder: Path) -> None:
-        self.run = uuid4().hex
+        self.name = uuid4().hex
         self._bootstrap, self._folder = bootstrap, folder
         driver = find(Seam.DIALECT, "postgres")
         self._dialect = driver.create(driver.options(data_source=data_source))
@@ -64,7 +66,7 @@ class Site:
         }
 
     def customer(self, name: str) -> str:
-        return f"{name}-{self.run}"
+        return f"{name}-{self.name}"
 
     def stash(self, events: Sequence[Event]) -> None:
         records = [Record("orders", str(each["customer"]), json.dumps(each)) for each in events]
@@ -76,24 +78,39 @@ class Site:
         with closing(self._dialect.watch()) as view:
             return int(view.backlog().records)
 
-    def start(self, example: str, *, fails: bool = False) -> None:
+    @contextmanager
+    def running(self, example: str) -> Iterator[subprocess.Popen[bytes]]:
         """Runs an example until nothing waits, or until it fails."""
-        done = subprocess.run(
-            [sys.executable, str(EXAMPLES / example)],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            env={**os.environ, **self._variables},
-        )
-        assert (done.returncode != 0) == fails, done.stderr[-3000:]
+        with (self._folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(EXAMPLES / example)],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._variables},
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def run_to_the_end(self, example: str) -> None:
+        with self.running(example) as process:
+            assert process.wait(SECONDS) == 0, (self._folder / "log").read_text()[-3000:]
 
     def crash_behind_the_sink(self, example: str) -> None:
-        """Runs an example that ends between the sink and the commit log, in its next batch."""
-        commits = self._folder / "checkpoint" / "commits"
-        commits.rename(commits.with_name("kept"))
-        commits.touch()
-        self.start(example, fails=True)
+        """Runs an example, and has it end between the sink and the commit log in its next batch."""
+        offsets, commits = (self._folder / "checkpoint" / name for name in ("offsets", "commits"))
+        before = set(offsets.iterdir())
+        with self.running(example) as process:
+            while not any(each.name.isdecimal() for each in set(offsets.iterdir()) - before):
+                assert process.poll() is None, (self._folder / "log").read_text()[-3000:]
+                time.sleep(0.002)  # a batch takes longer from there to its end
+            commits.rename(commits.with_name("kept"))
+            commits.touch()
+            assert process.wait(SECONDS) != 0
         commits.unlink()
         commits.with_name("kept").rename(commits)
 
@@ -105,8 +122,8 @@ class Site:
         newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
 
     def received(self, topic: str) -> list[Event]:
-        """Returns the values of this run that are committed in a topic, in their order."""
-        settings = {"group.id": self.run, "isolation.level": "read_committed", "enable.partition.eof": True}
+        """Returns the values of this test that are committed in a topic, in their order."""
+        settings = {"group.id": self.name, "isolation.level": "read_committed", "enable.partition.eof": True}
         consumer = Consumer({"bootstrap.servers": self._bootstrap, **settings})
         with closing(consumer):
             rest = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
@@ -118,7 +135,7 @@ class Site:
                 if (error := message.error()) is not None:
                     assert error.code() == KafkaError._PARTITION_EOF
                     rest.discard(message.partition() or 0)
-                elif (message.key() or b"").decode().endswith(self.run):
+                elif (message.key() or b"").decode().endswith(self.name):
                     found.append(json.loads(message.value() or b""))
             return found
 
@@ -140,11 +157,11 @@ def test_orders_are_enriched_in_their_order_and_once(site: Site, tmp_path: Path)
         for number in range(300)
     ]
     site.stash(events[:150])
-    site.start("enriched_orders.py")
+    site.run_to_the_end("enriched_orders.py")
     site.stash(events[150:])
     site.crash_behind_the_sink("enriched_orders.py")
     assert len(site.received("enriched-orders")) == len(events), "it is published, and will be repeated"
-    site.start("enriched_orders.py")
+    site.run_to_the_end("enriched_orders.py")
     assert site.waiting() == 0
     found = site.received("enriched-orders")
     for name in names:
@@ -161,11 +178,11 @@ def test_sums_are_published_once_when_they_are_final(site: Site) -> None:
         return {"order": number, "customer": site.customer(name), "cents": 10 * number, "placed": placed}
 
     site.stash([order(1, "ada", 0), order(2, "ada", 0, 59), order(3, "bob", 0), order(4, "ada", 1)])
-    site.start("sales_per_minute.py")
+    site.run_to_the_end("sales_per_minute.py")
     site.stash([order(5, "bob", 0, 30), order(6, "bob", 30)])  # the former is late, and not too late
-    site.start("sales_per_minute.py")
+    site.run_to_the_end("sales_per_minute.py")
     site.forget_commit()  # of the batch without rows that has published what was final
-    site.start("sales_per_minute.py")
+    site.run_to_the_end("sales_per_minute.py")
     found = {
         (str(each["customer"]).split("-")[0], str(each["start"])[14:16]): (each["orders"], each["cents"])
         for each in site.received("sales-per-minute")

@@ -15,12 +15,12 @@ import psutil
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from outbox_kafka.topics import ensure_checkpoint_topic
 from outbox_servers.services import KafkaBroker, SparkStandalone
+from pyspark_outbox_kafka.options import CHECKPOINT_TOPIC
 
 from .sink_trial import Application
 
 log = logging.getLogger(__name__)
 
-CHECKPOINTS = "outbox.spark.checkpoints"
 COMMIT_SECONDS = 40.0
 """For so long a task may not commit: then the hit comes outside of a commit."""
 EXECUTOR_SECONDS = 60.0
@@ -59,7 +59,7 @@ class Hit(NamedTuple):
     batches: int
 
 
-def hits(kills: int, restarts: int, batches: int, *, cluster: bool, watched: bool) -> list[Hit]:
+def hits(kills: int, restarts: int, batches: int, *, cluster: bool) -> list[Hit]:
     """Returns so many kills of Spark, with restarts of the broker among them.
 
     Args:
@@ -67,9 +67,8 @@ def hits(kills: int, restarts: int, batches: int, *, cluster: bool, watched: boo
         restarts: How many times the broker is killed and started.
         batches: How many batches lie between two hits, at least; but a moment may be the next commit.
         cluster: Whether Spark runs on a cluster.
-        watched: Whether commits can be seen.
     """
-    moments = tuple(Moment) if watched else (Moment.BEHIND, Moment.ANY)
+    moments = tuple(Moment)
     # Five targets and four moments: after twenty kills each target was hit at each moment.
     targets = [each for each in Target if each is not Target.BROKER] if cluster else [Target.APPLICATION]
     made = [(targets[each % len(targets)], moments[each % len(moments)]) for each in range(kills)]
@@ -83,22 +82,29 @@ def hits(kills: int, restarts: int, batches: int, *, cluster: bool, watched: boo
 
 
 class Commits:
-    """Watches the log of all sinks, to kill at the moment of a commit."""
+    """Watches the log of all sinks, to kill at the moment of a commit.
 
-    def __init__(self, bootstrap: str) -> None:
+    Args:
+        bootstrap: The broker's address.
+        topic: The topic of a sink that has no log: to kill while records arrive.
+    """
+
+    def __init__(self, bootstrap: str, topic: str | None = None) -> None:
         settings = {"group.id": "watcher", "isolation.level": "read_uncommitted", "fetch.wait.max.ms": 5}
-        topic = ensure_checkpoint_topic({"bootstrap.servers": bootstrap}, CHECKPOINTS)
+        self._has_log = topic is None
+        topic = topic or ensure_checkpoint_topic({"bootstrap.servers": bootstrap}, CHECKPOINT_TOPIC).name
         self._consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
-        self._consumer.assign(
-            [TopicPartition(CHECKPOINTS, number, OFFSET_END) for number in range(topic.partitions)]
-        )
+        known = self._consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        self._consumer.assign([TopicPartition(topic, number, OFFSET_END) for number in known])
 
     def wait_for_one(self, seconds: float, kind: str = "published") -> bool:
         """Waits until a task has written its checkpoint, or that it has opened; it commits that next."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             message = self._consumer.poll(0.1)
-            if message is not None and (message.key() or b"").endswith(f":{kind}".encode()):
+            if message is None or message.error() is not None:
+                continue
+            if not self._has_log or (message.key() or b"").endswith(f":{kind}".encode()):
                 return True
         return False
 
@@ -115,12 +121,14 @@ class Striker:
         commits: The folder of the query's commit log.
         cluster: The cluster, if there is one.
         broker: The broker, if it may be killed.
+        topic: The topic of a sink that has no log.
     """
 
     bootstrap: str
     commits: Path
     cluster: SparkStandalone | None = None
     broker: KafkaBroker | None = None
+    topic: str | None = None
     done: int = field(default=0, init=False)
     inside: int = field(default=0, init=False)
 
@@ -133,7 +141,7 @@ class Striker:
             time.sleep(random.uniform(5, 15) if hit.moment is Moment.ANY else random.uniform(0, 2))
         inside = False
         if hit.moment in INSIDE:
-            with closing(Commits(self.bootstrap)) as watched:
+            with closing(Commits(self.bootstrap, self.topic)) as watched:
                 inside = watched.wait_for_one(COMMIT_SECONDS)
                 hurt = application.ended(0) is None and self._kill(application, hit.target)
         else:

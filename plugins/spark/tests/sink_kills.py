@@ -107,8 +107,8 @@ class Trial:
         task = self._task(topic)
         commits = self.folder / "checkpoint" / "commits"
         striker = Striker(self.bootstrap, commits, self.cluster, self.broker)
-        watched = self.form != "kafka"
-        planned = hits(self.kills, self.restarts, BATCHES, cluster=self.cluster is not None, watched=watched)
+        striker.topic = topic if self.form == "kafka" else None
+        planned = hits(self.kills, self.restarts, BATCHES, cluster=self.cluster is not None)
         with self._writing():
             self._drain(task, striker, planned)
         while self.outbox and self.outbox.waiting():
