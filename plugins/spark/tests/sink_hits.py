@@ -190,11 +190,11 @@ class Striker:
     def _processes(self, *, python: bool) -> list[psutil.Process]:
         """Returns the executors, or the Python processes of their tasks."""
         assert self.cluster is not None
+        wanted = "pyspark" if python else "CoarseGrainedExecutorBackend"
         found = list[psutil.Process]()
         for worker in self.cluster.workers:
-            with suppress(psutil.NoSuchProcess):
-                for each in psutil.Process(worker.pid).children(recursive=True):
-                    wanted = "pyspark" if python else "CoarseGrainedExecutorBackend"
+            for each in psutil.Process(worker.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):  # it has ended, perhaps nobody has waited for it yet
                     if wanted in " ".join(each.cmdline()) and not (python and each.children()):
                         found.append(each)
         return found
