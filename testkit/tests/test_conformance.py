@@ -158,6 +158,11 @@ class TellsTooEarlyATime(Broken):
         return self.sound.advance(*arguments)._replace(newest="2001-01-01 00:00:00+00")
 
 
+class DatesSomeRows(Broken):
+    def advance(self, *arguments: Any, **_: bool) -> Advanced:
+        return self.sound.advance(*arguments)
+
+
 class SelectsPendingRows(Broken):
     def advance(
         self, fence: Fence, finished: Sequence[Batch], pending: Sequence[Batch], *more: Any
@@ -375,6 +380,7 @@ CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
     (ResetsWhateverIsNamed, *SIMULATION),
     (MarksOutOfOrder, "test_marks_the_earliest_rows_in_order", {}),
     (MarksOutOfOrder, *SIMULATION),
+    (DatesSomeRows, "test_all_selected_rows_tell_when_they_were_created_if_they_are_asked", {}),
     (MarksBehindWhatItMarkedLast, "test_late_commits_are_found_at_the_head_and_rollbacks_never", {}),
     (MarksBehindWhatItMarkedLast, *SIMULATION),
     (ReadsTheWholeTable, "test_a_mark_and_a_purge_cost_no_more_where_more_waits", {}),

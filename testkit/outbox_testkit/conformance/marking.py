@@ -10,7 +10,7 @@ from time import sleep, time
 from uuid import uuid4
 
 import pytest
-from outbox_api import Capability
+from outbox_api import UNBOUNDED, Capability
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.stashing import TEXTS
@@ -104,6 +104,15 @@ class MarkConformance(Conformance):
             told = [record.created for record in found if record.created is not None]
             assert told, "one of 64 does"
             assert all(abs(each - time()) < TOLERANCE for each in told)
+
+    def test_all_selected_rows_tell_when_they_were_created_if_they_are_asked(self, box: Box) -> None:
+        hand = box.lead()
+        box.fill(500)
+        for max_bytes in (UNBOUNDED, 100_000):
+            hand.advance(500)  # a choice may sample where the last one was large
+            found = hand.table.advance(hand.fence, [], [], 500, max_bytes, dated=True).records
+            assert len(found) == 500
+            assert all(abs((each.created or 0) - time()) < TOLERANCE for each in found)
 
     @needs(Capability.CONCURRENT_WRITERS)
     def test_nothing_is_marked_before_its_commit(self, box: Box) -> None:
