@@ -135,7 +135,7 @@ class BatchStatements:
             f"id NOT IN ({left_out})",
         ]
 
-    def _selected(self, source: Source, *, lane: bool, bounded: bool, dated: bool) -> str:
+    def _selected(self, source: Source, *, lane: bool, bounded: bool, dated: bool = False) -> str:
         """Finds out up to which id to select, and reads these rows: so no row is stored on the way."""
         wanted = self._wanted(lane=lane)
         start = "(SELECT $8::bigint FROM seen WHERE same)"

@@ -67,11 +67,10 @@ def letter_batches(letters: Sequence[DeadLetter], *, values: bool) -> Iterator[p
     """Makes one Arrow batch of dead letters; see :func:`batches`."""
     if letters:
         columns = _columns([Positioned(None, letter.record) for letter in letters], values=values)
-        told = zip(
-            *((str(each.status), each.reason, each.attempts, each.since) for each in letters), strict=True
-        )
-        more = [pa.array(column, field.type) for column, field in zip(told, LETTER_ARROW[-4:], strict=True)]
-        yield pa.RecordBatch.from_arrays([*columns, *more], schema=LETTER_ARROW)
+        told = [(str(each.status), each.reason, each.attempts, each.since) for each in letters]
+        for number, column in enumerate(zip(*told, strict=True), len(columns)):
+            columns.append(pa.array(column, LETTER_ARROW[number].type))
+        yield pa.RecordBatch.from_arrays(columns, schema=LETTER_ARROW)
 
 
 def _columns(rows: Sequence[Positioned], *, values: bool) -> list[pa.Array]:

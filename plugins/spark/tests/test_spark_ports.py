@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -72,10 +72,9 @@ def listening(process: psutil.Process) -> dict[int, str]:
     """Returns the TCP ports that a process and its children listen at, with the name of the process."""
     found: dict[int, str] = {}
     for each in [process, *process.children(recursive=True)]:
-        if each.status() != psutil.STATUS_ZOMBIE:
-            found |= {
-                at.laddr.port: each.name() for at in each.net_connections("tcp") if at.status == "LISTEN"
-            }
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # Spark's own short helpers come and go
+            name, ports = each.name(), each.net_connections("tcp")
+            found |= {at.laddr.port: name for at in ports if at.status == "LISTEN"}
     return found
 
 

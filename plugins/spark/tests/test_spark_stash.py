@@ -180,7 +180,7 @@ def test_a_connection_that_is_lost_is_made_anew_and_the_batch_is_there_once(stre
 def test_an_error_of_the_database_quotes_no_value(stream: Stream) -> None:
     stream.outbox.execute("ALTER TABLE outbox ADD CHECK (kafka_value <> 'confidential')")
     writer = StreamStash(read_stash_options(stream.outbox.options), Columns({}, None))
-    with pytest.raises(DriverError, match="cannot stash the rows") as raised:
+    with pytest.raises(DriverError, match="cannot stash a batch, and note it in outbox_inbox") as raised:
         writer.commit([Rows("a-query", [Record("orders", "key", "confidential")])], 0)
     assert "confidential" not in str(raised.value)
     assert stream.stashed() == []
