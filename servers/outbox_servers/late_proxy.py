@@ -14,6 +14,8 @@ _REST_SECONDS = 0.2
 """For how long the rest of a request may come behind its first part."""
 _KEPT_SECONDS = 30.0
 _ANSWER_SECONDS = 0.4
+_SILENT_SECONDS = 5.0
+"""For so long a server may say nothing; after its first word an answer ends with a shorter silence."""
 """After so long without a word the server has answered."""
 
 _HEAD = 4
@@ -78,8 +80,10 @@ class LateProxy:
             raise AssertionError("no request was kept")
         with contextlib.suppress(OSError):  # the server has ended the session
             self._server.sendall(self._request)
-        said = 0
-        while self._ended.wait(_ANSWER_SECONDS) is False and said < len(self._said):
+        said, silent = 0, monotonic() + _SILENT_SECONDS
+        while not self._ended.wait(_ANSWER_SECONDS) and (
+            said < len(self._said) or (not said and monotonic() < silent)
+        ):
             said = len(self._said)
         _end(self._server)
         return self._said

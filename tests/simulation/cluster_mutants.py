@@ -117,8 +117,8 @@ class OwnOnly(Sources):
 class OthersFirst(Sources):
     """Looks at the own source now and then, as at any other."""
 
-    def found(self, now: float, *, full: bool, empty: bool, **more: bool) -> None:
-        super().found(now, full=full, empty=empty, **more)
+    def found(self, now: float, *, full: bool, empty: bool, grow: bool = True, passed: bool = False) -> None:
+        super().found(now, full=full, empty=empty, grow=grow, passed=passed)
         if self._looking == 0:
             self._sources[0].size.due = now + 10.0
 
@@ -126,8 +126,8 @@ class OthersFirst(Sources):
 class TiredSources(Sources):
     """Gives up a source of another cluster that was found empty."""
 
-    def found(self, now: float, *, full: bool, empty: bool, **more: bool) -> None:
-        super().found(now, full=full, empty=empty, **more)
+    def found(self, now: float, *, full: bool, empty: bool, grow: bool = True, passed: bool = False) -> None:
+        super().found(now, full=full, empty=empty, grow=grow, passed=passed)
         if self._looking and empty:
             self._sources[self._looking].size.due = float("inf")
 

@@ -82,8 +82,8 @@ class MarkedRecord(NamedTuple):
         fault: Why the row cannot be made into a message (say, header arrays of different length), or
             ``None`` for a sound row. A faulty row is never published; its key is held.
         created: The row's ``create_time`` in seconds since the epoch, or ``None``. A dialect reads it of all
-            rows while marks return few, and may read it of a sample of many; it only serves to measure how
-            long records wait.
+            rows while marks return few, or if it is asked to, and may read it of a sample of many; it
+            serves to measure how long records wait, and as a column of Spark's source.
     """
 
     id: int

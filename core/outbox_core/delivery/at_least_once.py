@@ -112,7 +112,6 @@ class MarkPurgeReset:
         self._retried_most = MIN_RETRIED_ROWS
         self._retrying = False  # whether some of these are to be taken back before the next mark
         self._mark: Mark | None = None
-        self._awaited = False  # whether the mark that is out leaves out full keys, which are marked after it
         self._finishing: Purge | Reset | Park | None = None
         self._purging: list[MarkedRecord] = []
         self._left = LeftRows()
@@ -242,7 +241,6 @@ class MarkPurgeReset:
         self._sources.begin(now, excludes=self._excludes)
         source, limit = self._sources.look
         excluded, topics = self.scoreboard.excluded(), self.topics.held.next_look(now)
-        self._awaited = self.scoreboard.crowded > 0
         limit = min(limit, self._room())
         self._mark = Mark(self.leader_id, limit, self._mark_bytes, excluded, source, topics)
         return self._mark
@@ -341,7 +339,7 @@ class MarkPurgeReset:
         full = number >= mark.limit or size > self._mark_bytes // 2
         # Without the keys and topics that it left out, it may have read up to the end of the table.
         passed = bool(mark.excluded_keys or mark.excluded_topics) and not full
-        self._sources.found(now, full=full, empty=not number, passed=passed, awaited=self._awaited)
+        self._sources.found(now, full=full, empty=not number, passed=passed)
 
     def entered(self) -> None:
         """Handles that the epoch in the fence is raised: the remark goes on."""

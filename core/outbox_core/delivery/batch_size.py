@@ -24,13 +24,6 @@ The rows of other keys wait as long, and such a mark reads all that it skips.
 """
 PASSING_SECONDS = 1.0
 """The longest such wait."""
-VAIN_SHARE = 16
-"""The same after several such marks in a row that found nothing, while full keys had waited for their ends.
-
-It doubles with each.
-"""
-VAIN_SECONDS = 2.0
-"""The longest wait then."""
 
 
 class BatchSize:
@@ -49,7 +42,6 @@ class BatchSize:
     def __init__(self, backoff: float, longest_backoff: float, most: int) -> None:
         self.limit = self._least = min(FIRST_LIMIT, most)
         self.due = self.passing_due = 0.0
-        self._share = PASSING_SHARE
         self._backoff = self._pause = backoff
         self._longest = max(backoff, longest_backoff)
         self._most = most
@@ -68,14 +60,9 @@ class BatchSize:
         if full and grow:  # a backlog
             self.limit = min(self.limit * 2, self._most)
 
-    def passed(self, now: float, seconds: float, *, vain: bool = False) -> None:
-        """Handles a mark of so many seconds that may have read excluded rows up to the end of the table.
-
-        ``vain``: it found nothing, and full keys had waited for it to end.
-        """
-        share, longest = (self._share, VAIN_SECONDS) if vain else (PASSING_SHARE, PASSING_SECONDS)
-        self._share = min(2 * share, VAIN_SHARE) if vain else PASSING_SHARE
-        self.passing_due = now + min(share * seconds, longest)
+    def passed(self, now: float, seconds: float) -> None:
+        """Handles a mark of so many seconds that may have read excluded rows up to the end of the table."""
+        self.passing_due = now + min(PASSING_SHARE * seconds, PASSING_SECONDS)
 
     def begin_anew(self, records: int = 0) -> None:
         """Sets the limit of the next mark; 0 means the limit of the first mark."""

@@ -99,20 +99,10 @@ class Sources:
         self._looking, self._since = number, now
         self._sources[number].turn = self._turn
 
-    def found(
-        self,
-        now: float,
-        *,
-        full: bool,
-        empty: bool,
-        grow: bool = True,
-        passed: bool = False,
-        awaited: bool = False,
-    ) -> None:
+    def found(self, now: float, *, full: bool, empty: bool, grow: bool = True, passed: bool = False) -> None:
         """Adapts to what the look has found; see :meth:`BatchSize.marked`.
 
         ``passed``: it may have passed excluded rows up to the end of the table.
-        ``awaited``: full keys were among these, and have waited for its end.
         """
         source, seconds = self._sources[self._looking], now - self._since
         source.size.marked(now, full=full, empty=empty, grow=grow)
@@ -122,7 +112,7 @@ class Sources:
             if empty:
                 source.size.due = max(source.size.due, source.rest, now + source.pause)
         if passed:
-            source.size.passed(now, seconds, vain=empty and awaited)
+            source.size.passed(now, seconds)
 
     def hurry(self, now: float) -> None:
         """Makes all sources due, the own one first, as rows of any may be found again.

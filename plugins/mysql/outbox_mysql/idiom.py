@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import ClassVar, Final
 
 from outbox_api.base.record import Record
@@ -18,6 +19,9 @@ from outbox_mysql.errors import cure, error_kind
 
 KEY_BYTES: Final = 65_535
 """How long a key may be: as long as ``TEXT``."""
+
+MAX_LISTED_BYTES: Final = 256 << 10
+"""How long the keys may be together that a statement names as they are."""
 
 LINE: Final = "LONGTEXT"
 """The type of a column for a short text."""
@@ -175,9 +179,13 @@ class MySqlIdiom(Idiom):
     def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``, by their bytes: one parameter, which is a list.
 
-        A mark reads all rows of busy keys, and digests would take as long as all else.
+        A mark reads all rows of busy keys, and digests would take as long as all else. Keys that together
+        would make a statement too large for the server are compared by digests.
         """
         octets = [each for text in keys for each in spellings(text)]
+        if sum(map(len, octets)) > MAX_LISTED_BYTES:
+            digests = [sha256(each).digest() for each in octets]
+            return f"{self.comparable(key)} NOT IN {{without}}", {"without": digests}
         return f"CAST({self.to_utf8(key)} AS BINARY) NOT IN {{without}}", {"without": octets}
 
     def not_in_query(self, key: str, query: str) -> str:

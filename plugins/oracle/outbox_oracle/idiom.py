@@ -193,7 +193,7 @@ class OracleIdiom(Idiom):
         return f"NVL({text}, CHR(0))"
 
     def change_runs(self, change: ChangeByIds, runs: int) -> str:
-        """Writes a DELETE of all rows of the runs; marked ones are looked up each by its id."""
+        """Writes a DELETE of all rows of the runs; rows of a leader id are looked up each by its id."""
         return "" if change.assignments or change.condition else super().change_runs(change, runs)
 
     def byte_length(self, column: str) -> str:

@@ -207,8 +207,8 @@ class Claim:
     def _is_later(self, records: Sequence[MarkedRecord], batch: Batch) -> bool | None:
         """Whether all rows were written after that with which the stream ends; ``None`` if some are gone.
 
-        Of many that were selected, some tell when they were written, perhaps by this machine's clock. So the
-        end is not taken from them: what a peek returns tells it all, by the database's.
+        Those that were selected may tell it by this machine's clock. So the end is not taken from them: what
+        a peek returns tells it by the database's.
         """
         until = self._until
         if until is None or any(record.created <= until for record in records if record.created is not None):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
 from outbox_api import MarkedRecord, OutboxError
+from outbox_core.delivery.size import size_of
 
 INDEX_BITS = 32
 """A position is the number of the batch, and in so many lower bits the row's place in it."""
@@ -17,7 +18,7 @@ BYTES_PER_PART, MOST_PARTS = 6 << 20, 8
 Each task costs some 50 ms of a core; Spark warns of one that has more than 1,000 KiB, compressed.
 """
 ROW_BYTES = 100
-"""Of a row beside its value, about."""
+"""Of a row beside its topic, key, value and headers, about."""
 _LISTED = 20
 
 
@@ -44,7 +45,8 @@ def parts_of(
     """
     found = {record.id: record for record in records}
     _require_all(batch, ids, found)
-    parts = number or min(MOST_PARTS, -(-_size(found.values()) // BYTES_PER_PART))
+    size = sum(map(size_of, found.values())) + ROW_BYTES * len(found)
+    parts = number or min(MOST_PARTS, -(-size // BYTES_PER_PART))
     divided: defaultdict[int, list[Positioned]] = defaultdict(list)
     base = batch << INDEX_BITS
     for place, row in enumerate(ids):
@@ -57,10 +59,6 @@ def parts_of(
         part = crc32(record.key.encode("utf-8", "surrogatepass")) % parts
         divided[part].append(Positioned(base | place, record))
     return [part for _, part in sorted(divided.items())]
-
-
-def _size(records: Collection[MarkedRecord]) -> int:
-    return ROW_BYTES * len(records) + sum(len(record.value) for record in records if record.value)
 
 
 def _require_all(batch: int, ids: Sequence[int], found: Iterable[int]) -> None:

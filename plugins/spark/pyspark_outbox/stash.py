@@ -105,7 +105,9 @@ class _Stash(_Tasks):
                     stasher.stash_many(connection, records)
                     connection.commit()
             except dialect.idiom.errors as error:
-                doing = f"stash a batch, and note it in {self._options.inbox_table}"
+                doing = "stash a batch"
+                if batch is not None:
+                    doing += f", and note it in {self._options.inbox_table}"
                 raise translated(error, dialect.idiom, doing, dialect.address, dialect.secrets) from None
 
         # Of a batch without a note nobody could tell whether a first try has written it.

@@ -35,6 +35,7 @@ class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._opened: Claim | None = None
+        self._planned: tuple[object, Sequence[InputPartition]] = (None, ())
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's
         """Returns the offset before the first batch."""
@@ -66,9 +67,15 @@ class OutboxStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_a_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Divides a batch that Spark has logged; see :meth:`.Claim.parts`."""
-        parts = self._claim.parts(Offset.of(start), Offset.of(end))
-        return [InputPartition(packed(part, values=self._options.values)) for part in parts]
+        """Divides a batch that Spark has logged; see :meth:`.Claim.parts`.
+
+        Spark asks for each place of the stream in a query, which all get the same rows.
+        """
+        if self._planned[0] != (start, end):
+            parts = self._claim.parts(Offset.of(start), Offset.of(end))
+            values = self._options.values
+            self._planned = (start, end), [InputPartition(packed(part, values=values)) for part in parts]
+        return self._planned[1]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Returns the rows of a partition."""

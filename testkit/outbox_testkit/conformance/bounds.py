@@ -200,7 +200,9 @@ class ExclusionConformance(Conformance):
         values = box.fill(6_000, keys=3_000)
         hand = box.lead()
         keys = [f"k{number}" for number in range(3_000) if number != 7]
-        assert hand.values(10, excluded=keys) == [values[6], values[3_006]]
+        long = [f"{'x' * 1_000}{number}" for number in range(1_000)]
+        assert hand.values(1, excluded=[*keys, *long]) == [values[6]]
+        assert hand.values(10, excluded=keys) == [values[3_006]]
         assert hand.values(ALL) == [value for n, value in enumerate(values) if n % 3_000 != 6]
 
     def test_excluded_and_parked_keys_are_left_out_together(self, box: Box) -> None:

@@ -48,6 +48,14 @@ class ReleaseConformance(Conformance):
         assert act() == 0
         assert act(ids[-1] + 1, ids[-1] + 1000, 0, -1, 2**62) == 0
 
+    @pytest.mark.parametrize("verb", ["purge", "reset"])
+    def test_a_row_that_is_named_twice_names_no_other(self, box: Box, verb: str) -> None:
+        box.fill(3)
+        hand = box.lead()
+        first, second, third = hand.ids()
+        assert getattr(hand, verb)(first, first, third) == 2
+        assert hand.purge(second) == 1
+
     def test_reset_rows_are_marked_again_in_their_place(self, box: Box) -> None:
         hand, values = box.lead(), box.fill(9)
         ids = hand.ids(6)
