@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Callable
 from threading import Event, Lock, Thread
+from time import monotonic
 from typing import Self
 
 _CHUNK = 1 << 16
@@ -14,9 +15,9 @@ _REST_SECONDS = 0.2
 """For how long the rest of a request may come behind its first part."""
 _KEPT_SECONDS = 30.0
 _ANSWER_SECONDS = 0.4
+"""After so long without a further word the server has answered."""
 _SILENT_SECONDS = 5.0
-"""For so long a server may say nothing; after its first word an answer ends with a shorter silence."""
-"""After so long without a word the server has answered."""
+"""For so long the server may say nothing at all."""
 
 _HEAD = 4
 """The bytes of a length of Kafka's."""

@@ -57,5 +57,5 @@ def lose(proxy: LateProxy, striker: Striker, wanted: Match) -> bool:
         killed = striker.kill_processes(Target.EXECUTORS)
         proxy.refuses = False
         assert watched.wait_for_one(300, "opened")
-        proxy.deliver()
+        assert proxy.deliver(), "the broker has handled it"
     return killed
