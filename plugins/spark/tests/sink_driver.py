@@ -1,9 +1,10 @@
 """A Spark application with one query for each sink, which a test kills: reads its task from standard input.
 
 With ``fail`` no commit log can be written for the batch of that number: each query ends behind the sink
-and before the commit. With ``hold`` no query gets the rows of the batch of that number: each waits behind
-the offset log and before the sink. Then the process says so, and waits to be killed. Otherwise it ends when
-nothing waits. With ``results`` it writes what Spark reads in each sink into a folder of Parquet files.
+and before the commit. With ``hold`` no query gets the rows of the batch of that number: its note waits,
+behind the offset log and before the sink. Then the process says so, and waits to be killed. Otherwise it
+ends when nothing waits. With ``results`` it writes what Spark reads in each sink into a folder of Parquet
+files.
 """
 
 from __future__ import annotations
@@ -25,13 +26,19 @@ from pyspark.sql import SparkSession
 from . import spark_sinks
 
 GLANCE = 0.002
-"""Seconds between two looks into an offset log: a batch takes longer from there to its sink."""
-
+"""Seconds between two looks into an offset log."""
 PAUSE = 20.0
 """Seconds between two starts of a query: on a busy machine Spark gives up on Python processes after ten."""
 READ_BY_THE_TEST = {"postgres_append", "postgres_merge", "stash"}
 LOCKS = list[Any]()
 """Connections that hold locks until the process is killed."""
+WAITING_NOTE = """
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END';
+    CREATE TRIGGER wait BEFORE UPDATE ON outbox_fence FOR EACH ROW
+        WHEN (NEW.location = '{}') EXECUTE FUNCTION wait()
+"""
+"""Has the note of a batch wait for a lock; a source counts batches from 1."""
 
 
 def start(spark: Any, query: Mapping[str, Any]) -> Any:
@@ -62,9 +69,10 @@ def close_commit_log(query: Mapping[str, Any]) -> None:
     commits.touch()
 
 
-def lock_rows(query: Mapping[str, Any]) -> None:
-    connection = psycopg.connect(query["options"]["dataSource"])
-    connection.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+def hold_note(query: Mapping[str, Any], batch: int) -> None:
+    connection = psycopg.connect(query["options"]["dataSource"], autocommit=True)
+    connection.execute("SELECT pg_advisory_lock(1)")
+    connection.execute(WAITING_NOTE.format(batch + 1))
     LOCKS.append(connection)
 
 
@@ -89,7 +97,8 @@ def stop(spark: Any, query: Mapping[str, Any], task: Mapping[str, Any]) -> None:
     if "fail" in task:
         stopping = once_logged(query, task["fail"], close_commit_log)
     else:
-        stopping = once_logged(query, task["hold"], lock_rows)
+        hold_note(query, task["hold"])
+        stopping = once_logged(query, task["hold"], lambda _: None)
     running = start(spark, query)
     while stopping.is_alive():
         if not running.isActive:
