@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import psutil
 from databases import DATABASES, fill, place
+from environment import cpu_seconds
 from outbox_api import Dialect, Seam, find
 from outbox_core.settings import Limits
 
@@ -27,12 +28,6 @@ def server_of(database: str) -> psutil.Process:
     words = {"postgres": "postgres", "mysql": "mysqld", "mariadb": "mariadbd"}.get(database)
     found = [each for each in children if words and any(words in Path(word).name for word in each.cmdline())]
     return found[0] if found else psutil.Process()
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    """Returns the CPU time of a process and of those below it."""
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
 
 
 def marks(dialect: Dialect, server: psutil.Process, busy: int, rounds: int) -> tuple[float, float]:

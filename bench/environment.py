@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 import psycopg
 from backlog import insert, tidy
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -84,6 +85,12 @@ def harvester(settings: Path, ready: str = "leader acquired") -> Iterator[subpro
         finally:
             process.terminate()
             process.wait(30)
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """Returns the CPU time of a process and of those below it."""
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
 
 
 def wait_for(path: str, words: str, process: subprocess.Popen[str], timeout: float = 60) -> None:

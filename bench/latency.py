@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
-from environment import Environment, environment, harvester
+from environment import Environment, cpu_seconds, environment, harvester
 
 CHECKPOINTS = "outbox.checkpoints"
 CODE = ("core/outbox_core", "api/outbox_api", "plugins/*/outbox_*")
@@ -105,12 +105,6 @@ def transactions(bootstrap: str) -> int:
     ]
     consumer.close()
     return sum(ends) // OFFSETS
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    """Returns the CPU time of a process and its children."""
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
 
 
 def broker() -> psutil.Process:

@@ -6,7 +6,6 @@ The same rows, in turn, on one broker and one Spark; each way as a stream of ``-
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from uuid import uuid4
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from environment import BROKER_JVM
+from environment import BROKER_JVM, cpu_seconds
 from outbox_servers.services import KafkaBroker
 from spark_source import session
 
@@ -30,16 +29,6 @@ WARM_UP_ROWS = 20_000
 def write_rows(spark: Any, folder: Path, rows: int, size: int, files: int) -> None:
     columns = "concat('key-', id * 7919 % 1000) AS key", f"lpad(string(id), {size}, '.') AS value"
     spark.range(0, rows, 1, files).selectExpr(*columns).write.parquet(str(folder))
-
-
-def cpu_seconds() -> float:
-    """Returns the processor time of this process and all that it has started."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    children = 0.0
-    for process in psutil.Process().children(recursive=True):
-        times = process.cpu_times()
-        children += times.user + times.system
-    return own.ru_utime + own.ru_stime + children
 
 
 def count(bootstrap: str, topic: str) -> int:
@@ -65,9 +54,9 @@ class Contest:
         """Returns rows per second of one way, and microseconds of processor time for a row."""
         topic = f"bench-{uuid4().hex[:8]}"
         self._admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result()
-        began, used = time.monotonic(), cpu_seconds()
+        began, used = time.monotonic(), cpu_seconds(psutil.Process())
         self._publish(source, way, topic)
-        seconds, used = time.monotonic() - began, cpu_seconds() - used
+        seconds, used = time.monotonic() - began, cpu_seconds(psutil.Process()) - used
         if (arrived := count(self._bootstrap, topic)) != rows:
             sys.exit(f"{way}: {arrived:,} rows of {rows:,} have arrived")
         self._admin.delete_topics([topic])[topic].result()

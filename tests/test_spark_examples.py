@@ -16,10 +16,12 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
 from outbox_api import Record, Seam, Stasher, find
 from outbox_servers.services import find_java
 from outbox_spark.application import JAVA_OPTIONS
+
+from .topics import ends, messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("spark")]
 
@@ -122,22 +124,12 @@ class Site:
         newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
 
     def received(self, topic: str) -> list[Event]:
-        """Returns the values of this test that are committed in a topic, in their order."""
-        settings = {"group.id": self.name, "isolation.level": "read_committed", "enable.partition.eof": True}
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, **settings})
-        with closing(consumer):
-            rest = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-            consumer.assign([TopicPartition(topic, number, 0) for number in rest])
-            found = list[Event]()
-            while rest:
-                message = consumer.poll(30)
-                assert message is not None
-                if (error := message.error()) is not None:
-                    assert error.code() == KafkaError._PARTITION_EOF
-                    rest.discard(message.partition() or 0)
-                elif (message.key() or b"").decode().endswith(self.name):
-                    found.append(json.loads(message.value() or b""))
-            return found
+        """Returns the values of this test that are committed in a topic, in the order of each partition."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        partitions = len(admin.list_topics(topic, timeout=10).topics[topic].partitions)
+        found = messages(self._bootstrap, topic, ends(admin, topic, partitions))
+        own = self.name.encode()
+        return [json.loads(each.value() or b"") for each in found if (each.key() or b"").endswith(own)]
 
 
 @pytest.fixture

@@ -87,6 +87,22 @@ def test_nothing_waits_for_a_writer_and_no_writer_waits(
     assert box.survey() == []
 
 
+def between(box: Box, isolation: str, count: int, behind: int) -> tuple[list[str], list[str], list[Any]]:
+    """Fills an outbox beside rows that are not committed.
+
+    Returns:
+        The values of ``count`` rows between two of those, and of ``behind`` rows after them; the connections.
+    """
+    before, after = writer(box, isolation), writer(box, isolation)
+    box.stasher.stash(before, plain("k", "before"))
+    values = box.fill(count)
+    box.stasher.stash(after, plain("k", "after"))
+    more = box.fill(behind)
+    with box.application().cursor() as cursor:
+        cursor.execute(f"ANALYZE TABLE {box.options.table}")
+    return values, more, [before, after]
+
+
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
 @pytest.mark.parametrize("count", [1, 2, 30, 300, 1_000])
 @pytest.mark.parametrize("behind", [0, 5])
@@ -94,13 +110,8 @@ def test_nothing_waits_for_a_writer_and_no_writer_waits(
 def test_a_batch_is_deleted_beside_rows_that_are_not_committed(
     box: Box, isolation: str, count: int, behind: int, timed: bool
 ) -> None:
-    before, after, hand = writer(box, isolation), writer(box, isolation), box.lead()
-    box.stasher.stash(before, plain("k", "before"))
-    values = box.fill(count)
-    box.stasher.stash(after, plain("k", "after"))
-    more = box.fill(behind)
-    with box.application().cursor() as cursor:
-        cursor.execute(f"ANALYZE TABLE {box.options.table}")
+    hand = box.lead()
+    values, more, writers = between(box, isolation, count, behind)
     batch, found = hand.batch(count)
     assert found == values
     assert len(batch.runs) == 1
@@ -108,8 +119,8 @@ def test_a_batch_is_deleted_beside_rows_that_are_not_committed(
     # A server that read one row more than these would wait here, and give up.
     assert texts(hand.advance(finished=[batch])) == more
     assert (hand.purged, hand.advanced.locked) == (count, [])
-    before.commit()
-    after.commit()
+    for each in writers:
+        each.commit()
     assert box.survey() == ["before", "after", *more]
 
 
@@ -119,13 +130,8 @@ def test_a_batch_is_deleted_beside_rows_that_are_not_committed(
 def test_rows_are_marked_reset_and_purged_beside_rows_that_are_not_committed(
     box: Box, isolation: str, count: int, behind: int
 ) -> None:
-    before, after, hand = writer(box, isolation), writer(box, isolation), box.lead()
-    box.stasher.stash(before, plain("k", "before"))
-    values = box.fill(count)
-    box.stasher.stash(after, plain("k", "after"))
-    more = box.fill(behind)
-    with box.application().cursor() as cursor:
-        cursor.execute(f"ANALYZE TABLE {box.options.table}")
+    hand = box.lead()
+    values, more, writers = between(box, isolation, count, behind)
     # A server that read one row more than these would wait here, and give up.
     marked = hand.mark(count)
     assert texts(marked) == values
@@ -133,8 +139,8 @@ def test_rows_are_marked_reset_and_purged_beside_rows_that_are_not_committed(
     assert hand.reset(*ids) == count
     assert texts(hand.mark(count)) == values
     assert hand.purge(*reversed(ids)) == count
-    before.commit()
-    after.commit()
+    for each in writers:
+        each.commit()
     assert box.survey() == ["before", "after", *more]
 
 

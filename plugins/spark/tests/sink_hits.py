@@ -143,15 +143,15 @@ class Striker:
         if hit.moment in INSIDE:
             with closing(Commits(self.bootstrap, self.topic)) as watched:
                 inside = watched.wait_for_one(COMMIT_SECONDS)
-                hurt = application.ended(0) is None and self._kill(application, hit.target)
+                killed = application.ended(0) is None and self._kill(application, hit.target)
         else:
-            hurt = application.ended(0) is None and self._kill(application, hit.target)
-        if hurt:
+            killed = application.ended(0) is None and self._kill(application, hit.target)
+        if killed:
             self.done += hit.target is not Target.BROKER
             self.inside += inside
             where = "inside a commit" if inside else "outside of commits"
             log.info("behind %d batches: killed %s, %s", self.committed(), hit.target.value, where)
-        return hurt
+        return killed
 
     def committed(self) -> int:
         """Returns how many batches Spark has committed; of old ones it deletes the files."""

@@ -106,8 +106,8 @@ class Trial:
         create_missing({"bootstrap.servers": self.bootstrap}, [topic], PARTITIONS)
         task = self._task(topic)
         commits = self.folder / "checkpoint" / "commits"
-        striker = Striker(self.bootstrap, commits, self.cluster, self.broker)
-        striker.topic = topic if self.form == "kafka" else None
+        watched = topic if self.form == "kafka" else None
+        striker = Striker(self.bootstrap, commits, self.cluster, self.broker, watched)
         planned = hits(self.kills, self.restarts, BATCHES, cluster=self.cluster is not None)
         with self._writing():
             self._drain(task, striker, planned)
