@@ -36,11 +36,12 @@ class Batches:
         """Whether the database can tell which rows others have locked."""
         return self._sql.free is not None
 
-    def delete(self, batches: Sequence[Batch], *, waits: bool) -> tuple[int, list[Batch]]:
+    def delete(self, batches: Sequence[Batch], token: int, *, waits: bool) -> tuple[int, list[Batch]]:
         """Deletes the rows of batches while the fence is held.
 
         Args:
             batches: The batches.
+            token: The fence's token, for rows that are kept.
             waits: Whether to wait for rows that others have locked. Those that this connection has once
                 found locked are not waited for.
 
@@ -53,9 +54,9 @@ class Batches:
         deleted, locked = 0, list[Batch]()
         for batch in batches:
             if self._sql.free is None or (waits and not self._found_locked(batch)):
-                deleted += self._delete(batch)
+                deleted += self._delete(batch, token)
                 continue
-            rows, left = self._delete_free(batch, self._sql.free)
+            rows, left = self._delete_free(batch, token, self._sql.free)
             deleted += rows
             if left:
                 locked.append(Batch.of(left, batch.newest))
@@ -103,19 +104,19 @@ class Batches:
         """Returns the parameter by which statements leave out younger rows, if there is one."""
         return {"newest": batch.newest} if batch.newest and self._idiom.time_text else {}
 
-    def _delete(self, batch: Batch) -> int:
+    def _delete(self, batch: Batch, token: int) -> int:
         guard = self._guard(batch)
         change = self._sql.remove_old if guard else self._sql.remove
-        return change_rows(self._session, change, batch, **guard)
+        return change_rows(self._session, change, batch, token=token, **guard)
 
-    def _delete_free(self, batch: Batch, free: SelectByIds) -> tuple[int, list[int]]:
+    def _delete_free(self, batch: Batch, token: int, free: SelectByIds) -> tuple[int, list[int]]:
         """Deletes rows that nobody has locked; returns how many, and the ids of the others."""
         guard = self._guard(batch)
         change = self._sql.remove_old if guard else self._sql.remove
         present = self._sql.present_old if guard else self._sql.present
         ids = _ids(self._session.fetch_by_ids(present, batch.ids(), **guard))
         ours = _ids(self._session.fetch_by_ids(free, ids))
-        deleted = self._session.execute_by_ids(change, ours, **guard)
+        deleted = self._session.execute_by_ids(change, ours, token=token, **guard)
         # Who had locked a row may have deleted it by now.
         rest = sorted(set(ids).difference(ours))
         return deleted, _ids(self._session.fetch_by_ids(present, rest, **guard))

@@ -47,6 +47,7 @@ class ChangeByIds:
         id_column: The column that holds the ids, quoted if necessary.
         index: The index that finds the rows, quoted if necessary; empty leaves the choice to the database.
             Applications insert into such a table meanwhile, so the statement must lock no other rows.
+        copy: What keeps the rows before: an INSERT … SELECT up to its condition; empty for nothing.
     """
 
     table: str
@@ -54,10 +55,15 @@ class ChangeByIds:
     condition: str = ""
     id_column: str = "id"
     index: str = ""
+    copy: str = ""
 
     def where(self, chosen: str) -> str:
         """Returns what stands behind ``WHERE``; ``chosen`` is the condition that chooses the rows."""
         return f"{chosen} AND {self.condition}" if self.condition else chosen
+
+    def copied(self, chosen: str) -> str:
+        """Returns the statement that keeps the rows of a condition, in the order of their ids."""
+        return f"{self.copy} AND {self.where(chosen)} ORDER BY {self.id_column}"
 
     def within(self, ids: str) -> str:
         """Returns the condition that a row is listed; ``ids`` stands between the parentheses of ``IN``."""
@@ -73,6 +79,11 @@ class ChangeByIds:
         if self.assignments:
             return f"UPDATE {self.table} SET {self.assignments} WHERE {where}"
         return f"DELETE FROM {self.table} WHERE {where}"
+
+
+def within_runs(runs: int) -> str:
+    """Makes the condition that a row's id is in one of so many runs; see :func:`bounds`."""
+    return f"({' OR '.join(f'id BETWEEN {{first{n}}} AND {{last{n}}}' for n in range(runs))})"
 
 
 def without_runs(runs: int) -> str:

@@ -174,7 +174,8 @@ def create(dialect: PortableDialect, session: Session) -> list[str]:
             tables that are too new.
     """
     names = dialect.names(session)
-    tables = zip(dialect.options.tables, dialect.tables(names).items(), strict=True)
+    # The table of kept records is the last, and need not be wanted.
+    tables = zip(dialect.options.tables, dialect.tables(names).items(), strict=False)
     with suppress(AccessDenied):  # what follows says what to run
         if session.columns(session.idiom.quote_table(names.notes)) is not None:
             require_version(dialect, session, names)

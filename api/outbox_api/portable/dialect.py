@@ -23,6 +23,7 @@ from outbox_api.portable.creation import (
     require_version,
 )
 from outbox_api.portable.idiom import Idiom
+from outbox_api.portable.keeping import kept_statements
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import OriginColumns, find_index
 from outbox_api.portable.outboxes import PortableMembers, TablePattern, find_outboxes
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from outbox_api.portable.intake_table import WaitingRows
     from outbox_api.portable.intakes import Connected, PortableIntakes
     from outbox_api.portable.journal import PortableJournal
+    from outbox_api.portable.kept import PortableKept
 
 View = TypeVar("View", bound=PortableView)
 
@@ -162,7 +164,14 @@ class PortableDialect(ABC):
             statements += extra_columns(outbox)
         if origin := self.origin_columns():
             statements += origin.created()
-        return {names.outbox: statements, **auxiliary_statements(self.idiom, names)}
+        return {names.outbox: statements, **auxiliary_statements(self.idiom, names), **self.kept_tables(names)}
+
+    def kept_tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
+        """Returns the statements that create the table of kept records, if there is to be one."""
+        options = self.options
+        if not options.keep:
+            return {}
+        return {names.kept: kept_statements(self.idiom, names, binary=options.binary)}
 
     def additions(self, session: Session) -> Sequence[Sequence[str]]:
         """Returns what ``outbox init`` adds to tables that exist, by transaction: what an origin needs."""
@@ -222,6 +231,20 @@ class PortableDialect(ABC):
 
         session, options = self.session(watches=read_only), self.options
         return PortableDeadLetters(session, self._required(session), binary=options.binary)
+
+    def kept(self, *, read_only: bool = False) -> PortableKept:
+        """Connects to the kept records of the outbox, for an operator.
+
+        Args:
+            read_only: Whether only to look, see :meth:`watch`.
+
+        Raises:
+            DriverError: As for :meth:`connect`; or there is no table of kept records.
+        """
+        from outbox_api.portable.kept import PortableKept
+
+        session, options = self.session(watches=read_only), self.options
+        return PortableKept(session, self._required(session, "kept"), binary=options.binary)
 
     def journal(self, *, read_only: bool = False) -> PortableJournal:
         """Connects to the journal of the outbox.
@@ -416,8 +439,9 @@ class PortableDialect(ABC):
 
     def _connected(self, kind: type[View], session: Session, eligible: Sequence[ColumnIs]) -> View:
         options = self.options
+        keep = None if kind is PortableView else options.keep
         with closing_at_errors(session):
-            tables, columns = require(self, session, eligible)
+            tables, columns = require(self, session, eligible, "kept" if keep else "")
             indexes = self._indexes(session, eligible)
         return kind(
             session,
@@ -427,6 +451,7 @@ class PortableDialect(ABC):
             indexes=indexes,
             intakes=self._waiting_rows(session) if options.intakes else (),
             extras=[name for name in EXTRAS if name in columns],
+            keep=keep,
         )
 
     @contextmanager

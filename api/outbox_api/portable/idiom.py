@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from outbox_api.base.record import Record
-from outbox_api.portable.by_ids import ChangeByIds
+from outbox_api.portable.by_ids import ChangeByIds, within_runs
 from outbox_api.portable.table_idiom import TableIdiom
 from outbox_api.support.statement import Style
 
@@ -156,8 +157,7 @@ class Idiom(TableIdiom, ABC):
             change: The statement.
             runs: How many runs, one at least.
         """
-        within = " OR ".join(f"id BETWEEN {{first{n}}} AND {{last{n}}}" for n in range(runs))
-        return change.sql_of(f"({within})" if runs > 1 else within)
+        return change.sql_of(within_runs(runs))
 
     def delete_listed(self, table: str, of: str, key: str, query: str) -> str:
         """Writes a DELETE of the rows whose key a query returns, which reads no others.
@@ -169,6 +169,11 @@ class Idiom(TableIdiom, ABC):
             query: A SELECT of this column.
         """
         return f"DELETE FROM {table} WHERE {of} = {{{of}}} AND {key} IN ({query})"  # noqa: S608 - quoted, with parameters
+
+    def matches(self, column: str, pattern: str) -> str:
+        """Writes that a text matches a pattern with ``*`` and ``?``, in which case matters."""
+        escaped = re.sub(r"([!%_])", r"!\1", pattern).replace("*", "%").replace("?", "_")
+        return f"{column} LIKE {self.literal(escaped)} ESCAPE '!'"
 
     def byte_length(self, column: str) -> str:
         """Writes the length in bytes of a row's key, value or headers; null for null."""
@@ -254,6 +259,10 @@ class Idiom(TableIdiom, ABC):
     def uuid_parameter(self, leader_id: UUID) -> object:
         """Makes the parameter for a leader id."""
         return str(leader_id)
+
+    def time_parameter(self, moment: datetime) -> object:
+        """Makes the parameter for a time, given with its zone, that is compared with ``moment_type``."""
+        return moment if "ZONE" in self.moment_type else moment.astimezone(UTC).replace(tzinfo=None)
 
     def read_timestamp(self, value: Any) -> datetime:
         """Reads a timestamp as the driver returns it; without a time zone it is UTC."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from outbox_api.base.errors import ConfigError
 from outbox_api.intake.intake import Intake
+from outbox_api.portable.keeping import Keep
 from outbox_api.portable.outboxes import TablePattern
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables
@@ -27,6 +28,8 @@ class PortableOptions:
         value_type: What the value column holds, ``text`` or ``bytes``: in the DDL, and as it is in a
             table that exists.
         intake: A table of another layout whose rows are moved into the outbox, or several tables.
+        keep: Which delivered records are kept, in a table with the outbox's name and ``_kept``; ``None`` for
+            none.
         origin: How rows tell in which cluster they were written, as the affinity says; ``None`` if they do
             not.
         value_types: What ``value_type`` can be, for text and for bytes.
@@ -40,6 +43,7 @@ class PortableOptions:
     journal_table: str = "outbox_journal"
     value_type: str = "text"
     intake: Intake | tuple[Intake, ...] = ()
+    keep: Keep | None = None
     origin: Origin | None = field(default=None, metadata=GIVEN)
 
     def __post_init__(self) -> None:

@@ -106,11 +106,15 @@ class Releasing:
         assert self._sql.free  # noqa: S101 - or locked rows are waited for
         return [int(row[0]) for row in self._session.fetch_by_ids(self._sql.free, ids)]
 
-    def change(self, change: ChangeByIds, ids: Sequence[int], leader: object, *, waits: bool) -> Changed:
+    def change(
+        self, change: ChangeByIds, ids: Sequence[int], leader: object, token: int, *, waits: bool
+    ) -> Changed:
         """Purges or resets rows; if it does not wait, none that others have locked or that is behind such."""
         free = ids if waits else self.free(ids)
         chosen = free if len(free) >= len(ids) else self._in_turn(change, ids, free, leader)
-        rows = change_rows(self._session, change, Batch.of(sorted(set(chosen))), leader=leader)
+        rows = change_rows(
+            self._session, change, Batch.of(sorted(set(chosen))), leader=leader, token=token
+        )
         if rows >= len(ids):
             self._waits.met(ids, ())
             return Changed(rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outbox_api.base.record import Batch
-from outbox_api.portable.by_ids import ChangeByIds, bounds
+from outbox_api.portable.by_ids import ChangeByIds, bounds, within_runs
 from outbox_api.portable.session import Session
 
 LISTED_RUNS = (1, 2, 4, 8, 16)
@@ -27,7 +27,10 @@ def change_rows(session: Session, change: ChangeByIds, rows: Batch, **values: ob
     most, touched = LISTED_RUNS[-1], 0
     for start in range(0, len(runs), most):
         some = padded(runs[start : start + most])
-        touched += session.execute(idiom.change_runs(change, len(some)), **bounds(some), **values)
+        given = {**bounds(some), **values}
+        if change.copy:
+            session.execute(change.copied(within_runs(len(some))), **given)
+        touched += session.execute(idiom.change_runs(change, len(some)), **given)
     return touched
 
 

@@ -133,8 +133,12 @@ class Session:
 
         Returns how many rows it touched in all.
         """
-        sql = self.idiom.change_by_ids(change, _IDS)
-        return sum(int(self._execute(sql, values, part).rowcount) for part in self._parts(ids))
+        sql, touched = self.idiom.change_by_ids(change, _IDS), 0
+        for part in self._parts(ids):
+            if change.copy:
+                self._execute(change.copied(change.within(_IDS)), values, part)
+            touched += int(self._execute(sql, values, part).rowcount)
+        return touched
 
     def fetch_by_ids(self, query: SelectByIds, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
         """Executes a query for rows by their ids; see :meth:`execute_by_ids`."""

@@ -160,3 +160,22 @@ JOURNAL_COLUMNS = {
 
 JOURNAL_INDEX = ("name", "begun", "id")
 """The columns of the journal's index, by which the last entries of an outbox are found."""
+
+KEPT_COLUMNS = {
+    "position": "{numbered}",
+    "delivered_at": _TIME,
+    "token": _NUMBER,
+    "key_hash": _NUMBER,
+    "lacks": _NUMBER,
+    "id": _NUMBER,
+    "create_time": "{time}",
+    "kafka_topic": "{long_text}",
+    "kafka_key": "{long_text}",
+    "kafka_value": "{long_text}",
+    "kafka_header_keys": "{long_text}",
+    "kafka_header_values": "{long_text}",
+    **dict.fromkeys(EXTRAS, "{number}"),
+}
+"""The kept records of one outbox. ``position`` rises with each: its order is that of the deliveries within a key,
+whatever ids and clocks do. ``delivered_at`` is the time of the purge, ``token`` the fence token of the leader
+that purged. ``lacks`` is the sum of 1 if the value was left out and 2 if the headers were."""

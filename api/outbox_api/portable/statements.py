@@ -8,12 +8,14 @@ that compares it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 
 from outbox_api.base.bounds import MAX_KEY_BYTES, MAX_TOPIC_BYTES
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.idiom import Idiom
+from outbox_api.portable.keeping import Keep, copying
 from outbox_api.portable.sources import (
     BEGINNING,
     COLUMNS,
@@ -43,6 +45,7 @@ class Statements:
         eligible: Conditions of which one must hold for a row to be marked.
         indexes: Column → name of an index of this column and ``id``, where there is one.
         extras: The columns for partition and timestamp that the outbox has.
+        keep: Which rows a purge keeps; ``None`` for none.
 
     Attributes:
         idiom: As given.
@@ -57,11 +60,14 @@ class Statements:
         *,
         indexes: Mapping[str, str] = MappingProxyType({}),
         extras: Collection[str] = (),
+        keep: Keep | None = None,
     ) -> None:
         self.name = tables.name
-        written = [quoted(idiom, table) for table in tables[:-1]]
+        written = [quoted(idiom, table) for table in tables[:6]]
         self.outbox, self.fence, self.notes, self.lease, self.members, self.letters = written
         self.idiom = idiom
+        seen = idiom.snapshot_by_id(self.outbox)
+        self._copy = copying(idiom, tables, keep, extras, source=seen) if keep else ""
         self._extras = read_extras(extras)
         self._eligible = bool(eligible)
         age = idiom.age_seconds("create_time")
@@ -96,9 +102,11 @@ class Statements:
         carried = "leader_id = {leader}"
         self.claim = ChangeByIds(outbox, carried, index=idiom.id_index)
         # Where clusters replicate the table, a mark of another one may have taken the place of the lane's.
-        self.purge = ChangeByIds(outbox, condition="" if self._eligible else carried, index=idiom.id_index)
+        self.purge = ChangeByIds(
+            outbox, condition="" if self._eligible else carried, index=idiom.id_index, copy=self._copy
+        )
         self.reset = ChangeByIds(outbox, "leader_id = NULL", carried, index=idiom.id_index)
-        self.remove = ChangeByIds(outbox, index=idiom.id_index)
+        self.remove = ChangeByIds(outbox, index=idiom.id_index, copy=self._copy)
         self.carried = SelectByIds("id", outbox, carried)
         self.carried_rows = SelectByIds(self._marked, outbox, carried)
         self.carried_keys = SelectByIds(f"id, {self._key}", outbox, carried)
@@ -121,7 +129,7 @@ class Statements:
             old = f"(create_time IS NULL OR {time_text} <= {{newest}})"
             self.present_old = SelectByIds("id", seen, old)
             self.selected_old = SelectByIds(self._marked, seen, old)
-            self.remove_old = ChangeByIds(outbox, condition=old, index=idiom.id_index)
+            self.remove_old = replace(self.remove, condition=old)
 
     def _fence_statements(self) -> None:
         idiom, fence = self.idiom, self.fence

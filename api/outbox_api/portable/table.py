@@ -142,7 +142,7 @@ class PortableTable(ColdTable):
         def advance(*, waits: bool) -> Advanced:
             with self._session.transaction("advance"):
                 self._hold(fence)
-                purged, locked = self._batches.delete(finished, waits=waits)
+                purged, locked = self._batches.delete(finished, fence.token, waits=waits)
                 return Advanced(purged, *self._select(fence, batches, *bounds), locked)
 
         try:
@@ -222,7 +222,7 @@ class PortableTable(ColdTable):
         def touch(waits: bool) -> Changed:
             with self._session.transaction(doing):
                 self._hold(fence)
-                return self._releasing.change(change, ids, leader, waits=waits)
+                return self._releasing.change(change, ids, leader, fence.token, waits=waits)
 
         return self._releasing.around_locked(touch)
 

@@ -11,6 +11,7 @@ from outbox_api.portable.sources import (
     FENCE_COLUMNS,
     JOURNAL_COLUMNS,
     JOURNAL_INDEX,
+    KEPT_COLUMNS,
     LEASE_COLUMNS,
     MEMBER_COLUMNS,
     NOTE_COLUMNS,
@@ -31,6 +32,7 @@ class Tables(NamedTuple):
     members: TableName
     dead_letters: TableName
     journal: TableName
+    kept: TableName
 
     @property
     def name(self) -> str:
@@ -41,9 +43,10 @@ class Tables(NamedTuple):
     def beside(
         cls, fence: TableName, *, outbox: TableName, dead_letters: TableName, journal: TableName
     ) -> Tables:
-        """Returns the tables of an outbox; some have the fence's name with a suffix."""
+        """Returns the tables of an outbox; some have its name, or the fence's, with a suffix."""
         notes, lease, members = (fence.suffixed(each) for each in ("_notes", "_lease", "_members"))
-        return cls(outbox, fence, notes, lease, members, dead_letters, journal)
+        kept = outbox.suffixed("_kept")
+        return cls(outbox, fence, notes, lease, members, dead_letters, journal, kept)
 
 
 class Need(NamedTuple):
@@ -71,6 +74,7 @@ NEEDS = {
     "members": Need("member table", "fenceTable", MEMBER_COLUMNS),
     "dead_letters": Need("dead-letter table", "deadLetterTable", DEAD_LETTER_COLUMNS, _EVERY),
     "journal": Need("journal table", "journalTable", JOURNAL_COLUMNS),
+    "kept": Need("table of kept records", "keep", KEPT_COLUMNS, _EVERY),
 }
 """Table, by its name in ``Tables`` → what is asked of it."""
 
@@ -114,6 +118,7 @@ def created(idiom: Idiom, table: TableName, columns: Mapping[str, str], key: str
         "key": idiom.key_type,
         "bytes": idiom.bytes_type,
         "number": idiom.integer_type,
+        "numbered": idiom.numbered_type,
         "time": idiom.time_type(),
         "now": idiom.now,
     }

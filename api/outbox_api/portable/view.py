@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_api.base.errors import DriverError
 from outbox_api.base.record import MarkedRecord
+from outbox_api.portable.keeping import Keep
 from outbox_api.portable.notes import Takeovers
 from outbox_api.portable.outboxes import MemberStatements, present, read_members
 from outbox_api.portable.rows import records
@@ -146,6 +147,7 @@ class PortableView:
         indexes: Column → name of an index of this column and ``id``, where there is one.
         intakes: The rows of other tables that are still to be taken in.
         extras: The columns for partition and timestamp that the outbox has.
+        keep: Which rows a purge keeps; ``None`` for none.
     """
 
     def __init__(
@@ -158,12 +160,13 @@ class PortableView:
         indexes: Mapping[str, str] = MappingProxyType({}),
         intakes: Sequence[WaitingRows] = (),
         extras: Sequence[str] = (),
+        keep: Keep | None = None,
     ) -> None:
         self._session = session
         self._idiom = session.idiom
         self._outbox = tables.outbox
         self._origin = origin
-        self._sql = Statements(session.idiom, tables, eligible, indexes=indexes, extras=extras)
+        self._sql = Statements(session.idiom, tables, eligible, indexes=indexes, extras=extras, keep=keep)
         self._name = self._sql.name
         self._intakes = intakes
         self._origins = Origins(session, self._sql, origin, indexes) if origin else None

@@ -98,6 +98,7 @@ class MySqlIdiom(Idiom):
     long_text_type: ClassVar[str] = "LONGTEXT"
     bytes_type: ClassVar[str] = "LONGBLOB"
     key_type: ClassVar[str] = "LONGBLOB"
+    numbered_type: ClassVar[str] = "BIGINT NOT NULL AUTO_INCREMENT"
     moment_type: ClassVar[str] = "DATETIME(6)"
     table_end: ClassVar[str] = f" {TABLE_END}"
     indexes: ClassVar[str] = (
@@ -175,6 +176,10 @@ class MySqlIdiom(Idiom):
     def from_utf8(self, column: str, *, binary: bool) -> str:
         """Writes bytes, which are UTF-8, as text, unless bytes are wanted."""
         return column if binary else f"CONVERT({column} USING utf8mb4)"
+
+    def matches(self, column: str, pattern: str) -> str:
+        """Writes that a text matches a pattern, whatever the collation."""
+        return super().matches(f"CAST({column} AS BINARY)", pattern)
 
     def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``, by their bytes: one parameter, which is a list.

@@ -9,6 +9,7 @@ from functools import cache
 from outbox_api.portable import TableName
 from outbox_api.portable.sources import read_extras
 
+from outbox_postgres.keeping import Keeping
 from outbox_postgres.parking_statements import (
     BYTES,
     CREATED,
@@ -69,7 +70,9 @@ class BatchStatements:
         time: str,
         extras: Collection[str] = (),
         sequence: int | None = None,
+        keeping: Keeping,
     ) -> None:
+        self._keeping = keeping
         self._outbox = outbox
         self._time = time
         self._extras = "".join(f", {name}" for name in read_extras(extras))
@@ -82,13 +85,15 @@ class BatchStatements:
         self.select = cache(self._select)
         self.advance = cache(self._advance)
         deleted = "SELECT (SELECT count(*) FROM purged) FROM fence"
-        self.finish = f"WITH {held}, {self._purged(6)} RETURNING o.id) {deleted}"
+        kept = keeping.kept("purged")
+        returning = f"RETURNING {keeping.returning}"
+        self.finish = f"WITH {held}, {self._purged(6)} {returning}){kept} {deleted}"
         # An array: joined with the rows that are free, the whole table would be read, as it is analyzed.
         self.finish_free = f"""
             WITH {held}, free AS MATERIALIZED (
                 SELECT o.id FROM {self._rows(6)} WHERE EXISTS (SELECT FROM fence)
                 FOR UPDATE OF o SKIP LOCKED
-            ), purged AS (DELETE FROM {outbox} WHERE id = ANY (ARRAY(SELECT id FROM free)) RETURNING id)
+            ), purged AS (DELETE FROM {outbox} WHERE id = ANY (ARRAY(SELECT id FROM free)) {returning}){kept}
             {deleted}"""
         # In no order: for one the whole table would be compared with each run, as sessions do not sort.
         self.left = f"SELECT id FROM {self._rows(1)}"
@@ -101,7 +106,9 @@ class BatchStatements:
         # All of a statement sees the table as it was before, so it must leave out what it deletes, too.
         taken_from = self._sources[source]
         purged = self._purged(FIRST_PARAMETER + len(taken_from.parameters))
-        return f"WITH {self._held}, {purged}), {self._selected(taken_from, **kinds)}"
+        if kept := self._keeping.kept("purged"):
+            purged += f" RETURNING {self._keeping.returning}"
+        return f"WITH {self._held}, {purged}){kept}, {self._selected(taken_from, **kinds)}"
 
     def _runs(self, number: int) -> str:
         # Compared in the type of the column: a time without zone has no order in a zone with summer time.

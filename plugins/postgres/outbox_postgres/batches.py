@@ -12,6 +12,7 @@ import psycopg
 from outbox_api import UNBOUNDED, Advanced, Batch, Fence, MarkedRecord
 
 from outbox_postgres.batch_statements import BatchStatements
+from outbox_postgres.keeping import keeping
 from outbox_postgres.layout import Layout
 from outbox_postgres.rows import Claimed, claimed, records
 from outbox_postgres.scan_starts import ScanStarts, excluding
@@ -39,7 +40,12 @@ class Batches:
     ) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
         self.sql = BatchStatements(
-            *tables, sources, time=layout.time, extras=layout.extras, sequence=layout.sequence
+            *tables,
+            sources,
+            time=layout.time,
+            extras=layout.extras,
+            sequence=layout.sequence,
+            keeping=keeping(layout),
         )
         self._sources = sources
         self._session = session

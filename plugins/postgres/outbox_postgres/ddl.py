@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from outbox_api.base.record import Record
@@ -31,6 +31,9 @@ class PostgresIdiom(Idiom):
     long_text_type: ClassVar[str] = "TEXT"
     bytes_type: ClassVar[str] = "BYTEA"
     key_type: ClassVar[str] = "TEXT"
+    numbered_type: ClassVar[str] = "BIGSERIAL"
+    kept_types: ClassVar[Mapping[str, str]] = dict.fromkeys(("kafka_header_keys", "kafka_header_values"), "TEXT[]")
+    kept_partitions: ClassVar[str] = " PARTITION BY RANGE (delivered_at)"
     current_schema: ClassVar[str] = "current_schema()::text"
     user: ClassVar[str] = "session_user"
     skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"

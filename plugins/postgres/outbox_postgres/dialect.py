@@ -33,7 +33,7 @@ from outbox_postgres.origin_columns import due_columns
 if TYPE_CHECKING:
     from outbox_postgres.layout import Layout
     from outbox_postgres.lease import PostgresLease
-    from outbox_postgres.rows import PostgresDeadLetters
+    from outbox_postgres.rows import PostgresDeadLetters, PostgresKept
     from outbox_postgres.session import Session as PostgresSession
     from outbox_postgres.table import PostgresTable
     from outbox_postgres.view import PostgresView
@@ -96,7 +96,7 @@ class PostgresDialect(PortableDialect):
         from outbox_postgres.table import PostgresTable
 
         session, options = self.session(), self.options
-        layout = self._found(session, eligible)
+        layout = self._found(session, eligible, "kept" if options.keep else "")
         if not (options.skip_settled and provable(layout, eligible, options.origin)):
             layout = replace(layout, sequence=None)  # so marks always read from the head
         with closing_at_errors(session):
@@ -138,6 +138,14 @@ class PostgresDialect(PortableDialect):
 
         session = self.session(watches=read_only)
         return PostgresDeadLetters(session, self._found(session))
+
+    def kept(self, *, read_only: bool = False) -> PostgresKept:
+        """Connects to the kept records of the outbox."""
+        from outbox_postgres.rows import PostgresKept
+
+        session = self.session(watches=read_only)
+        layout = self._found(session, more="kept")
+        return PostgresKept(session, layout.tables, binary=layout.binary)
 
     def lease(self) -> PostgresLease:
         """Connects to the outbox's lease."""
@@ -194,7 +202,13 @@ class PostgresDialect(PortableDialect):
 
     def tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create the tables, by table."""
-        return tables_ddl(self.options, names)
+        return {**tables_ddl(self.options, names), **self.kept_tables(names)}
+
+    def kept_tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
+        """Returns the statements that create the table of kept records and its first partition."""
+        rest = f"CREATE TABLE {QuotedName(*names.kept.suffixed('_default'))} PARTITION OF {QuotedName(*names.kept)}"
+        tables = super().kept_tables(names)
+        return {table: [*statements, f"{rest} DEFAULT"] for table, statements in tables.items()}
 
     def additions(self, session: Session) -> Sequence[Sequence[str]]:
         """Returns what ``outbox init`` adds to tables that exist; no row is written.

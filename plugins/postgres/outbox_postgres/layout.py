@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from outbox_api import DriverError, Fence
 from outbox_api.portable import TableName
+from outbox_api.portable.keeping import Keep
 from outbox_api.portable.session import TableMissing
 from outbox_api.portable.sources import EXTRAS
 from outbox_api.portable.tables import Tables
@@ -33,6 +34,7 @@ class Layout:
         indexed: The columns that an index begins with, before ``id``.
         database: The database's name.
         user: The connection's current user.
+        keep: Which rows a purge keeps; ``None`` for none.
     """
 
     tables: Tables
@@ -45,6 +47,7 @@ class Layout:
     indexed: frozenset[str]
     database: str
     user: str
+    keep: Keep | None = None
 
     @property
     def outbox(self) -> TableName:
@@ -95,6 +98,7 @@ def find_layout(catalogue: Catalogue, options: PostgresOptions, *, writable: boo
         indexed=catalogue.indexed(oid),
         database=server.database,
         user=server.user,
+        keep=options.keep,
     )
 
 

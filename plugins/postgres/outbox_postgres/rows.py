@@ -11,6 +11,7 @@ from outbox_api import Header, MarkedRecord
 from outbox_api.base.bounds import too_large, too_long
 from outbox_api.intake import taken
 from outbox_api.portable import PortableDeadLetters
+from outbox_api.portable.kept import PortableKept
 from outbox_api.portable.rows import header_fault, null_fault
 from outbox_api.seams.placement import placed_row
 
@@ -119,6 +120,13 @@ def _fault(topic: Any, key: Any, names: Sequence[Any], values: Sequence[Any]) ->
     if any(isinstance(part, list) for part in (*names, *values)):
         return "the row's header arrays have several dimensions; write one name and one value for each header"
     return None
+
+
+class PostgresKept(PortableKept):
+    """The kept records of PostgreSQL, whose headers are arrays. Made by ``PostgresDialect.kept``."""
+
+    def _read(self, row: Sequence[Any]) -> MarkedRecord:
+        return record((*row, None))
 
 
 class PostgresDeadLetters(PortableDeadLetters):

@@ -10,7 +10,10 @@ from __future__ import annotations
 from outbox_api.portable import TableName
 from outbox_api.portable.tables import Tables
 
+from outbox_postgres.keeping import Keeping
 from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, free
+
+_NOTHING = Keeping()
 
 SESSION = """
 SELECT set_config('default_transaction_isolation', 'read committed', false),
@@ -98,11 +101,11 @@ class Statements:
         hold_note: $1 name. Locks the outbox's notes until the transaction ends, before any of its lanes.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, keeping: Keeping) -> None:
         outbox, fence = tables.outbox, tables.fence
         purge, reset = f"DELETE FROM {outbox}", f"UPDATE {outbox} SET leader_id = NULL"
-        self.purge, self.reset = _touch(purge, fence), _touch(reset, fence)
-        self.purge_free = _touch_free(purge, tables, free(outbox, "FOR UPDATE"))
+        self.purge, self.reset = _touch(purge, fence, keeping), _touch(reset, fence)
+        self.purge_free = _touch_free(purge, tables, free(outbox, "FOR UPDATE"), keeping)
         self.reset_free = _touch_free(reset, tables, free(outbox, "FOR NO KEY UPDATE"))
         self.carried = f"SELECT id FROM {outbox} WHERE id = ANY ($2::bigint[]) AND leader_id = $1"
         self.bump = f"""
@@ -133,18 +136,18 @@ class Statements:
         self.hold_note = f"SELECT FROM {tables.notes} WHERE name = $1 FOR UPDATE"
 
 
-def _touch(change: str, fence: TableName) -> str:
+def _touch(change: str, fence: TableName, keeping: Keeping = _NOTHING) -> str:
     return f"""
         WITH fence AS MATERIALIZED (
             SELECT FROM {fence} WHERE {FENCE_MATCHES}
         ), touched AS (
             {change} WHERE id = ANY ($7::bigint[]) AND leader_id = $6 AND EXISTS (SELECT FROM fence)
-            RETURNING id
-        )
+            RETURNING {keeping.returning}
+        ){keeping.kept("touched")}
         SELECT (SELECT count(*) FROM touched) FROM fence"""
 
 
-def _touch_free(change: str, tables: Tables, free: str) -> str:
+def _touch_free(change: str, tables: Tables, free: str, keeping: Keeping = _NOTHING) -> str:
     return f"""
         WITH fence AS MATERIALIZED (
             SELECT FROM {tables.fence} WHERE {FENCE_MATCHES}
@@ -154,8 +157,8 @@ def _touch_free(change: str, tables: Tables, free: str) -> str:
         ), chosen AS MATERIALIZED (
             SELECT id FROM carried WHERE in_turn
         ), touched AS (
-            {change} WHERE id = ANY (ARRAY(SELECT id FROM chosen)) RETURNING id
-        )
+            {change} WHERE id = ANY (ARRAY(SELECT id FROM chosen)) RETURNING {keeping.returning}
+        ){keeping.kept("touched")}
         SELECT (SELECT count(*) FROM touched), ARRAY(SELECT id FROM chosen EXCEPT SELECT id FROM touched),
                ARRAY(SELECT id FROM free EXCEPT SELECT id FROM chosen)
         FROM fence"""

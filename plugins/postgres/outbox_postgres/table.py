@@ -31,6 +31,7 @@ from outbox_api.seams.fence import lost_token, token_step, unexpected_token
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
 from outbox_postgres.catalogue import Catalogue
+from outbox_postgres.keeping import keeping
 from outbox_postgres.layout import Layout
 from outbox_postgres.marking import Marking, Releasing, Wanted
 from outbox_postgres.parking_statements import ParkingStatements
@@ -62,7 +63,7 @@ class PostgresTable(PostgresView, ColdTable):
     ) -> None:
         super().__init__(session, layout, intakes=intakes, origin=origin)
         self._connection = session.connection
-        self._fencing = statements.Statements(layout.tables)
+        self._fencing = statements.Statements(layout.tables, keeping(layout))
         self._parks = ParkingStatements(layout.tables, binary=layout.binary)
         taken_from = sources(layout.outbox, eligible, layout.indexed)
         self._starts = starts = ScanStarts(session, layout, taken_from[0])

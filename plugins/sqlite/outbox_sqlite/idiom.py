@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
@@ -86,6 +87,7 @@ class SqliteIdiom(Idiom):
     current_schema: ClassVar[str] = "''"
     moment_type: ClassVar[str] = "TEXT"
     long_text_type: ClassVar[str] = "TEXT"
+    numbered_type: ClassVar[str] = "INTEGER"
     user: ClassVar[str] = ""
     # An index ends with the row's number, which is the id, whether its columns name it or not.
     indexes: ClassVar[str] = (
@@ -152,6 +154,14 @@ class SqliteIdiom(Idiom):
         """
         octets = f"CAST({text} AS BLOB)"
         return f"CASE WHEN LENGTH({octets}) <= {_SHORT} THEN HEX({text}) ELSE outbox_digest({octets}) END"
+
+    def matches(self, column: str, pattern: str) -> str:
+        """Writes that a text matches a pattern; LIKE takes no regard of case."""
+        return f"{column} GLOB {self.literal(pattern.replace('[', '[[]'))}"
+
+    def time_parameter(self, moment: datetime) -> object:
+        """Makes the parameter for a time, a text like those of ``now``."""
+        return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
     def byte_length(self, column: str) -> str:
         """Writes how many bytes a column has, whatever an application wrote into it."""

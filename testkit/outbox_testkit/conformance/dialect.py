@@ -13,6 +13,7 @@ from outbox_testkit.conformance.fencing import FenceConformance
 from outbox_testkit.conformance.intake import IntakeConformance
 from outbox_testkit.conformance.intake_faults import IntakeFaultConformance
 from outbox_testkit.conformance.journal import JournalConformance
+from outbox_testkit.conformance.keeping import KeepingConformance
 from outbox_testkit.conformance.lease import LeaseConformance
 from outbox_testkit.conformance.marking import MarkConformance
 from outbox_testkit.conformance.members import MemberConformance
@@ -38,6 +39,7 @@ THEMES = {
     "odd rows": OddRowConformance,
     "parking": ParkConformance,
     "dead letters": LetterConformance,
+    "keeping": KeepingConformance,
     "intake": IntakeConformance,
     "intake while something fails": IntakeFaultConformance,
     "lease": LeaseConformance,
@@ -71,6 +73,7 @@ class DialectConformance(
     OddRowConformance,
     ParkConformance,
     LetterConformance,
+    KeepingConformance,
     IntakeConformance,
     IntakeFaultConformance,
     LeaseConformance,

@@ -25,12 +25,13 @@ from outbox_api import (
     find,
 )
 from outbox_api.portable.dead_letters import PortableDeadLetters
+from outbox_api.portable.kept import PortableKept
 from outbox_api.portable.view import PortableView
 
 ALL = 1_000_000
 """More rows than any test stashes."""
 
-Made = TypeVar("Made", bound="OutboxTable | PortableDeadLetters | PortableView")
+Made = TypeVar("Made", bound="OutboxTable | PortableDeadLetters | PortableKept | PortableView")
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,9 @@ class Box:
 
     def dead_letters(self) -> PortableDeadLetters:
         return self._kept(self.dialect.dead_letters())
+
+    def kept(self) -> PortableKept:
+        return self._kept(self.dialect.kept())
 
     def application(self) -> Any:
         """Opens an application's connection."""

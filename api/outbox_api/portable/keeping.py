@@ -1,0 +1,96 @@
+"""Kept records: rows that a purge moves into a table beside the outbox, where the option ``keep`` says so.
+
+The purge's own statement or transaction moves them, so a row is either in the outbox or kept. Whatever purges
+does it: both deliveries, recoveries, and the Spark source. A record that an operator skips was not delivered,
+and is not kept.
+"""
+# ruff: noqa: S608 - names come quoted from the idiom, and every value is a parameter or a literal of its own
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from outbox_api.base.errors import ConfigError
+from outbox_api.portable.idiom import Idiom
+from outbox_api.portable.sources import COLUMNS, EXTRAS, KEPT_COLUMNS, quoted
+from outbox_api.portable.tables import Tables, created
+from outbox_api.seams.hooks import Duration
+
+KEY_HASHES = 2**31 - 1
+"""How many hashes of keys there are: the number of lanes that the hash of a lane is asked for."""
+
+PARTS = {"value": ("kafka_value",), "headers": ("kafka_header_keys", "kafka_header_values")}
+"""What can be left out of a kept record → its columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """Which delivered records are kept, for how long, and what of them.
+
+    Attributes:
+        for_: How long, in seconds; as the key ``for``.
+        topics: The topics whose records are kept, with ``*`` and ``?`` as wildcards.
+        without: What is left out of them: ``value``, ``headers``, or both.
+    """
+
+    for_: Duration
+    topics: tuple[str, ...] = ("*",)
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.for_ <= 0:
+            raise ConfigError(f"for is {self.for_} s; it must be more than 0 s")
+        if unknown := sorted(set(self.without).difference(PARTS)):
+            raise ConfigError(f"without names '{unknown[0]}'; it can name {' and '.join(PARTS)}")
+        if not self.topics:
+            raise ConfigError("topics is empty, so nothing would be kept; leave out 'keep' instead")
+
+    @property
+    def lacks(self) -> int:
+        """The column of the same name."""
+        return sum(1 << place for place, part in enumerate(PARTS) if part in self.without)
+
+
+def kept_statements(idiom: Idiom, tables: Tables, *, binary: bool) -> Sequence[str]:
+    """Returns the statements that create the table of kept records."""
+    columns = {**KEPT_COLUMNS, **({"kafka_value": "{bytes}"} if binary else {}), **idiom.kept_types}
+    parted = bool(idiom.kept_partitions)
+    table = created(idiom, tables.kept, columns, "position, delivered_at" if parted else "position")
+    indexes = [("key_hash", "position"), *([] if parted else [("delivered_at",)])]
+    return [
+        table + idiom.kept_partitions,
+        *(idiom.create_index(tables.kept, columns) for columns in indexes),
+    ]
+
+
+def copying(idiom: Idiom, tables: Tables, keep: Keep, extras: Collection[str], *, source: str) -> str:
+    """Makes the INSERT … SELECT that keeps rows, up to what stands behind its ``WHERE … AND``.
+
+    Its parameter ``{token}`` is the fence's token.
+
+    Args:
+        idiom: How the database writes SQL.
+        tables: The tables of the outbox.
+        keep: Which rows are kept, and what of them.
+        extras: The columns for partition and timestamp that the outbox has.
+        source: Where the rows are read, as it stands behind ``FROM``.
+    """
+    left_out = {column for part in keep.without for column in PARTS[part]}
+    names = ("create_time", *COLUMNS, *(name for name in EXTRAS if name in extras))
+    values = ["NULL" if name in left_out else name for name in names]
+    key = idiom.comparable("COALESCE(kafka_key, '')")
+    hashed = idiom.lane_of(key).replace("{lanes}", str(KEY_HASHES))
+    return (
+        f"INSERT INTO {quoted(idiom, tables.kept)} (delivered_at, token, key_hash, lacks, {', '.join(names)})"
+        f" SELECT {idiom.now}, {{token}}, {hashed}, {keep.lacks}, {', '.join(values)}"
+        f" FROM {source} WHERE {chosen_topics(idiom, keep.topics)}"
+    )
+
+
+def chosen_topics(idiom: Idiom, topics: Sequence[str]) -> str:
+    """Makes the condition that a row's topic matches one of the patterns."""
+    if "*" in topics:
+        return "1 = 1"
+    matching = " OR ".join(idiom.matches("kafka_topic", pattern) for pattern in topics)
+    return f"({matching})".replace("{", "{{").replace("}", "}}")
