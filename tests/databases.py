@@ -12,6 +12,7 @@ import psycopg
 from outbox_api import Capability, Dialect, DriverError, LaneStatus, OutboxTable, Record, Seam, Stasher, find
 from outbox_api.portable import ErrorKind, PortableDialect
 from outbox_api.portable import Session as PortableSession
+from outbox_api.portable.keeping import Keep
 from outbox_api.support.statement import Statement, Style
 from psycopg.conninfo import make_conninfo
 
@@ -32,6 +33,9 @@ CREATE TABLE IF NOT EXISTS outbox (
 """The outbox table of goharvest."""
 
 SALES = "CREATE TABLE sales (customer VARCHAR(100), number INTEGER, PRIMARY KEY (customer, number))"
+
+KEPT_SECONDS = 86_400.0
+"""How long delivered records are kept, where they are."""
 
 
 class Written(NamedTuple):
@@ -109,6 +113,11 @@ class Database(ABC):
             for ddl in SALES, *([events.ddl(self.numbered)] if self.taken else []):
                 self.execute(connection, ddl)
             connection.commit()
+
+    def keep_records(self) -> None:
+        """Has its dialect create a table for what is delivered, as an option of harvesters asks for."""
+        driver = find(Seam.DIALECT, self.driver)
+        self.dialect = driver.create(driver.options(data_source=self.dsn, keep=Keep(for_=KEPT_SECONDS)))
 
     def connect(self) -> Any:
         """Connects like an application, not in autocommit mode."""

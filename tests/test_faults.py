@@ -38,7 +38,7 @@ SHORT_OPTIONS = {"mysql": {"idleTimeout": "2s"}, "mariadb": {"idleTimeout": "2s"
     ],
 )
 def test_faults_lose_and_reorder_nothing(tmp_path: Path, measure: Measure, names: Sequence[str]) -> None:
-    with Site(tmp_path, "inline", random.Random(7), harvesters=2) as site:
+    with Site(tmp_path, "inline", random.Random(7), harvesters=2, keeps=True) as site:
         strike(site, names, measure)
 
 
@@ -65,6 +65,7 @@ def test_other_databases_lose_and_reorder_nothing(
         options=SHORT_OPTIONS.get(database),
         harvesters=2,
         session=SHORT_SESSION,
+        keeps=True,
     ) as site:
         strike(site, names, measure)
 

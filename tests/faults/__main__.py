@@ -102,6 +102,7 @@ def run(options: argparse.Namespace, place: Place, seed: int, report: Report | N
     cards = itertools.islice(deck(faults, chance), most)
     settings = {"harvesters": options.harvesters, "session": options.session, "intake": intake}
     settings |= {"setup": setup.with_session(options.broker_session), "keys": options.keys}
+    settings |= {"keeps": options.kept}
     with Site(folder, engine, chance, database=database, delivery=delivery, **settings) as site:
         while time.monotonic() < ends and (batch := list(itertools.islice(cards, BATCH))):
             rounds = run_batch(site, batch, tell)
@@ -163,6 +164,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--outage", type=float, help="no rounds: stops the database and the broker for so many seconds each"
     )
+    parser.add_argument("--kept", action="store_true", help="keeps what is delivered, and audits that, too")
     parser.add_argument("--report", type=Path, help="adds the results to this Markdown file")
     parser.add_argument("--fresh", action="store_true", help="deletes the earlier results of the report")
     parser.add_argument("--folder", type=Path, help="folder for logs and history (default: a temporary one)")

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 
-from outbox_audit import Audit, Result
+from outbox_api.seams.kept import Chosen
+from outbox_audit import SEQUENCE_HEADER, Audit, Result
 from outbox_core.settings import Limits
 
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
@@ -21,6 +23,8 @@ CATCH_UP_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
 """Seconds to wait for all records; an open transaction of a lost process ends after its timeout."""
 RUN = Limits().max_run_records
 """Records of a key that may be in flight when a leader is lost."""
+MOST_KEPT = 10_000_000
+"""More records than a batch of rounds has."""
 STATEMENTS = ("status", "check")
 """The commands whose JSON is searched for the password."""
 
@@ -114,6 +118,8 @@ def judge(site: Site, rounds: Sequence[Round]) -> Result:
             last.wrong.append(f"{name}: {theirs} on the topic, {ours} as the consumer saw it")
     _enter_lost(site, rounds, sold)
     _enter_waits(site, rounds)
+    if site.keeps:
+        last.wrong += _wrongly_kept(site, sold)
     for each in rounds:
         each.wrong += [
             f"{getattr(each, name)} {name}"
@@ -171,6 +177,24 @@ def _enter_stale(site: Site, rounds: Sequence[Round], audits: Mapping[str, Audit
             site.note("stale", fault=each.fault.name, keys=of_keys, leaders=each.leaders)
         if most > allowed:
             each.wrong.append(f"{most} stale copies of a key after {each.leaders} lost leaders")
+
+
+def _wrongly_kept(site: Site, sold: Collection[tuple[str, int]]) -> list[str]:
+    """Compares what is kept with what was sold: each record once and in order, as the outbox is empty."""
+    with closing(site.shop.database.dialect.kept()) as archive:
+        found = [each.record for each in archive.find(Chosen(topics=[site.shop.topic]), 0, MOST_KEPT)]
+    audit = Audit()
+    for key, number in sold:
+        audit.committed(key, number)
+    for record in found:
+        audit.arrived(record.key, int(dict(record.headers)[SEQUENCE_HEADER] or 0))
+    result = audit.result()
+    site.note("kept", records=len(found), result=result)
+    return [
+        f"{getattr(result, name)} records {name} among those that are kept"
+        for name in ("lost", "repeated", "overtaken", "foreign")
+        if getattr(result, name)
+    ]
 
 
 def longest_wait(

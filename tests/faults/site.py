@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka import ConsumerGroupState, KafkaException
 from outbox_api import LaneStatus
 from outbox_servers.services import KafkaBroker, KafkaCluster
 
 from .. import events  # noqa: TID252 - pytest gives tests no absolute name
+from ..databases import KEPT_SECONDS  # noqa: TID252 - pytest gives tests no absolute name
 from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from ..shop import CUSTOMERS  # noqa: TID252 - pytest gives tests no absolute name
 from .brokers import ONE, Brokers, Setup
@@ -57,10 +58,12 @@ class Site:
         session: The election's session time-out in seconds.
         setup: Which brokers.
         keys: So few keys, the first with most records, so that runs of them are in flight; ``None`` for many.
+        keeps: Whether delivered records are kept.
 
     Attributes:
         password: Of the harvesters' database user; no log and no output may contain it.
         lanes: The number of lanes of harvesters that are started from now on.
+        keeps: As above.
         slots: The competing processes; :meth:`heal` replaces those that ended.
         may_end: The processes that a fault ends, or may end.
         detour: The port of a pooler through which harvesters reach the database; ``None`` for none.
@@ -75,12 +78,13 @@ class Site:
         *,
         delivery: str = "at-least-once",
         database: str = "postgres",
-        options: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
         intake: str = "",
         harvesters: int = 3,
         session: float = SESSION,
         setup: Setup = ONE,
         keys: int | None = None,
+        keeps: bool = False,
     ) -> None:
         self.folder = folder
         self.engine = engine
@@ -88,6 +92,9 @@ class Site:
         self.database = database
         self.intake = intake
         self.options = {**(options or {}), **({"intake": events.intake(intake)} if intake else {})}
+        self.keeps = keeps
+        if keeps:
+            self.options["keep"] = {"for": f"{KEPT_SECONDS:g}s"}
         self.chance = chance
         self.session = session
         self.password = f"s3cret-{secrets.token_hex(8)}"
@@ -131,6 +138,8 @@ class Site:
         if self._keys is not None:
             self.shop.customers, self.shop.most_records = CUSTOMERS[: self._keys], SKEWED_RECORDS
         self.shop.open(LARGEST_MESSAGE)
+        if self.keeps:
+            self.host.database.keep_records()
         self.host.database.dialect.create()
         self.host.admit()
         self.beats = self._stack.enter_context(Beats(self.host.database.dialect))

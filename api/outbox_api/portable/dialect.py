@@ -164,7 +164,8 @@ class PortableDialect(ABC):
             statements += extra_columns(outbox)
         if origin := self.origin_columns():
             statements += origin.created()
-        return {names.outbox: statements, **auxiliary_statements(self.idiom, names), **self.kept_tables(names)}
+        beside = auxiliary_statements(self.idiom, names)
+        return {names.outbox: statements, **beside, **self.kept_tables(names)}
 
     def kept_tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create the table of kept records, if there is to be one."""

@@ -48,7 +48,8 @@ class PortableKept:
         age = self._idiom.age_seconds("create_time")
         columns = ", ".join((*COLUMNS, f"{age} AS age", *EXTRAS, *_BEHIND))
         where, values = self._where(chosen)
-        select = f"SELECT {columns} FROM {self._idiom.snapshot_read(self._table)} WHERE position > {{after}}{where}"
+        seen = self._idiom.snapshot_read(self._table)
+        select = f"SELECT {columns} FROM {seen} WHERE position > {{after}}{where}"
         query = self._idiom.limit(f"{select} ORDER BY position", "{limit}")
         rows, at = self._session.query("read kept records", query, after=after, limit=limit, **values), time()
         return [self._kept(row, at) for row in rows]

@@ -112,9 +112,7 @@ class Releasing:
         """Purges or resets rows; if it does not wait, none that others have locked or that is behind such."""
         free = ids if waits else self.free(ids)
         chosen = free if len(free) >= len(ids) else self._in_turn(change, ids, free, leader)
-        rows = change_rows(
-            self._session, change, Batch.of(sorted(set(chosen))), leader=leader, token=token
-        )
+        rows = change_rows(self._session, change, Batch.of(sorted(set(chosen))), leader=leader, token=token)
         if rows >= len(ids):
             self._waits.met(ids, ())
             return Changed(rows)

@@ -32,7 +32,9 @@ class PostgresIdiom(Idiom):
     bytes_type: ClassVar[str] = "BYTEA"
     key_type: ClassVar[str] = "TEXT"
     numbered_type: ClassVar[str] = "BIGSERIAL"
-    kept_types: ClassVar[Mapping[str, str]] = dict.fromkeys(("kafka_header_keys", "kafka_header_values"), "TEXT[]")
+    kept_types: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("kafka_header_keys", "kafka_header_values"), "TEXT[]"
+    )
     kept_partitions: ClassVar[str] = " PARTITION BY RANGE (delivered_at)"
     current_schema: ClassVar[str] = "current_schema()::text"
     user: ClassVar[str] = "session_user"

@@ -206,9 +206,9 @@ class PostgresDialect(PortableDialect):
 
     def kept_tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create the table of kept records and its first partition."""
-        rest = f"CREATE TABLE {QuotedName(*names.kept.suffixed('_default'))} PARTITION OF {QuotedName(*names.kept)}"
-        tables = super().kept_tables(names)
-        return {table: [*statements, f"{rest} DEFAULT"] for table, statements in tables.items()}
+        kept, rest = (QuotedName(*each) for each in (names.kept, names.kept.suffixed("_default")))
+        first = f"CREATE TABLE {rest} PARTITION OF {kept} DEFAULT"
+        return {table: [*statements, first] for table, statements in super().kept_tables(names).items()}
 
     def additions(self, session: Session) -> Sequence[Sequence[str]]:
         """Returns what ``outbox init`` adds to tables that exist; no row is written.

@@ -16,7 +16,7 @@ class Keeping(NamedTuple):
 
     Attributes:
         returning: What the DELETE returns.
-        insert: What keeps these rows, up to the name of the DELETE's part of the statement; empty for nothing.
+        insert: What keeps the rows of ``{deleted}``, which the DELETE returned; empty for nothing.
     """
 
     returning: str = "id"
@@ -24,7 +24,8 @@ class Keeping(NamedTuple):
 
     def kept(self, deleted: str) -> str:
         """Writes the part of the statement that keeps what the part ``deleted`` returns."""
-        return f", kept AS ({self.insert.format(token='$4::bigint', deleted=deleted)})" if self.insert else ""
+        given = {"token": "$4::bigint", "deleted": deleted}
+        return f", kept AS ({self.insert.format_map(given)})" if self.insert else ""
 
 
 def keeping(layout: Layout) -> Keeping:
