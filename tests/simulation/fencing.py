@@ -13,9 +13,10 @@ from .trail import Session
 class Bump(Transaction):
     """Makes a leader: raises the token of every lane there is, also beyond the leader's own."""
 
-    def __init__(self, database: Database, lanes: int) -> None:
+    def __init__(self, database: Database, lanes: int, expected: int | None = None) -> None:
         super().__init__(database)
         self.lanes = lanes
+        self._expected = expected
 
     def covers(self, lane: int) -> bool:
         return True
@@ -33,12 +34,17 @@ class Bump(Transaction):
         if lanes:
             lock = self.database.fence[lanes[0]].lock
             lock.acquire(self, True, lambda: self._lock_next(lanes[1:]))
-        else:
+        elif self._expected in {None, self._former()}:
             self.finish()
+        else:
+            self.refuse(LOST)
+
+    def _former(self) -> int:
+        return max(row.token for row in self.database.fence.values())
 
     def apply(self) -> int:
         fence = self.database.fence
-        token = max(row.token for row in fence.values()) + 1
+        token = self._former() + 1
         for lane, row in fence.items():
             if self.covers(lane):
                 row.token, row.lanes, row.epoch = token, self.lanes, 0

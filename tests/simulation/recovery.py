@@ -155,8 +155,8 @@ class Servers:
     def name(self) -> str:
         return str(self.step(lambda then: then(self.settings.table)))
 
-    def bump(self, lanes: int, _holder: str) -> int:
-        token: int = self._ask(lambda: self.world.parts.bump(self.world.database, lanes))
+    def bump(self, lanes: int, _holder: str, expected: int | None = None) -> int:
+        token: int = self._ask(lambda: self.world.parts.bump(self.world.database, lanes, expected))
         return token
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:

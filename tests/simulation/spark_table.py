@@ -55,8 +55,8 @@ class SparkTable(Servers):
     def identity(self) -> str:
         return str(self._look(lambda: "box"))
 
-    def bump(self, lanes: int, holder: str) -> int:
-        token = super().bump(lanes, holder)
+    def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
+        token = super().bump(lanes, holder, expected)
         self.world.holders[token] = holder
         return token
 

@@ -40,6 +40,8 @@ BACKLOG_SECONDS = 5.0
 PEEKED = 1_000
 """How many rows are looked at together."""
 _FIRST_ID = -(1 << 63)
+_TRIES = 5
+"""How often a query tries what others, or late tries of its own, prevent."""
 _QUERY_BYTES = 6
 
 
@@ -93,10 +95,10 @@ class Claim:
             self._left = [*checkpoint.published, *last]
         self._selected, self._records = None, ()
         while True:
-            advanced = self._advance(lead.fence, max_rows, min(self._max_bytes, max_bytes or self._max_bytes))
+            advanced = self._advance(max_rows, min(self._max_bytes, max_bytes or self._max_bytes))
             records, poisons = _deliverable(advanced.records)
             if poisons:
-                self._park(lead.fence, poisons)
+                self._park(poisons)
             if not (records or poisons):
                 return start
             batch, _ = fitting([record.id for record in records], advanced.newest)
@@ -105,7 +107,7 @@ class Claim:
             if is_later is not None:
                 break
         if is_later:
-            self._advance(lead.fence, 1, 1)  # raises if others have read the rest: a look takes no fence
+            self._advance(1, 1)  # raises if others have read the rest: a look takes no fence
             return start
         rows = encode(self._left, batch)
         if len(rows) > MAX_CHECKPOINT:
@@ -173,10 +175,24 @@ class Claim:
                 f"({identity}); use the checkpoint of this one, or begin with a new one"
             )
         self._refuse_others(table, offset)  # before anybody is fenced
-        token = table.bump(1, self._holder)
+        token = self._raise_token(table)
         self._refuse_others(table, offset)  # from now on nobody else writes notes
         fence = table.enter(0, 1, token)
         return _Leadership(fence, identity, offset.query or token_hex(_QUERY_BYTES))
+
+    def _raise_token(self, table: OutboxTable) -> int:
+        """Raises the fence's token from what it is now.
+
+        So a former try whose answer was lost has no effect if it arrives later than this one.
+        """
+        for left in reversed(range(_TRIES)):
+            held = max((status.fence.token for status in table.lane_statuses()), default=0)
+            try:
+                return table.bump(1, self._holder, held)
+            except LeadershipLost:
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     def _refuse_others(self, table: OutboxTable, offset: Offset) -> None:
         """Refuses an outbox of which somebody else may have delivered rows that are still in it."""
@@ -189,17 +205,17 @@ class Claim:
             if self._noted > offset.batch:
                 raise OutboxError(_OLDER.format(outbox=table.name, batch=note.location, older=offset.batch))
 
-    def _advance(self, fence: Fence, max_rows: int, max_bytes: int) -> Advanced:
+    def _advance(self, max_rows: int, max_bytes: int) -> Advanced:
         def advance(table: OutboxTable) -> Advanced:
-            advanced = table.advance(fence, self._left, [], max_rows, max_bytes, dated=True)
+            advanced = table.advance(self._fence, self._left, [], max_rows, max_bytes, dated=True)
             return self._kept.checked(table, self._left, advanced)
 
         advanced = self._ask(advance)
         self._left = shorter(advanced.locked, self._left) if advanced.locked else ()
         return advanced
 
-    def _park(self, fence: Fence, poisons: Sequence[Poison]) -> None:
-        changed = self._ask(lambda table: table.park(fence, None, poisons))
+    def _park(self, poisons: Sequence[Poison]) -> None:
+        changed = self._ask(lambda table: table.park(self._fence, None, poisons))
         self._kept.parked([poison.id for poison in poisons], changed.rows)
         for poison in poisons:
             log.warning("%s: row %d is parked with its key: %s", self._outbox, poison.id, poison.reason)
@@ -222,10 +238,30 @@ class Claim:
         return None if ids else True
 
     def _ask(self, question: Callable[[OutboxTable], Answer]) -> Answer:
-        try:
-            return self._connection.ask(question)
-        except LeadershipLost as error:
-            raise LeadershipLost(self._fenced()) from error
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._connection.ask(question)
+            except LeadershipLost as error:
+                if not (left and self._enter_again()):
+                    raise LeadershipLost(self._fenced()) from error
+        raise AssertionError("the last try returns or raises")
+
+    def _enter_again(self) -> bool:
+        """Enters in a new epoch if nobody else has: an own try came late, whose answer had been lost."""
+        lead = self._leadership
+        if lead is None:
+            return False
+        held = self._connection.ask(lambda table: table.lane_statuses())
+        if not held or held[0].fence.token != lead.fence.token:
+            return False
+        fence = self._connection.ask(lambda table: table.enter(0, 1, lead.fence.token))
+        self._leadership = replace(lead, fence=fence)
+        return True
+
+    @property
+    def _fence(self) -> Fence:
+        assert self._leadership is not None  # noqa: S101 - asked for by the leader only
+        return self._leadership.fence
 
     def _fenced(self) -> str:
         held = self._connection.ask(lambda table: table.lane_statuses())
