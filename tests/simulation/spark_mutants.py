@@ -52,8 +52,10 @@ def _forgetful_advance(self: Any, *arguments: Any) -> Advanced:
     return advanced
 
 
-def _trusting_advance(self: Any, fence: Any, max_rows: int, max_bytes: int) -> Advanced:
-    advanced: Advanced = self._ask(lambda table: table.advance(fence, self._left, [], max_rows, max_bytes))
+def _trusting_advance(self: Any, max_rows: int, max_bytes: int) -> Advanced:
+    advanced: Advanced = self._ask(
+        lambda table: table.advance(self._fence, self._left, [], max_rows, max_bytes)
+    )
     self._left = advanced.locked
     return advanced
 
