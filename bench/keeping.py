@@ -16,7 +16,7 @@ KEEP = {"for": "24h"}
 
 
 class Drained(NamedTuple):
-    """What one backlog took: records a second, and bytes of WAL a record from its commit to the empty table."""
+    """What one backlog took: records a second, and bytes of WAL a record until the table is empty."""
 
     rate: float
     wal: float

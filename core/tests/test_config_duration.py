@@ -1,4 +1,4 @@
-"""Durations as Go writes them."""
+"""Durations as Go writes them, and days."""
 
 import pytest
 from outbox_core.text.duration import format_duration, parse_duration
@@ -11,6 +11,7 @@ from outbox_core.text.duration import format_duration, parse_duration
         ("10ms", 0.01),
         ("1m30s", 90.0),
         ("1h", 3600.0),
+        ("7d12h", 648_000.0),
         ("100us", 0.0001),
         ("100µs", 0.0001),
         ("100\u03bcs", 0.0001),
@@ -28,7 +29,7 @@ def test_what_go_reads(text: str, seconds: float):
     assert parse_duration(text) == pytest.approx(seconds, rel=1e-12)
 
 
-@pytest.mark.parametrize("text", ["", "5", "-1s", "1 s", "1d", "s", "1s ", "1S", "1m30", "1e3s", ".s", "+1s"])
+@pytest.mark.parametrize("text", ["", "5", "-1s", "1 s", "1w", "s", "1s ", "1S", "1m30", "1e3s", ".s", "+1s"])
 def test_what_is_no_duration(text: str):
     with pytest.raises(ValueError, match="expected a duration such as 500ms, 5s or 1m30s"):
         parse_duration(text)

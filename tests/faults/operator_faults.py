@@ -77,8 +77,8 @@ class PoisonedTakeover(Fault):
             )
         finally:
             _limit_messages(site, LARGEST_MESSAGE)
-        # Raised only here, so that the parked key does not affect later rounds. The leader that was killed may
-        # have left the first record delivered and not purged.
+        # Raised only here, so that the parked key does not affect later rounds. The leader that was killed
+        # may have left the first record delivered and not purged.
         once = early if site.delivery == EXACTLY_ONCE else sorted(set(early))
         assert once == [1], f"of {key}, whose second record is poison, {early} arrived before it was retried"
 

@@ -1,14 +1,15 @@
-"""Durations as Go writes them: ``10ms``, ``1.5s``, ``1m30s``, ``1h``."""
+"""Durations as Go writes them, and days: ``10ms``, ``1.5s``, ``1m30s``, ``1h``, ``7d``."""
 
 import re
 
-UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SHORT = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3}
+UNITS = {**_SHORT, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 """Unit → seconds; the micro sign exists twice in Unicode."""
 
 LONGEST = 876_000 * 3600.0
 """A hundred years, in seconds: instants that far away can be told, and waited for."""
 
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h|d)")
 
 
 def parse_duration(text: str) -> float:
