@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from outbox_api.base.errors import AccessDenied, ConfigError, DriverError
 from outbox_api.base.finding import Finding
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from outbox_api.portable.intakes import Connected, PortableIntakes
     from outbox_api.portable.journal import PortableJournal
     from outbox_api.portable.kept import PortableKept
+    from outbox_api.portable.replaying import PortableReplays
 
 View = TypeVar("View", bound=PortableView)
 
@@ -244,8 +245,23 @@ class PortableDialect(ABC):
         """
         from outbox_api.portable.kept import PortableKept
 
-        session, options = self.session(watches=read_only), self.options
+        session, options = self.patient().session(watches=read_only), self.options
         return PortableKept(session, self._required(session, "kept"), binary=options.binary)
+
+    def replays(self) -> PortableReplays:
+        """Connects to the replays of kept records, for an operator.
+
+        Asks for the rights to SELECT on the kept records, to INSERT into the outbox, to UPDATE the fence and
+        its notes, which it locks, and to write the journal.
+
+        Raises:
+            DriverError: As for :meth:`kept`.
+        """
+        from outbox_api.portable.replaying import PortableReplays
+
+        kept = self.kept()
+        with closing_at_errors(kept):
+            return PortableReplays(kept, self.names(kept.session))
 
     def journal(self, *, read_only: bool = False) -> PortableJournal:
         """Connects to the journal of the outbox.
@@ -480,14 +496,18 @@ class PortableDialect(ABC):
         """Connects to move rows of other tables into the outbox, and looks at the outbox."""
         from outbox_api.portable.intakes import Connected
 
-        options = self.options
-        if hasattr(options, "statement_timeout"):  # a scan may read a whole table
-            options = replace(options, statement_timeout=SCAN_PATIENCE * options.statement_timeout)
-        session = type(self)(options).session()
+        session = self.patient().session()
         with closing_at_errors(session):
             tables, columns = require(self, session)
         sql, take = Statements(self.idiom, tables), partial(self.intake, session, extras=columns)
         return Connected(session, sql, sql.name, take)
+
+    def patient(self) -> Self:
+        """Returns the dialect with connections whose statements may run for long, as a scan does."""
+        options = self.options
+        if hasattr(options, "statement_timeout"):
+            options = replace(options, statement_timeout=SCAN_PATIENCE * options.statement_timeout)
+        return type(self)(options)
 
     def intake(self, session: Session, intake: Intake, *, extras: Collection[str]) -> PortableIntake:
         """Returns what takes in rows of a table; part of no transaction.

@@ -68,10 +68,13 @@ class PortableJournal:
     def begin(self, action: Action) -> UUID:
         """Notes what is about to be done, durably; returns the id of the entry."""
         entry = new_entry_id()
-        fitted = {column: self._fitting(column, text) for column, text in asdict(action).items()}
         with self._session.transaction("note an action"):
-            self._session.execute(self._sql.begin, name=self._name, id=str(entry), **fitted)
+            self._session.execute(self._sql.begin, name=self._name, id=str(entry), **self.fitting(action))
         return entry
+
+    def fitting(self, action: Action) -> dict[str, object]:
+        """Returns the columns of an action, cut to what the table can hold."""
+        return {column: self._fitting(column, text) for column, text in asdict(action).items()}
 
     def end(self, entry: UUID, outcome: str) -> None:
         """Notes what came of it. Does nothing if there is no such entry, or it has an outcome; idempotent."""

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
 from time import time
 from typing import Any
 
@@ -12,11 +13,14 @@ from outbox_api.portable.rows import record
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import COLUMNS, EXTRAS, quoted
 from outbox_api.portable.tables import Tables
-from outbox_api.seams.kept import Chosen, KeptRecord
+from outbox_api.seams.kept import Chosen, Condition, Kept, KeptRecord
 from outbox_api.seams.placement import placed_row
 
 _BEHIND = ("position", "delivered_at", "token", "lacks")
 """What is read of a kept record behind the columns of a row, its age and its place."""
+
+_SHORT = (*COLUMNS[:3], *(f"NULL AS {column}" for column in COLUMNS[3:]))
+"""The columns of a row, without value and headers."""
 
 
 class PortableKept:
@@ -35,24 +39,78 @@ class PortableKept:
         self._idiom = session.idiom
         self._tables = tables
         self._binary = binary
-        self._table = quoted(session.idiom, tables.kept)
+        self._seen = session.idiom.snapshot_read(quoted(session.idiom, tables.kept))
 
-    def find(self, chosen: Chosen, after: int, limit: int) -> list[KeptRecord]:
+    def now(self) -> datetime:
+        """Returns the present time by the database's clock, with a time zone."""
+        with self._session.transaction("ask for the time", reads=True):
+            return self._session.now()
+
+    def find(self, chosen: Chosen, after: int, limit: int, *, whole: bool = True) -> list[KeptRecord]:
         """Returns kept records with a higher position than ``after``, ordered by position.
 
         Args:
             chosen: Which.
             after: The last position that is known already; 0 for none.
             limit: How many at most.
+            whole: Whether to return all of each record, which may be large; if not, values are ``None``, and
+                headers are left out.
         """
+        with self._session.transaction("read kept records", reads=True):
+            return self.page(chosen, after, limit, whole=whole)
+
+    def page(self, chosen: Chosen, after: int, limit: int, *, whole: bool = True) -> list[KeptRecord]:
+        """Does as :meth:`find`, within the caller's transaction of the session."""
         age = self._idiom.age_seconds("create_time")
-        columns = ", ".join((*COLUMNS, f"{age} AS age", *EXTRAS, *_BEHIND))
+        columns = ", ".join((*(COLUMNS if whole else _SHORT), f"{age} AS age", *EXTRAS, *_BEHIND))
         where, values = self._where(chosen)
-        seen = self._idiom.snapshot_read(self._table)
-        select = f"SELECT {columns} FROM {seen} WHERE position > {{after}}{where}"
+        select = f"SELECT {columns} FROM {self._seen} WHERE position > {{after}}{where}"
         query = self._idiom.limit(f"{select} ORDER BY position", "{limit}")
-        rows, at = self._session.query("read kept records", query, after=after, limit=limit, **values), time()
+        rows, at = self._session.fetch(query, after=after, limit=limit, **values), time()
         return [self._kept(row, at) for row in rows]
+
+    def last_position(self) -> int:
+        """Returns the greatest position, or 0, within the caller's transaction of the session."""
+        [(position,)] = self._session.fetch(f"SELECT COALESCE(MAX(position), 0) FROM {self._seen}")
+        return int(position)
+
+    def count(self, chosen: Chosen) -> Kept:
+        """Returns how many of the chosen records there are. May read the whole table."""
+        size = " + ".join(
+            f"COALESCE({self._idiom.byte_length(column)}, 0)" for column in ("kafka_key", "kafka_value")
+        )
+        lacking = (f"COALESCE(SUM(CASE WHEN lacks IN ({part}, 3) THEN 1 ELSE 0 END), 0)" for part in (1, 2))
+        where, values = self._where(chosen)
+        query = (
+            f"SELECT COUNT(*), COUNT(DISTINCT key_hash), COALESCE(SUM({size}), 0), {', '.join(lacking)},"
+            " COALESCE(MIN(position), 0), COALESCE(MAX(position), 0), MIN(delivered_at), MAX(delivered_at)"
+            f" FROM {self._seen} WHERE position > 0{where}"
+        )
+        [(*numbers, since, until)] = self._session.query("count kept records", query, **values)
+        if since is None:
+            return Kept()
+        records, keys, octets, values, headers, first, last = map(int, numbers)
+        moments = map(self._idiom.read_timestamp, (since, until))
+        return Kept(records, keys, octets, values, headers, first, last, *moments)
+
+    def days(self) -> Iterator[tuple[date, Kept]]:
+        """Returns how much is kept of each day in UTC, ordered; without days of which nothing is kept."""
+        earliest = f"SELECT MIN(delivered_at) FROM {self._seen} WHERE delivered_at >= {{since}}"
+        since = datetime(1970, 1, 1, tzinfo=UTC)
+        while True:
+            moment = self._idiom.time_parameter(since)
+            [(found,)] = self._session.query("look for kept records", earliest, since=moment)
+            if found is None:
+                return
+            day = self._idiom.read_timestamp(found).astimezone(UTC).date()
+            begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
+            since = begin + timedelta(days=1)
+            yield day, self.count(Chosen(since=begin, until=since))
+
+    @property
+    def session(self) -> Session:
+        """The connection, for whoever does more in one transaction."""
+        return self._session
 
     def close(self) -> None:
         """Disconnects. Idempotent, and never raises."""
@@ -72,7 +130,24 @@ class PortableKept:
             if moment is not None:
                 conditions.append(f"delivered_at {compares} {{{name}}}")
                 values[name] = idiom.time_parameter(moment)
+        if chosen.through is not None:
+            conditions.append("position <= {through}")
+            values["through"] = chosen.through
+        for number, condition in enumerate(chosen.where):
+            values[f"where{number}"], compared = self._compared(condition, f"{{where{number}}}")
+            conditions.append(compared)
         return "".join(f" AND {condition}" for condition in conditions), values
+
+    def _compared(self, condition: Condition, place: str) -> tuple[object, str]:
+        """Makes the parameter of a condition, and the condition."""
+        column, value = condition.column, condition.value
+        compares = "<>" if condition.operator == "!=" else condition.operator
+        if isinstance(value, datetime):
+            return self._idiom.time_parameter(value), f"{column} {compares} {place}"
+        if isinstance(value, int):
+            return value, f"{column} {compares} {place}"
+        own, wanted = (self._idiom.comparable(text) for text in (f"COALESCE({column}, '')", place))
+        return value, f"{own} {compares} {wanted}"
 
     def _kept(self, row: Sequence[Any], at: float) -> KeptRecord:
         width = len(COLUMNS)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
+from outbox_api.base.errors import ConfigError
 from outbox_api.base.record import MarkedRecord
 
 
@@ -30,6 +32,51 @@ class KeptRecord:
     has_headers: bool = True
 
 
+COMPARED: Mapping[str, type] = MappingProxyType(
+    {
+        "kafka_topic": str,
+        "kafka_key": str,
+        "create_time": datetime,
+        "delivered_at": datetime,
+        "id": int,
+        "token": int,
+        "position": int,
+    }
+)
+"""The columns that a condition can compare → the type of what they are compared with."""
+
+OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+"""How they are compared; texts with the first two only, byte for byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Compares a column of a kept record with a value; a column that is null meets none.
+
+    Attributes:
+        column: One of ``COMPARED``.
+        operator: One of ``OPERATORS``.
+        value: Of the column's type; a time with its zone.
+
+    Raises:
+        ConfigError: There is no such column or operator, or the value has another type.
+    """
+
+    column: str
+    operator: str
+    value: str | int | datetime
+
+    def __post_init__(self) -> None:
+        if (wanted := COMPARED.get(self.column)) is None:
+            raise ConfigError(f"there is no column '{self.column}' to compare: {', '.join(COMPARED)}")
+        operators = OPERATORS[:2] if wanted is str else OPERATORS
+        if self.operator not in operators:
+            listed = " ".join(operators)
+            raise ConfigError(f"{self.column} cannot be compared by '{self.operator}', only by {listed}")
+        if not isinstance(self.value, wanted):
+            raise ConfigError(f"{self.column} is compared with a value of another type: {self.value!r:.60}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """Which kept records are meant; all conditions hold together.
@@ -39,9 +86,40 @@ class Chosen:
         topics: Patterns of topics with ``*`` and ``?``, of which one matches; none for any topic.
         since: Delivered then or later; with a time zone.
         until: Delivered before then; with a time zone.
+        where: Conditions of columns.
+        through: The greatest position; ``None`` for any.
     """
 
     key: str | None = None
     topics: Sequence[str] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    where: Sequence[Condition] = ()
+    through: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How much is kept.
+
+    Attributes:
+        records: How many records.
+        keys: How many different hashes of their keys: of a few thousand keys, how many keys.
+        bytes: The bytes of keys and values, about.
+        without_value: Records whose value was left out.
+        without_headers: Records whose headers were left out.
+        first: The least position; 0 for no records.
+        last: The greatest position; 0 for no records.
+        since: When the first of them was delivered; ``None`` for no records.
+        until: When the last of them was delivered.
+    """
+
+    records: int = 0
+    keys: int = 0
+    bytes: int = 0
+    without_value: int = 0
+    without_headers: int = 0
+    first: int = 0
+    last: int = 0
     since: datetime | None = None
     until: datetime | None = None

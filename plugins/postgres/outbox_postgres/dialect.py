@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from outbox_api import Capability, ColumnIs, DriverError, Finding
 from outbox_api.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
 from outbox_api.portable.creation import create, first_note
-from outbox_api.portable.dialect import SCAN_PATIENCE
 from outbox_api.portable.intakes import Connected
 from outbox_api.portable.session import closing_at_errors
 from outbox_api.portable.statements import Statements
@@ -123,9 +122,7 @@ class PostgresDialect(PortableDialect):
         """Connects to move rows of other tables into the outbox."""
         from outbox_postgres.intake import SCANNING, PostgresIntake
 
-        # A scan may read a whole table.
-        patient = replace(self.options, statement_timeout=SCAN_PATIENCE * self.options.statement_timeout)
-        session = type(self)(patient).session()
+        session = self.patient().session()
         layout = self._found(session)
         with closing_at_errors(session), session.translated("set up the session"):
             session.connection.execute(SCANNING)
@@ -143,7 +140,7 @@ class PostgresDialect(PortableDialect):
         """Connects to the kept records of the outbox."""
         from outbox_postgres.rows import PostgresKept
 
-        session = self.session(watches=read_only)
+        session = self.patient().session(watches=read_only)
         layout = self._found(session, more="kept")
         return PostgresKept(session, layout.tables, binary=layout.binary)
 

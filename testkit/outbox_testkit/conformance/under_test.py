@@ -26,12 +26,15 @@ from outbox_api import (
 )
 from outbox_api.portable.dead_letters import PortableDeadLetters
 from outbox_api.portable.kept import PortableKept
+from outbox_api.portable.replaying import PortableReplays
 from outbox_api.portable.view import PortableView
 
 ALL = 1_000_000
 """More rows than any test stashes."""
 
-Made = TypeVar("Made", bound="OutboxTable | PortableDeadLetters | PortableKept | PortableView")
+Made = TypeVar(
+    "Made", bound="OutboxTable | PortableDeadLetters | PortableKept | PortableReplays | PortableView"
+)
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,9 @@ class Box:
 
     def kept(self) -> PortableKept:
         return self._kept(self.dialect.kept())
+
+    def replays(self) -> PortableReplays:
+        return self._kept(self.dialect.replays())
 
     def application(self) -> Any:
         """Opens an application's connection."""

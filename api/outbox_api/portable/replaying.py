@@ -1,0 +1,153 @@
+"""Stashes kept records again, page by page, with its progress in the same transaction."""
+# ruff: noqa: S608 - names come quoted from the idiom, and every value is a parameter
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from outbox_api.base.errors import DriverError
+from outbox_api.base.record import Record
+from outbox_api.portable.journal import JournalStatements, PortableJournal
+from outbox_api.portable.kept import PortableKept
+from outbox_api.portable.rows import bound
+from outbox_api.portable.session import AlreadyExists
+from outbox_api.portable.sources import COLUMNS, EXTRAS, quoted
+from outbox_api.portable.statements import Statements, stash
+from outbox_api.portable.tables import Tables
+from outbox_api.seams.journal import Action
+from outbox_api.seams.kept import Chosen, KeptRecord
+from outbox_api.seams.replay import REPLAY_HEADER, Replay, ReplayState, replay_entry
+
+
+class PortableReplays:
+    """An operator's connection to the replays of one outbox; used by one thread.
+
+    It may be used while leaders harvest, and beside others that go on with the same replay: each page is
+    stashed by one of them. Every method raises ``DriverError`` if the database refuses or cannot be reached;
+    a call that failed with a retryable one can be repeated over a new connection.
+
+    Args:
+        kept: The connection to the kept records.
+        tables: The tables of the outbox, which itself has its schema as far as it is known.
+
+    Attributes:
+        kept: As given.
+    """
+
+    def __init__(self, kept: PortableKept, tables: Tables) -> None:
+        self.kept = kept
+        self._session = session = kept.session
+        self._idiom = idiom = session.idiom
+        self._sql = Statements(idiom, tables)
+        self._name = self._sql.name
+        self._journal = JournalStatements(idiom, tables.journal)
+        self._actions = PortableJournal(session, tables)
+        journal = quoted(idiom, tables.journal)
+        entry, columns = "name = {name} AND id = {id}", "begun, subject, outcome, ended"
+        self._look = f"SELECT {columns} FROM {idiom.snapshot_read(journal)} WHERE {entry}"
+        self._hold = idiom.locking_select(columns, journal, entry, idiom.exclusive_lock)
+        self._note = f"UPDATE {journal} SET outcome = {{outcome}} WHERE {entry}"
+        found = session.columns(idiom.quote_table(tables.outbox)) or ()
+        self._extras = [name for name in EXTRAS if name in found]
+        self._stash = stash(idiom, self._sql.outbox, {name: name for name in (*COLUMNS[1:], *self._extras)})
+
+    def newest(self) -> int:
+        """Returns the greatest position of a kept record, than which none appears later that is not greater.
+
+        Waits for the purges that are under way, by whose end lower positions may appear.
+        """
+        with self._session.transaction("look for the last kept record"):
+            # The row of notes, which bumps lock first: two that lock several rows might wait for each other.
+            self._session.fetch(self._sql.hold_note, name=self._name)
+            self._session.fetch(self._sql.hold_lanes, name=self._name)
+            return self.kept.last_position()
+
+    def find(self, name: str) -> Replay | None:
+        """Returns the replay of a name; ``None`` if there is none. Reads only."""
+        with self._session.transaction("look for a replay", reads=True):
+            return self._found(self._look, name)
+
+    def begin(self, name: str, action: Action, state: ReplayState) -> bool:
+        """Notes that a replay begins, durably; returns whether there was none of this name."""
+        noted = self._actions.fitting(action)
+        try:
+            with self._session.transaction("note a replay"):
+                self._session.execute(self._journal.begin, **self._entry(name), **noted)
+                self._session.execute(self._note, **self._entry(name), outcome=state.as_json())
+        except AlreadyExists:
+            return False
+        return True
+
+    def user(self) -> str:
+        """Returns the user as whom this process has signed in; empty if the database knows no users."""
+        return self._actions.user()
+
+    def step(self, name: str, chosen: Chosen, limit: int, topic: str = "") -> Replay:
+        """Stashes the next records of a replay in the order of their positions; ends it if there are none.
+
+        They take new ids, and thus their place behind everything in the outbox. Each has the name as a header
+        behind its own.
+
+        Args:
+            name: The replay's name.
+            chosen: Which records; those behind its last position and up to its greatest are taken.
+            limit: How many at most.
+            topic: The topic that replaces theirs; empty for their own. Then their partitions are left out.
+
+        Returns:
+            The replay, as it is by now.
+
+        Raises:
+            DriverError: There is no such replay, or the outbox cannot hold a record; nothing was stashed.
+        """
+        with self._session.transaction("replay kept records"):
+            found = self._found(self._hold, name)
+            if found is None:
+                raise DriverError(f"the journal has no replay '{name}' any more", retryable=False)
+            if (state := found.state) is None:
+                return found
+            records = self.kept.page(replace(chosen, through=state.through), state.position, limit)
+            if not records:
+                self._session.execute(self._journal.end, **self._entry(name), outcome=state.result)
+                return replace(found, state=None, outcome=state.result, ended=self._session.now())
+            self._session.execute_many(self._stash, [self._row(name, each, topic) for each in records])
+            state = replace(state, position=records[-1].position, done=state.done + len(records))
+            self._session.execute(self._note, **self._entry(name), outcome=state.as_json())
+            return replace(found, state=state)
+
+    def waiting(self, limit: int) -> int:
+        """Returns how many rows wait in the outbox that are of no parked key; counts ``limit`` at most."""
+        [(count,)] = self._session.query("count rows", self._sql.flowing, name=self._name, limit=limit)
+        return int(count)
+
+    def close(self) -> None:
+        """Disconnects. Idempotent, and never raises."""
+        self._session.close()
+
+    def _entry(self, name: str) -> dict[str, object]:
+        return {"name": self._name, "id": str(replay_entry(name))}
+
+    def _found(self, query: str, name: str) -> Replay | None:
+        rows = self._session.fetch(query, **self._entry(name))
+        if not rows:
+            return None
+        begun, subject, outcome, ended = rows[0]
+        text, moment = self._idiom.read_text, self._idiom.read_timestamp
+        told = text(outcome) or ""
+        if ended is not None:
+            return Replay(moment(begun), text(subject) or "", None, told, moment(ended))
+        return Replay(moment(begun), text(subject) or "", ReplayState.read(told))
+
+    def _row(self, name: str, kept: KeptRecord, topic: str) -> dict[str, object]:
+        record = kept.record
+        headers = (*record.headers, (REPLAY_HEADER, name))
+        try:
+            values = bound(self._idiom, Record(topic or record.topic, record.key, record.value, headers))
+        except ValueError as error:
+            record = record._replace(fault=str(error))
+        if record.fault:
+            message = f"the kept record at position {kept.position} cannot be stashed: {record.fault}"
+            raise DriverError(message, retryable=False)
+        extras = (None if topic else record.partition, record.timestamp_ms)
+        placed = {each: value for each, value in zip(EXTRAS, extras, strict=True) if each in self._extras}
+        return {**values, **placed}
