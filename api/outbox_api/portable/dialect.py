@@ -248,18 +248,21 @@ class PortableDialect(ABC):
         session, options = self.patient().session(watches=read_only), self.options
         return PortableKept(session, self._required(session, "kept"), binary=options.binary)
 
-    def replays(self) -> PortableReplays:
+    def replays(self, *, read_only: bool = False) -> PortableReplays:
         """Connects to the replays of kept records, for an operator.
 
         Asks for the rights to SELECT on the kept records, to INSERT into the outbox, to UPDATE the fence and
         its notes, which it locks, and to write the journal.
+
+        Args:
+            read_only: Whether only to look, see :meth:`watch`: all but ``find`` and ``waiting`` is refused.
 
         Raises:
             DriverError: As for :meth:`kept`.
         """
         from outbox_api.portable.replaying import PortableReplays
 
-        kept = self.kept()
+        kept = self.kept(read_only=read_only)
         with closing_at_errors(kept):
             return PortableReplays(kept, self.names(kept.session))
 

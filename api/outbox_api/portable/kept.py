@@ -39,6 +39,8 @@ class PortableKept:
         self._idiom = session.idiom
         self._tables = tables
         self._binary = binary
+        octets = map(session.idiom.byte_length, ("kafka_key", "kafka_value"))
+        self._size = " + ".join(f"COALESCE({each}, 0)" for each in octets)
         self._seen = session.idiom.snapshot_read(quoted(session.idiom, tables.kept))
 
     def now(self) -> datetime:
@@ -69,29 +71,44 @@ class PortableKept:
         rows, at = self._session.fetch(query, after=after, limit=limit, **values), time()
         return [self._kept(row, at) for row in rows]
 
+    def reach(self, chosen: Chosen, after: int, limit: int, max_bytes: int) -> int:
+        """Returns the position up to which :meth:`page` returns so many bytes of keys and values, about.
+
+        Within the caller's transaction. Returns that of one record however large it is, and 0 if there is
+        none.
+        """
+        where, values = self._where(chosen)
+        select = f"SELECT position, {self._size} FROM {self._seen} WHERE position > {{after}}{where}"
+        query = self._idiom.limit(f"{select} ORDER BY position", "{limit}")
+        reached = total = 0
+        for position, size in self._session.fetch(query, after=after, limit=limit, **values):
+            total += int(size)
+            if reached and total > max_bytes:
+                break
+            reached = int(position)
+        return reached
+
     def last_position(self) -> int:
         """Returns the greatest position, or 0, within the caller's transaction of the session."""
         [(position,)] = self._session.fetch(f"SELECT COALESCE(MAX(position), 0) FROM {self._seen}")
         return int(position)
 
-    def count(self, chosen: Chosen) -> Kept:
-        """Returns how many of the chosen records there are. May read the whole table."""
-        size = " + ".join(
-            f"COALESCE({self._idiom.byte_length(column)}, 0)" for column in ("kafka_key", "kafka_value")
-        )
+    def count(self, chosen: Chosen, after: int = 0) -> Kept:
+        """Returns how much is kept of what is chosen, behind a position. May read the whole table."""
         lacking = (f"COALESCE(SUM(CASE WHEN lacks IN ({part}, 3) THEN 1 ELSE 0 END), 0)" for part in (1, 2))
         where, values = self._where(chosen)
         query = (
-            f"SELECT COUNT(*), COUNT(DISTINCT key_hash), COALESCE(SUM({size}), 0), {', '.join(lacking)},"
-            " COALESCE(MIN(position), 0), COALESCE(MAX(position), 0), MIN(delivered_at), MAX(delivered_at)"
-            f" FROM {self._seen} WHERE position > 0{where}"
+            f"SELECT COUNT(*), COUNT(DISTINCT key_hash), COALESCE(SUM({self._size}), 0),"
+            f" {', '.join(lacking)}, COALESCE(MIN(position), 0), COALESCE(MAX(position), 0),"
+            " MIN(delivered_at), MAX(delivered_at)"
+            f" FROM {self._seen} WHERE position > {{after}}{where}"
         )
-        [(*numbers, since, until)] = self._session.query("count kept records", query, **values)
+        [(*counted, since, until)] = self._session.query("count kept records", query, after=after, **values)
         if since is None:
             return Kept()
-        records, keys, octets, values, headers, first, last = map(int, numbers)
+        records, keys, octets, without_value, without_headers, first, last = map(int, counted)
         moments = map(self._idiom.read_timestamp, (since, until))
-        return Kept(records, keys, octets, values, headers, first, last, *moments)
+        return Kept(records, keys, octets, without_value, without_headers, first, last, *moments)
 
     def days(self) -> Iterator[tuple[date, Kept]]:
         """Returns how much is kept of each day in UTC, ordered; without days of which nothing is kept."""

@@ -18,6 +18,9 @@ from outbox_api.seams.journal import Action
 from outbox_api.seams.kept import Chosen, KeptRecord
 from outbox_api.seams.replay import REPLAY_HEADER, Replay, ReplayState, replay_entry
 
+PAGE_BYTES = 16 << 20
+"""How many bytes of keys and values one transaction stashes, about, if more than one record."""
+
 
 class PortableReplays:
     """An operator's connection to the replays of one outbox; used by one thread.
@@ -32,6 +35,7 @@ class PortableReplays:
 
     Attributes:
         kept: As given.
+        journal: The journal, over the same connection.
     """
 
     def __init__(self, kept: PortableKept, tables: Tables) -> None:
@@ -40,8 +44,8 @@ class PortableReplays:
         self._idiom = idiom = session.idiom
         self._sql = Statements(idiom, tables)
         self._name = self._sql.name
-        self._journal = JournalStatements(idiom, tables.journal)
-        self._actions = PortableJournal(session, tables)
+        self._notes = JournalStatements(idiom, tables.journal)
+        self.journal = PortableJournal(session, tables)
         journal = quoted(idiom, tables.journal)
         entry, columns = "name = {name} AND id = {id}", "begun, subject, outcome, ended"
         self._look = f"SELECT {columns} FROM {idiom.snapshot_read(journal)} WHERE {entry}"
@@ -69,18 +73,14 @@ class PortableReplays:
 
     def begin(self, name: str, action: Action, state: ReplayState) -> bool:
         """Notes that a replay begins, durably; returns whether there was none of this name."""
-        noted = self._actions.fitting(action)
+        noted = self.journal.fitting(action)
         try:
             with self._session.transaction("note a replay"):
-                self._session.execute(self._journal.begin, **self._entry(name), **noted)
+                self._session.execute(self._notes.begin, **self._entry(name), **noted)
                 self._session.execute(self._note, **self._entry(name), outcome=state.as_json())
         except AlreadyExists:
             return False
         return True
-
-    def user(self) -> str:
-        """Returns the user as whom this process has signed in; empty if the database knows no users."""
-        return self._actions.user()
 
     def step(self, name: str, chosen: Chosen, limit: int, topic: str = "") -> Replay:
         """Stashes the next records of a replay in the order of their positions; ends it if there are none.
@@ -91,7 +91,7 @@ class PortableReplays:
         Args:
             name: The replay's name.
             chosen: Which records; those behind its last position and up to its greatest are taken.
-            limit: How many at most.
+            limit: How many at most; fewer where they are large.
             topic: The topic that replaces theirs; empty for their own. Then their partitions are left out.
 
         Returns:
@@ -106,12 +106,13 @@ class PortableReplays:
                 raise DriverError(f"the journal has no replay '{name}' any more", retryable=False)
             if (state := found.state) is None:
                 return found
-            records = self.kept.page(replace(chosen, through=state.through), state.position, limit)
-            if not records:
-                self._session.execute(self._journal.end, **self._entry(name), outcome=state.result)
-                return replace(found, state=None, outcome=state.result, ended=self._session.now())
+            wanted = replace(chosen, through=state.through)
+            if not (reached := self.kept.reach(wanted, state.position, limit, PAGE_BYTES)):
+                self._session.execute(self._notes.end, **self._entry(name), outcome=state.result)
+                return replace(found, outcome=state.result, ended=self._session.now())
+            records = self.kept.page(replace(chosen, through=reached), state.position, limit)
             self._session.execute_many(self._stash, [self._row(name, each, topic) for each in records])
-            state = replace(state, position=records[-1].position, done=state.done + len(records))
+            state = replace(state, position=reached, done=state.done + len(records))
             self._session.execute(self._note, **self._entry(name), outcome=state.as_json())
             return replace(found, state=state)
 

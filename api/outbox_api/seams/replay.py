@@ -78,7 +78,7 @@ class Replay:
     Attributes:
         begun: When (database clock), with a time zone.
         subject: What was chosen, for people.
-        state: How far it is; ``None`` once it has ended.
+        state: How far it is; ``None`` for one that has ended, but for whoever has ended it.
         outcome: What came of it, for people; empty until it has ended.
         ended: When it ended; ``None`` if it has not.
     """

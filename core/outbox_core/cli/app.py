@@ -43,6 +43,8 @@ COMMANDS: dict[str, str] = {
     "health": "Check whether the outbox is harvested as it should be.",
     "explain": "Say what an error, a health problem or an alarm means, and what to do.",
     "parked": "See the keys that are parked because a record cannot be delivered, and free them.",
+    "kept": "See the delivered records that are kept: how many of each day, and which.",
+    "replay": "Stash kept records again, in the order in which they were delivered.",
     "fence": "See who holds the outbox, and take it away from a leader that does harm.",
     "takeover": "Take the records of another cluster over at once, and end it; "
     "without an option, list the takeovers.",

@@ -1,9 +1,10 @@
 """Shows dead letters, as data and as text."""
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from outbox_api.base.record import MarkedRecord
 from outbox_api.seams.parking import DeadLetter
 from rich import box
 from rich.console import Group, RenderableType
@@ -45,9 +46,16 @@ def as_full_data(letter: DeadLetter, names: KeyNames | None = None) -> dict[str,
     return {
         **as_data(letter, names),
         **({"key_in_logs": names.of(record.key)} if names and names.hashed else {}),
+        "fault": record.fault,
+        **contents_as_data(record),
+    }
+
+
+def contents_as_data(record: MarkedRecord) -> dict[str, Any]:
+    """Returns what lists leave out of a record as JSON data; bytes become ``{"base64": "…"}``."""
+    return {
         "partition": record.partition,
         "timestamp_ms": record.timestamp_ms,
-        "fault": record.fault,
         "headers": [[name, _as_json(value)] for name, value in record.headers],
         "value": _as_json(record.value),
     }
@@ -70,7 +78,7 @@ def as_table(
     for letter in letters:
         record = letter.record
         cells: list[RenderableType] = [
-            Text(_cut(record.key)),
+            Text(cut_key(record.key)),
             str(record.id) if record.id >= 0 else f"{record.id} (reused)",
             Text(printable(record.topic)),
             f"{letter.attempts:,}",
@@ -95,33 +103,54 @@ def as_text(letters: Sequence[DeadLetter], waiting: int) -> RenderableType:
 
 def _details(letter: DeadLetter) -> RenderableType:
     record = letter.record
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim")
-    grid.add_column(overflow="fold")
     since = date_clock_and_zone(letter.since)
     attempts = counted(letter.attempts, "attempt")
     rows = [
-        ("key", _cut(record.key)),
-        ("id", str(record.id)),
-        ("topic", printable(record.topic)),
-        ("partition", None if record.partition is None else str(record.partition)),
-        ("timestamp", None if record.timestamp_ms is None else f"{record.timestamp_ms} ms"),
+        *place_rows(record),
         (
             str(letter.status),
             f"since {since}, {duration(letter.age)} ago, after {attempts}",
         ),
         ("reason", printable(letter.reason)),
         ("fault", None if record.fault in {None, letter.reason} else printable(str(record.fault))),
-        *(("header", f"{printable(name)}: {_shortened(value)}") for name, value in record.headers),
-        ("value", _shortened(record.value)),
+        *header_rows(record),
+        ("value", shortened(record.value)),
     ]
+    return Group(as_grid(rows), "")
+
+
+Row = tuple[str, str | None]
+"""A name and what is shown beside it; ``None`` leaves the row out."""
+
+
+def place_rows(record: MarkedRecord) -> list[Row]:
+    """Returns what identifies a record and where it goes, for people."""
+    return [
+        ("key", cut_key(record.key)),
+        ("id", str(record.id)),
+        ("topic", printable(record.topic)),
+        ("partition", None if record.partition is None else str(record.partition)),
+        ("timestamp", None if record.timestamp_ms is None else f"{record.timestamp_ms} ms"),
+    ]
+
+
+def header_rows(record: MarkedRecord) -> list[Row]:
+    """Returns the headers of a record, for people; long values are cut."""
+    return [("header", f"{printable(name)}: {shortened(value)}") for name, value in record.headers]
+
+
+def as_grid(rows: Iterable[Row]) -> Table:
+    """Returns rows for people."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
     for name, shown in rows:
         if shown is not None:
             grid.add_row(name, Text(shown))
-    return Group(grid, "")
+    return grid
 
 
-def _cut(key: str) -> str:
+def cut_key(key: str) -> str:
     """Returns the beginning of a key, as it prints."""
     return f"{printable(key[:MAX_KEY_SHOWN])}{'…' if len(key) > MAX_KEY_SHOWN else ''}"
 
@@ -130,7 +159,8 @@ def _as_json(value: str | bytes | None) -> object:
     return {"base64": b64encode(value).decode("ascii")} if isinstance(value, bytes) else value
 
 
-def _shortened(value: str | bytes | None) -> str:
+def shortened(value: str | bytes | None) -> str:
+    """Returns the beginning of a value, for people."""
     if value is None:
         return "(none: a tombstone)"
     rest = len(value) - MAX_VALUE_SHOWN

@@ -10,7 +10,9 @@ from outbox_core.operations.dead_letters import Changed, change, letters, reveal
 from outbox_core.operations.dispatch import Arguments, Done, perform
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
+from outbox_core.operations.kept import Choice, kept_days, kept_records, reveal_kept
 from outbox_core.operations.reason import LONGEST_REASON, ReasonTooLong, check_reason
+from outbox_core.operations.replaying import Pace, Prepared, Replayed, Wanted, prepare_replay, replay
 from outbox_core.operations.takeovers import (
     TakeoverChanged,
     UnknownCluster,
@@ -24,24 +26,34 @@ __all__ = [
     "UNCERTAIN",
     "Arguments",
     "Changed",
+    "Choice",
     "Done",
     "Forgotten",
     "Operator",
+    "Pace",
+    "Prepared",
     "Raised",
     "ReasonTooLong",
+    "Replayed",
     "TakeoverChanged",
     "Target",
     "UnknownCluster",
     "Verb",
+    "Wanted",
     "change",
     "change_takeover",
     "check_cluster",
     "check_reason",
     "entries",
     "forget",
+    "kept_days",
+    "kept_records",
     "letters",
     "perform",
+    "prepare_replay",
     "raise_fence",
+    "replay",
     "reveal",
+    "reveal_kept",
     "waiting",
 ]

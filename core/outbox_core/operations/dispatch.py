@@ -39,3 +39,5 @@ def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Oper
             return forget(settings, operator)
         case Target.CLUSTER:
             return change_takeover(settings, verb, to.cluster, operator, to.fence_token)
+        case Target.KEPT:
+            raise ValueError(f"{verb} is done step by step: see outbox_core.operations.replaying")

@@ -93,16 +93,26 @@ def _begin(
     try:
         journal = settings.dialect.create().journal()
         try:
-            # Over HTTP it is the harvester's user, whoever asks.
-            user = journal.user() if operator.via == "cli" else ""
-            who = f"{operator.name}, database user {user}" if user else operator.name
-            return journal, journal.begin(Action(who, operator.via, verb, subject, operator.reason))
+            return journal, journal.begin(action_of(journal, verb, subject, operator))
         except BaseException:
             journal.close()
             raise
     except DriverError as error:
-        message = f"nothing was done, as the journal cannot note it: {error}"
-        raise type(error)(message, retryable=error.retryable) from error
+        raise not_noted(error) from error
+
+
+def action_of(journal: PortableJournal, verb: Verb, subject: str, operator: Operator) -> Action:
+    """Returns what the journal notes, with the user that the database knows."""
+    # Over HTTP it is the harvester's user, whoever asks.
+    user = journal.user() if operator.via == "cli" else ""
+    who = f"{operator.name}, database user {user}" if user else operator.name
+    return Action(who, operator.via, verb, subject, operator.reason)
+
+
+def not_noted(error: DriverError) -> DriverError:
+    """Returns the error of an action that the journal could not note, so that nothing was done."""
+    message = f"nothing was done, as the journal cannot note it: {error}"
+    return type(error)(message, retryable=error.retryable)
 
 
 def _end(settings: HarvestSettings, journal: PortableJournal, entry: UUID, outcome: Outcome) -> None:

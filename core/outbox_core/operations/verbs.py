@@ -26,6 +26,8 @@ class Target(Enum):
     LANES = auto()
     """Lanes that publish in transactions; somebody at the brokers does this, so it is a command only."""
     CLUSTER = auto()
+    KEPT = auto()
+    """Kept records, chosen by conditions; a command only, as it may take hours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +169,24 @@ class Verb(StrEnum):
                 "Shows the values and headers of the records, and changes nothing. The journal notes "
                 "who has seen them."
             ),
+        ),
+    )
+
+    REPLAY = (
+        "replay",
+        About(
+            target=Target.KEPT,
+            label="Replay",
+            summary="Stash kept records again",
+            effect=(
+                "The records are stashed again, each once, behind everything that the outbox has now. They "
+                "keep their order among each other, and so do those that are written meanwhile. But "
+                "consumers see old states of a key again, behind newer ones and mixed with those: a "
+                "consumer that stores the last state is set back, until the last replayed record of the "
+                "key, or for good where a newer one is not among them. Each has the replay's name in the "
+                "header outbox-replay, and a new outbox-id, so that no inbox takes it for a repetition."
+            ),
+            question="Replay these records?",
         ),
     )
 

@@ -152,7 +152,7 @@ class ReplayConformance(KeepingConformance):
         begin(replays, Chosen())
         hand = kept_box.lead()
         turns = 0
-        while replays.step("again", Chosen(), 7).state:
+        while not replays.step("again", Chosen(), 7).ended:
             turns += 1
             hand.purge(*(each.id for each in hand.mark(ALL)))
         assert turns == 5
@@ -171,7 +171,7 @@ class ReplayConformance(KeepingConformance):
         assert found.subject == ACTION.subject
         assert found.state == ReplayState(choice="c", chosen=30, through=replays.newest())
         assert replays.step("again", Chosen(), 10).state == other.find("again").state  # type: ignore[union-attr]  # it is there
-        while replays.step("again", Chosen(), 10).state:
+        while not replays.step("again", Chosen(), 10).ended:
             pass
         ended = other.step("again", Chosen(), 10)
         assert (ended.state, ended.outcome) == (None, "30 of 30 records stashed")
@@ -208,7 +208,7 @@ class ReplayConformance(KeepingConformance):
 
         def go_on(_: int) -> int:
             replays, turns = kept_box.replays(), 0
-            while replays.step("again", Chosen(), 5).state:
+            while not replays.step("again", Chosen(), 5).ended:
                 turns += 1
             return turns
 
@@ -251,6 +251,6 @@ def replayed(box: Box, chosen: Chosen, *, name: str = "again", topic: str = "") 
     """Replays kept records; returns the replay, which has ended."""
     replays = box.replays()
     begin(replays, chosen, name)
-    while (replay := replays.step(name, chosen, 2, topic)).state:
+    while not (replay := replays.step(name, chosen, 2, topic)).ended:
         pass
     return replay

@@ -1,0 +1,179 @@
+"""``outbox replay``: stashes kept records again."""
+
+import time
+from typing import Annotated, Any
+
+import typer
+from outbox_api.base.errors import ConfigError
+from outbox_api.seams.kept import KeptRecord
+from rich.text import Text
+
+from outbox_core import operations
+from outbox_core.cli.command import Command, ExitCode
+from outbox_core.cli.confirmation import ReasonOption, YesOption, confirm, operator, tell_unnoted
+from outbox_core.cli.dead_letters import cut_key
+from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
+from outbox_core.cli.kept import (
+    KeyOption,
+    SinceOption,
+    TopicsOption,
+    UntilOption,
+    WhereOption,
+    as_data,
+    choice_of,
+    kept_as_data,
+)
+from outbox_core.cli.outboxes import OutboxOption, operated_outbox
+from outbox_core.cli.progress import progress
+from outbox_core.cli.terminal import output, print_json, print_message
+from outbox_core.operations import Operator, Pace, Prepared, Replayed, Verb, Wanted
+from outbox_core.operations.replaying import MOST_WAITING
+from outbox_core.settings import HarvestSettings
+from outbox_core.text.duration import format_duration
+from outbox_core.text.printable import printable
+from outbox_core.text.wording import about, counted, date_clock_and_zone
+
+_CERTAIN = 10_000
+"""Up to so many keys, two of which hardly share a hash."""
+
+
+def replay(  # noqa: PLR0917 - typer makes each parameter an option
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", show_default=False, help="The replay's name, used once.")
+    ],
+    file: FileOption = None,
+    outbox: OutboxOption = None,
+    key: KeyOption = None,
+    topics: TopicsOption = None,
+    since: SinceOption = "",
+    until: UntilOption = "",
+    where: WhereOption = None,
+    to: Annotated[
+        str, typer.Option(metavar="TOPIC", show_default=False, help="Replaces the topic of the records.")
+    ] = "",
+    rate: Annotated[
+        int | None, typer.Option(min=1, metavar="N", show_default=False, help="Records a second at most.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be stashed, and change nothing.")
+    ] = False,
+    reason: ReasonOption = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Stash kept records again, in the order in which they were delivered: so of each key in its order.
+
+    The harvester delivers them as any other records. They come behind everything that is in the outbox, so
+    consumers see old states of a key again, behind newer ones. Each has the replay's name in the header
+    'outbox-replay'. What is delivered after the start of the replay is not part of it.
+
+    It waits while more than 2,000 rows wait in the outbox. Ended before its end, in whatever way, the same
+    command goes on where it was: no record is left out or stashed twice.
+    """
+    settings = operated_outbox(context, file, outbox)
+    try:
+        wanted = Wanted(name=name, choice=choice_of(key, topics, since, until, where), to=to)
+        prepared = operations.prepare_replay(settings, wanted, read_only=dry_run)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+    if dry_run or (not prepared.kept.records and not prepared.resumed):
+        _tell(settings, prepared, dry_run=dry_run, json=json)
+        return
+    confirm(Text(f"{_described(settings, prepared)}\n{Verb.REPLAY.effect()}"), _question(prepared), yes=yes)
+    _run(settings, prepared, operator(reason, yes=yes), rate, json=json)
+
+
+def _run(
+    settings: HarvestSettings, prepared: Prepared, who: Operator, rate: int | None, *, json: bool
+) -> None:
+    left = prepared.kept.records
+    begin = time.monotonic()
+    with StopSignals() as signals, progress("stashing", "stashed", left, quiet=json) as shown:
+        pace = Pace(signals.requested.wait, shown.advance, _held_up, rate)
+        done = operations.replay(settings, prepared, who, pace)
+    seconds = time.monotonic() - begin
+    tell_unnoted(done.unnoted)
+    _report(settings, prepared, done, seconds, json=json)
+    if not done.outcome or done.state.done != done.state.chosen:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _report(
+    settings: HarvestSettings, prepared: Prepared, done: Replayed, seconds: float, *, json: bool
+) -> None:
+    state, name = done.state, prepared.wanted.name
+    if json:
+        told = {"chosen": state.chosen, "stashed": state.done, "ended": bool(done.outcome)}
+        print_json({"outbox": settings.outbox, "name": name, **told, "seconds": round(seconds, 3)})
+    elif done.outcome:
+        output().print(f"replay {name}: {done.outcome}, in {format_duration(seconds)}", soft_wrap=True)
+    else:
+        output().print(f"replay {name}: stopped, {state.done:,} of {state.chosen:,} records stashed")
+        print_message("The same command goes on.")
+
+
+def _held_up() -> None:
+    rows = f"more than {MOST_WAITING:,} rows wait in the outbox"
+    print_message(f"waits: {rows}. Is a harvester running? See 'outbox status'")
+
+
+def _question(prepared: Prepared) -> str:
+    return "Go on with this replay?" if prepared.resumed else Verb.REPLAY.about.question
+
+
+def _tell(settings: HarvestSettings, prepared: Prepared, *, dry_run: bool, json: bool) -> None:
+    if json:
+        print_json(_as_data(settings, prepared, dry_run=dry_run))
+    else:
+        text = _described(settings, prepared)
+        output().print(Text(f"{text}\n{Verb.REPLAY.effect()}" if prepared.kept.records else text))
+
+
+def _as_data(settings: HarvestSettings, prepared: Prepared, *, dry_run: bool) -> dict[str, Any]:
+    ends = {"first": prepared.first, "last": prepared.last}
+    return {
+        "outbox": settings.outbox,
+        "name": prepared.wanted.name,
+        "dry_run": dry_run,
+        "resumes": prepared.resumed,
+        "stashed": prepared.state.done,
+        **kept_as_data(prepared.kept),
+        **{name: each and as_data(each, settings) for name, each in ends.items()},
+    }
+
+
+def _described(settings: HarvestSettings, prepared: Prepared) -> str:
+    kept, state = prepared.kept, prepared.state
+    subject = prepared.wanted.subject(settings.key_names)
+    lines = [f"outbox {printable(settings.outbox)}, replay {printable(subject)}"]
+    if prepared.resumed:
+        lines.append(f"goes on: {state.done:,} of {state.chosen:,} records are stashed")
+    if not kept.records:
+        return "\n".join([*lines, "nothing is kept that was chosen"])
+    keys = about(kept.keys, exact=kept.keys <= _CERTAIN)
+    lines.append(f"{counted(kept.records, 'record')} to stash, of {keys} keys, {kept.bytes / 2**20:,.1f} MiB")
+    for word, each in (("first", prepared.first), ("last", prepared.last)):
+        lines += [f"{word}: {_named(each)}"] if each else []
+    if kept.without_headers:
+        lines.append(
+            f"{counted(kept.without_headers, 'record')} of these without headers, which were not kept"
+        )
+    return "\n".join(lines)
+
+
+def _named(kept: KeptRecord) -> str:
+    record = kept.record
+    delivered = date_clock_and_zone(kept.delivered_at)
+    place = f"topic {printable(record.topic)}, key {cut_key(record.key)}"
+    return f"position {kept.position}, delivered {delivered}, {place}"
+
+
+COMMAND = Command(
+    replay,
+    (
+        "outbox replay --name incident-7 --key order-4711 --since 2h --dry-run",
+        "outbox replay --name incident-8 --topic 'orders.*' --since 2026-03-01T09:00Z --until 2026-03-02",
+        "outbox replay --name to-search --where 'id >= 4711' --to orders.rebuilt --rate 500 --yes",
+    ),
+)

@@ -1,0 +1,134 @@
+"""What an operator does with kept records: counts, finds and shows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from outbox_api.base.errors import ConfigError, OutboxError
+from outbox_api.seams.kept import COMPARED, OPERATORS, Chosen, Condition, Kept, KeptRecord
+
+from outbox_core.operations.journalled import Operator, journalled
+from outbox_core.operations.verbs import Verb
+from outbox_core.settings import HarvestSettings
+from outbox_core.settings.logs import KeyNames
+from outbox_core.text.moment import parse_moment, parse_time
+
+_CONDITION = re.compile(r"\s*(\w+)\s*([=!<>]+)\s*(.*?)\s*", re.DOTALL)
+_NUMBERS = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which kept records are meant, as an operator has written it; all conditions hold together.
+
+    Attributes:
+        key: The key, whole; ``None`` for any.
+        topics: Patterns of topics with ``*`` and ``?``, of which one matches; none for any topic.
+        since: Delivered then or later: a time or a duration back from now; empty for any.
+        until: Delivered before then; likewise.
+        where: Conditions of columns, such as ``id >= 4711``.
+    """
+
+    key: str | None = None
+    topics: tuple[str, ...] = ()
+    since: str = ""
+    until: str = ""
+    where: tuple[str, ...] = ()
+
+    def chosen(self, now: datetime) -> Chosen:
+        """Returns it for the database.
+
+        Raises:
+            ConfigError: It cannot be read; the message says what is expected.
+        """
+        return Chosen(
+            key=self.key,
+            topics=self.topics,
+            since=_moment("since", self.since, now),
+            until=_moment("until", self.until, now),
+            where=[condition(text) for text in self.where],
+        )
+
+    def named(self, names: KeyNames) -> str:
+        """Returns it for people, with keys as log lines name them."""
+        named = [] if self.key is None else [f"key {names.of(self.key)}"]
+        named += [f"topic {pattern}" for pattern in self.topics]
+        named += [f"{name} {text}" for name, text in (("since", self.since), ("until", self.until)) if text]
+        for each in map(condition, self.where):
+            value = names.of(str(each.value)) if each.column == "kafka_key" else each.value
+            named.append(f"{each.column} {each.operator} {value}")
+        return ", ".join(named) or "all that is kept"
+
+
+def condition(text: str) -> Condition:
+    """Reads a condition: column, operator and value.
+
+    Raises:
+        ConfigError: It is none; the message lists columns and operators.
+    """
+    found = _CONDITION.fullmatch(text)
+    if not found or found[1] not in COMPARED or found[2] not in OPERATORS:
+        raise ConfigError(
+            f"'{text}' is no condition: write a column, an operator and a value, such as 'id >= 4711'. "
+            f"Columns are {', '.join(COMPARED)}; operators are {' '.join(OPERATORS)}"
+        )
+    column, operator, value = found.groups()
+    return Condition(column, operator, _value(column, value))
+
+
+def _value(column: str, text: str) -> str | int | datetime:
+    if COMPARED[column] is str:
+        return text
+    try:
+        if COMPARED[column] is datetime:
+            return parse_time(text)
+        if (number := int(text)) in _NUMBERS:
+            return number
+    except ValueError as error:
+        wanted = str(error) if COMPARED[column] is datetime else "expected a whole number"
+        raise ConfigError(f"{column} is compared with '{text}': {wanted}") from None
+    raise ConfigError(f"{column} is compared with '{text}', which no column can hold")
+
+
+def _moment(name: str, text: str, now: datetime) -> datetime | None:
+    try:
+        return parse_moment(text, now) if text else None
+    except ValueError as error:
+        raise ConfigError(f"{name} is '{text}': {error}") from None
+
+
+def kept_days(settings: HarvestSettings) -> list[tuple[date, Kept]]:
+    """Returns how much is kept of each day in UTC, ordered. May read the whole table."""
+    with closing(settings.dialect.create().kept(read_only=True)) as kept:
+        return list(kept.days())
+
+
+def kept_records(settings: HarvestSettings, choice: Choice, limit: int) -> Sequence[KeptRecord]:
+    """Returns kept records without values and headers, ordered by position, ``limit`` at most.
+
+    Raises:
+        ConfigError: The choice cannot be read.
+    """
+    with closing(settings.dialect.create().kept(read_only=True)) as kept:
+        return kept.find(choice.chosen(kept.now()), 0, limit, whole=False)
+
+
+def reveal_kept(settings: HarvestSettings, position: int, operator: Operator) -> KeptRecord:
+    """Returns all of a kept record. The journal notes it, as values may be confidential.
+
+    Raises:
+        OutboxError: There is none at this position.
+    """
+    with closing(settings.dialect.create().kept(read_only=True)) as kept:
+        this = Chosen(through=position)
+        if not (found := kept.find(this, position - 1, 1, whole=False)):
+            raise OutboxError(f"no record is kept at position {position}; see 'outbox kept list'")
+        key = settings.key_names.of(found[0].record.key)
+        with journalled(settings, Verb.REVEAL, f"kept record {position}, key {key}", operator) as outcome:
+            [record] = kept.find(this, position - 1, 1)
+            outcome.text = "1 shown"
+    return record

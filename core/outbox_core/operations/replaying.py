@@ -1,0 +1,261 @@
+"""Stashes kept records again: what an operator is told before, and the steps."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from time import monotonic
+
+from outbox_api.base.errors import ConfigError, DriverError, OutboxError
+from outbox_api.portable.replaying import PortableReplays
+from outbox_api.seams.kept import Chosen, Kept, KeptRecord
+from outbox_api.seams.replay import Replay, ReplayState
+
+from outbox_core.operations.journalled import Operator, Outcome, action_of, journalled, not_noted
+from outbox_core.operations.kept import Choice
+from outbox_core.operations.verbs import Verb
+from outbox_core.settings import HarvestSettings
+from outbox_core.settings.logs import KeyNames
+from outbox_core.text.wording import date_clock_and_zone
+
+PAGE = 500
+"""Records of one transaction at most."""
+
+MOST_WAITING = 2_000
+"""Rows that may wait in the outbox, and a replay goes on: live records wait behind so many, and a page."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_GLANCE = 0.02
+"""Seconds between two looks at how many rows wait."""
+_LONG, _RARE = 10.0, 60.0
+"""Seconds after which it is told that they are too many, and told again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What an operator wants to be replayed.
+
+    Attributes:
+        name: The replay's name: letters, digits, and ``. _ -`` behind the first; 100 characters at most.
+        choice: Which records.
+        to: The topic that replaces theirs; empty for their own.
+
+    Raises:
+        ConfigError: It is no name.
+    """
+
+    name: str
+    choice: Choice
+    to: str = ""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"'{self.name:.100}' is no name of a replay: write letters and digits, behind the first also"
+                " '.', '_' and '-', 100 at most"
+            )
+
+    @property
+    def digest(self) -> str:
+        """Identifies the choice."""
+        choice, to = self.choice, self.to
+        parts = [choice.key, choice.topics, choice.since, choice.until, choice.where, to]
+        return sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def subject(self, names: KeyNames) -> str:
+        """Returns it for people, with keys as log lines name them."""
+        return f"{self.name}: {self.choice.named(names)}{f', to topic {self.to}' if self.to else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a replay is about to do.
+
+    Attributes:
+        wanted: What was wanted.
+        chosen: The records, for the database.
+        state: How far it is.
+        resumed: Whether it has begun before, and goes on.
+        kept: How much was chosen; of one that goes on, how much is left.
+        first: The first record to be stashed, without its value; ``None`` if there is none.
+        last: The last one.
+    """
+
+    wanted: Wanted
+    chosen: Chosen
+    state: ReplayState
+    resumed: bool
+    kept: Kept
+    first: KeptRecord | None
+    last: KeptRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a replay goes on, and whom it tells.
+
+    Attributes:
+        wait: Waits for so many seconds; returns whether to stop.
+        advance: Called with the number of records that were stashed.
+        held_up: Called when it has waited long for the outbox to get shorter.
+        rate: Records a second at most; ``None`` for no limit.
+    """
+
+    wait: Callable[[float], bool]
+    advance: Callable[[int], object]
+    held_up: Callable[[], object]
+    rate: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay has done.
+
+    Attributes:
+        state: How far it was when this process last stashed records.
+        outcome: What came of it, for people; empty if it was stopped before its end.
+        unnoted: Why the journal lacks the outcome; empty if it has it.
+    """
+
+    state: ReplayState
+    outcome: str = ""
+    unnoted: str = ""
+
+
+def prepare_replay(settings: HarvestSettings, wanted: Wanted, *, read_only: bool = False) -> Prepared:
+    """Looks what a replay would do; changes nothing.
+
+    Args:
+        settings: The outbox.
+        wanted: What is wanted.
+        read_only: Whether it is only to be told: then it waits for no purge that is under way.
+
+    Raises:
+        ConfigError: The choice cannot be read.
+        OutboxError: It cannot be done: the name is used, or values were left out.
+    """
+    with closing(settings.dialect.create().replays(read_only=read_only)) as replays:
+        chosen = wanted.choice.chosen(replays.kept.now())
+        if found := replays.find(wanted.name):
+            state = _goes_on(wanted, found)
+            chosen = replace(chosen, since=state.since, until=state.until)
+            rest = replace(chosen, through=state.through)
+            return _prepared(replays, wanted, rest, state, resumed=True)
+        if not read_only:
+            chosen = replace(chosen, through=replays.newest())
+        state = ReplayState(choice=wanted.digest, chosen=0, through=0, since=chosen.since, until=chosen.until)
+        return _prepared(replays, wanted, chosen, state, resumed=False)
+
+
+def _prepared(
+    replays: PortableReplays, wanted: Wanted, chosen: Chosen, state: ReplayState, *, resumed: bool
+) -> Prepared:
+    kept = replays.kept.count(chosen, state.position)
+    if kept.without_value:
+        raise OutboxError(
+            f"nothing was done: of {kept.records:,} records {kept.without_value:,} were kept without their "
+            "value ('keep.without'), and would be sent as tombstones; choose others, by --topic, --since, "
+            "--until or --where"
+        )
+    if not resumed:
+        state = replace(state, chosen=kept.records, through=kept.last, position=max(0, kept.first - 1))
+    ends = [
+        next(iter(replays.kept.find(chosen, position - 1, 1, whole=False)), None)
+        for position in (kept.first, kept.last)
+    ]
+    return Prepared(wanted, chosen, state, resumed, kept, *ends)
+
+
+def _goes_on(wanted: Wanted, found: Replay) -> ReplayState:
+    if found.ended or not found.state:
+        ended = date_clock_and_zone(found.ended or found.begun)
+        raise OutboxError(
+            f"nothing was done: the replay '{wanted.name}' ended at {ended} ({found.outcome}); another one "
+            "needs another name"
+        )
+    if found.state.choice != wanted.digest:
+        raise OutboxError(
+            f"nothing was done: the replay '{wanted.name}' began at {date_clock_and_zone(found.begun)} with "
+            f"another choice ({found.subject}); repeat that to go on with it, or give another name"
+        )
+    return found.state
+
+
+def replay(settings: HarvestSettings, prepared: Prepared, operator: Operator, pace: Pace) -> Replayed:
+    """Stashes the records, or goes on with that, until all are stashed or ``pace.wait`` says to stop.
+
+    It may be ended at any time, and called again with the same choice: no record is left out or stashed
+    twice. The journal has one entry of the replay, which ends with it, and one of each further call.
+
+    Raises:
+        OutboxError: Another one with this name has begun meanwhile, or the database refuses.
+    """
+    wanted = prepared.wanted
+    with closing(settings.dialect.create().replays()) as replays:
+        begun = not prepared.resumed and _begin(replays, settings, prepared, operator)
+        if not begun and (found := replays.find(wanted.name)):
+            state = _goes_on(wanted, found)
+            chosen = replace(prepared.chosen, since=state.since, until=state.until)
+            prepared = replace(prepared, state=state, chosen=chosen)
+        with _noted(settings, prepared, operator, begun=begun) as outcome:
+            done = _steps(replays, prepared, pace)
+            state = done.state
+            outcome.text = done.outcome or f"stopped: {state.done:,} of {state.chosen:,} records stashed"
+    return replace(done, unnoted=outcome.unnoted)
+
+
+def _begin(
+    replays: PortableReplays, settings: HarvestSettings, prepared: Prepared, operator: Operator
+) -> bool:
+    """Notes that it begins; returns whether nobody else was first."""
+    wanted = prepared.wanted
+    try:
+        action = action_of(replays.journal, Verb.REPLAY, wanted.subject(settings.key_names), operator)
+        return replays.begin(wanted.name, action, prepared.state)
+    except DriverError as error:
+        raise not_noted(error) from error
+
+
+@contextmanager
+def _noted(
+    settings: HarvestSettings, prepared: Prepared, operator: Operator, *, begun: bool
+) -> Iterator[Outcome]:
+    """Notes that a replay goes on; that it begins is noted already."""
+    if begun:
+        yield Outcome()
+        return
+    subject = f"{prepared.wanted.name}: goes on behind position {prepared.state.position}"
+    with journalled(settings, Verb.REPLAY, subject, operator) as outcome:
+        yield outcome
+
+
+def _steps(replays: PortableReplays, prepared: Prepared, pace: Pace) -> Replayed:
+    wanted, state = prepared.wanted, prepared.state
+    page = PAGE if pace.rate is None else max(1, min(PAGE, pace.rate // 10))
+    begin, before = monotonic(), state.done
+    while True:
+        due = 0.0 if pace.rate is None else begin + (state.done - before) / pace.rate - monotonic()
+        if pace.wait(max(0.0, due)) or _stopped_while_full(replays, pace):
+            return Replayed(state)
+        found = replays.step(wanted.name, prepared.chosen, page, wanted.to)
+        if found.state:
+            pace.advance(found.state.done - state.done)
+            state = found.state
+        if found.ended:
+            return Replayed(state, found.outcome)
+
+
+def _stopped_while_full(replays: PortableReplays, pace: Pace) -> bool:
+    """Waits until few rows wait in the outbox; returns whether to stop."""
+    told = monotonic() + _LONG
+    while replays.waiting(MOST_WAITING + 1) > MOST_WAITING:
+        if pace.wait(_GLANCE):
+            return True
+        if monotonic() >= told:
+            told += _RARE
+            pace.held_up()
+    return False
