@@ -149,7 +149,7 @@ def list_(  # noqa: PLR0917 - typer makes each parameter an option
         output().print(_as_table(found) if found else "no such record is kept")
 
 
-def show(
+def show(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     position: Annotated[int, typer.Argument(metavar="POSITION", min=1, help="The record's position.")],
     file: FileOption = None,
