@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -10,15 +11,18 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from outbox_api import OutboxError, Record, Stasher
 from outbox_core import operations
 from outbox_core.config import load
 from outbox_core.operations import Choice, Operator, Pace, Wanted, replaying
 from outbox_core.settings import HarvestSettings
+from psycopg.conninfo import make_conninfo
 
 from .cli_runner import changed, outbox, told
 
+ROOT = Path(__file__).parents[2]
 ALICE = Operator("alice", "cli", "a test")
 SOURCES = {"postgres": "postgres_dsn", "sqlite": ""}
 every_database = pytest.mark.parametrize("database", SOURCES)
@@ -147,6 +151,7 @@ def test_what_cannot_be_chosen_is_told(database: str, made: Made):
         ("--where", "delivered_at > 2h", "expected a time such as"),
         ("--since", "yesterday", "or how long ago"),
         ("--name", "a b", "is no name of a replay"),
+        ("--to", "a b", "is no topic"),
     ):
         done = outbox(file, "replay", "--name", "x", option, value)
         said = " ".join(done.stderr.replace("│", " ").split())
@@ -253,6 +258,41 @@ def test_a_rate_bounds_a_replay(made: Made):
     operations.replay(box, prepared, ALICE, Pace(wait, lambda _: None, lambda: None, rate=100))
     assert len(waits) == 6, "pages of a tenth of a second"
     assert waits[-1] > 0.3
+
+
+def test_roles_have_the_rights_that_the_page_names(made: Made, postgres_dsn: str):
+    file, suffix = made("postgres"), uuid4().hex[:8]
+    box = load(file).harvest
+    stash(box, 3)
+    deliver(box)
+    grants = "".join(
+        re.findall(r"^```sql\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[-1]
+        for text in (
+            (ROOT / "plugins/postgres/README.md").read_text().split("## Roles\n")[1].split("\n## ")[0],
+            (ROOT / "docs/replay.md").read_text(),
+        )
+    )
+    grants = re.sub(r"\boutbox_(application|watcher|operator|harvester)\b", rf"\1_{suffix}", grants)
+    roles = [f"{role}_{suffix}" for role in ("application", "watcher", "operator", "harvester")]
+
+    def as_role(role: str) -> Path:
+        source = make_conninfo(postgres_dsn, user=f"{role}_{suffix}", password="s3cret")
+        return changed(file, dataSource=source)
+
+    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+        for role in roles:
+            admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 's3cret'".encode())
+        try:
+            admin.execute(grants.replace("SCHEMA app", "SCHEMA public").replace("app.", "").encode())
+            assert asked(as_role("watcher"), "kept", "days")["records"] == 3
+            assert len(asked(as_role("watcher"), "kept", "list")["records"]) == 3
+            assert outbox(as_role("watcher"), "replay", "--name", "x", "--yes").returncode == 77
+            assert waiting(box) == 0
+            assert asked(as_role("operator"), "replay", "--name", "x", "--yes")["stashed"] == 3
+            assert len(deliver(load(as_role("harvester")).harvest)) == 3
+        finally:
+            for role in roles:
+                admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 
 
 def test_without_a_journal_nothing_is_replayed(made: Made):

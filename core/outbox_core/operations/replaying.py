@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from time import monotonic
 
+from outbox_api.base.bounds import NO_TOPIC, is_topic
 from outbox_api.base.errors import ConfigError, DriverError, OutboxError
 from outbox_api.portable.replaying import PortableReplays
 from outbox_api.seams.kept import Chosen, Kept, KeptRecord
@@ -45,7 +46,7 @@ class Wanted:
         to: The topic that replaces theirs; empty for their own.
 
     Raises:
-        ConfigError: It is no name.
+        ConfigError: It is no name, or no topic.
     """
 
     name: str
@@ -58,12 +59,14 @@ class Wanted:
                 f"'{self.name:.100}' is no name of a replay: write letters and digits, behind the first also"
                 " '.', '_' and '-', 100 at most"
             )
+        if self.to and not is_topic(self.to):
+            raise ConfigError(f"'{self.to:.300}' is no topic: {NO_TOPIC}")
 
     @property
     def digest(self) -> str:
         """Identifies the choice."""
         choice, to = self.choice, self.to
-        parts = [choice.key, choice.topics, choice.since, choice.until, choice.where, to]
+        parts = [choice.key, sorted(choice.topics), choice.since, choice.until, sorted(choice.where), to]
         return sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def subject(self, names: KeyNames) -> str:
