@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 EVERYWHERE = {"--help", "-h", "--file", "-f", "--json", "--outbox", "-o"}
 """Options that the page explains for all commands at once."""
-ARGUMENTS = {"keys", "key", "name", "code"}
+ARGUMENTS = {"keys", "key", "name", "code", "position"}
 ENTRIES = [load_command(name) for name in COMMANDS]
 PHRASES = [
     phrase

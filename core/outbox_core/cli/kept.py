@@ -213,9 +213,9 @@ def _as_text(kept: KeptRecord) -> Table:
 
 COMMAND = Group(
     "kept",
-    """See the delivered records that are kept, as the option 'keep' of the dialect says.
+    """See the delivered records that are kept: how many of each day, and which.
 
-    **days** shows how much of each day, **list** finds records, **show** shows one whole. **outbox replay**
+    The option 'keep' of the dialect says what is kept. **days** shows how much of each day, **list** finds records, **show** shows one whole. **outbox replay**
     stashes them again.
     """,
     (

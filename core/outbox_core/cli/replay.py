@@ -62,7 +62,7 @@ def replay(  # noqa: PLR0917 - typer makes each parameter an option
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Stash kept records again, in the order in which they were delivered: so of each key in its order.
+    """Stash kept records again, in the order in which they were delivered.
 
     The harvester delivers them as any other records. They come behind everything that is in the outbox, so
     consumers see old states of a key again, behind newer ones. Each has the replay's name in the header
