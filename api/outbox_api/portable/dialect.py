@@ -15,9 +15,9 @@ from outbox_api.base.finding import Finding
 from outbox_api.intake.intake import Intake
 from outbox_api.portable.creation import (
     create,
+    due,
     first_note,
     migrate,
-    migrations,
     require,
     require_tables,
     require_version,
@@ -365,15 +365,15 @@ class PortableDialect(ABC):
     def migrations(self) -> Sequence[str]:
         """Returns the statements that bring existing tables up to ``SCHEMA``; none if they are. Reads only.
 
-        They only add, so that harvesters of the earlier version continue. What does not exist at all is left
-        to :meth:`create`.
+        They only add, so that harvesters of the earlier version continue. If records are to be kept, the
+        table for them is created. All else that does not exist is left to :meth:`create`.
 
         Raises:
             DriverError: Unreachable, there are no tables, or they are of a later version.
         """
         with closing(self.session(watches=True)) as session:
             self._require_known_tables(session)
-            return [statement for together in migrations(self, session) for statement in together]
+            return [statement for together in due(self, session) for statement in together]
 
     def migrate(self) -> Sequence[str]:
         """Executes :meth:`migrations`, while harvesters run; idempotent, and several processes may at once.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from outbox_api.base.record import MarkedRecord
 
@@ -28,6 +29,21 @@ class KeptRecord:
     record: MarkedRecord
     has_value: bool = True
     has_headers: bool = True
+
+
+class Tended(NamedTuple):
+    """The result of :meth:`OutboxTable.tend_kept`.
+
+    Attributes:
+        deleted: How many records were deleted; those of a partition that was dropped do not count.
+        more: Whether there is more to do, so that another call should come soon.
+        faults: What could not be done, and is not done by a later call unless somebody helps: in words that
+            stay the same from call to call.
+    """
+
+    deleted: int = 0
+    more: bool = False
+    faults: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from outbox_api.portable import PortableDialect, TableName
 from outbox_api.portable.check import version_finding
 from outbox_api.portable.given_ids import ids_behind_finding
 from outbox_api.portable.intake_check import findings
+from outbox_api.portable.retention import retention_findings
 from outbox_api.portable.tables import NEEDS
 from outbox_api.support.tls import Protection, transport_finding
 
@@ -120,8 +121,9 @@ def _outbox(session: Session, dialect: PortableDialect) -> Iterator[Finding]:
     faults = list(inspector.faults(layout))
     for fault in faults:
         yield Finding(Level.ERROR, "outbox table", fault.message, fault.cure)
-    for name in layout.tables._fields[1:]:
+    for name in layout.tables._fields[1:-1]:
         yield from (_auxiliary if name in BESIDE else _optional)(inspector, layout, name)
+    yield from _kept(inspector, session, layout)
     with suppress(DriverError):  # what cannot be read is reported already
         yield version_finding(dialect, session)
     yield from _schemas(connection, layout, options.outbox)
@@ -146,6 +148,14 @@ def _auxiliary(inspector: Inspector, layout: Layout, name: str) -> Iterator[Find
         yield Finding(Level.ERROR, need.subject, fault.message, fault.cure)
     if not faults:
         yield Finding(Level.OK, need.subject, f"{table} has the columns and privileges it needs")
+
+
+def _kept(inspector: Inspector, session: Session, layout: Layout) -> Iterator[Finding]:
+    """Looks at the table of kept records, which is the last of the tables and need not be wanted."""
+    found = list(_auxiliary(inspector, layout, "kept")) if layout.keep else []
+    yield from found
+    if layout.keep and all(each.level is Level.OK for each in found):
+        yield from retention_findings(session, layout.tables, layout.keep)
 
 
 def _optional(inspector: Inspector, layout: Layout, name: str) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from outbox_testkit.conformance.origins import OriginConformance, TakeoverConfor
 from outbox_testkit.conformance.outboxes import OutboxesConformance
 from outbox_testkit.conformance.parking import ParkConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
+from outbox_testkit.conformance.retention import RetentionConformance
 from outbox_testkit.conformance.schemas import SchemaConformance
 from outbox_testkit.conformance.simulation import SimulationConformance
 from outbox_testkit.conformance.stashing import StashConformance
@@ -40,6 +41,7 @@ THEMES = {
     "parking": ParkConformance,
     "dead letters": LetterConformance,
     "keeping": KeepingConformance,
+    "retention": RetentionConformance,
     "intake": IntakeConformance,
     "intake while something fails": IntakeFaultConformance,
     "lease": LeaseConformance,
@@ -74,6 +76,7 @@ class DialectConformance(
     ParkConformance,
     LetterConformance,
     KeepingConformance,
+    RetentionConformance,
     IntakeConformance,
     IntakeFaultConformance,
     LeaseConformance,
