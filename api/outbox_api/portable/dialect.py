@@ -43,6 +43,7 @@ from outbox_api.support.full_server import pace_of
 
 if TYPE_CHECKING:
     from outbox_api.portable.dead_letters import PortableDeadLetters
+    from outbox_api.portable.erasing import PortableErasing
     from outbox_api.portable.glance import PortableGlance
     from outbox_api.portable.intake import PortableIntake
     from outbox_api.portable.intake_table import WaitingRows
@@ -246,6 +247,19 @@ class PortableDialect(ABC):
 
         session, options = self.session(watches=read_only), self.options
         return PortableKept(session, self._required(session, "kept"), binary=options.binary)
+
+    def erasing(self) -> PortableErasing:
+        """Connects to erase what is left of a key, for an operator.
+
+        Asks for the rights that a journal needs, and to DELETE from dead letters and kept records.
+
+        Raises:
+            DriverError: As for :meth:`journal`.
+        """
+        from outbox_api.portable.erasing import PortableErasing
+
+        session = self.session()
+        return PortableErasing(session, self._required(session, "journal"))
 
     def journal(self, *, read_only: bool = False) -> PortableJournal:
         """Connects to the journal of the outbox.

@@ -8,6 +8,8 @@ message that names the cure.
 
 from outbox_core.operations.dead_letters import Changed, change, letters, reveal, waiting
 from outbox_core.operations.dispatch import Arguments, Done, perform
+from outbox_core.operations.erasing import KeyParked, Receipt, erase
+from outbox_core.operations.erasing import look as look_for_key
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
 from outbox_core.operations.reason import LONGEST_REASON, ReasonTooLong, check_reason
@@ -26,9 +28,11 @@ __all__ = [
     "Changed",
     "Done",
     "Forgotten",
+    "KeyParked",
     "Operator",
     "Raised",
     "ReasonTooLong",
+    "Receipt",
     "TakeoverChanged",
     "Target",
     "UnknownCluster",
@@ -38,8 +42,10 @@ __all__ = [
     "check_cluster",
     "check_reason",
     "entries",
+    "erase",
     "forget",
     "letters",
+    "look_for_key",
     "perform",
     "raise_fence",
     "reveal",

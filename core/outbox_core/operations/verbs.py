@@ -26,6 +26,8 @@ class Target(Enum):
     LANES = auto()
     """Lanes that publish in transactions; somebody at the brokers does this, so it is a command only."""
     CLUSTER = auto()
+    KEY = auto()
+    """All that is left of a key; somebody who may delete it does this, so it is a command only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +169,21 @@ class Verb(StrEnum):
                 "Shows the values and headers of the records, and changes nothing. The journal notes "
                 "who has seen them."
             ),
+        ),
+    )
+
+    ERASE = (
+        "erase",
+        About(
+            target=Target.KEY,
+            label="Erase",
+            summary="Erase what is left of a key",
+            effect=(
+                "The key's kept records and skipped dead letters are deleted for good, and cannot be replayed "
+                "or redriven. The journal names the key by its digest from now on. Nothing that is to be "
+                "delivered changes, nor does what Kafka has."
+            ),
+            question="Erase the key?",
         ),
     )
 
