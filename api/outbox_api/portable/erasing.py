@@ -1,4 +1,4 @@
-"""An operator's connection that erases what is left of a key: kept records, dead letters, the journal's quotes."""
+"""Erases what is left of a key: kept records, skipped dead letters, and quotes in the journal."""
 # ruff: noqa: S608 - names come quoted from the idiom, and every value is a parameter
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class PortableErasing:
     def stash(self, record: Record) -> None:
         """Writes a record without headers into the outbox, as an application would."""
         values = (record.topic, record.key, self._idiom.value_parameter(record.value))
-        headers = self._idiom.header_parameter(())
+        headers = self._idiom.header_parameter([])
         columns = dict(zip(COLUMNS[1:], (*values, headers, headers), strict=True))
         with self._session.transaction("stash a record"):
             self._session.execute(self._sql.stash, **columns)

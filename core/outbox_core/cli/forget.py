@@ -52,8 +52,8 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
     """Erase a key: from kept records, from skipped dead letters, and from the texts of the journal.
 
     Use it if a person asks to be forgotten. It deletes 1,000 records in a transaction, while harvesters run.
-    In the journal the key's digest takes its place. The receipt has counts, times and the digest. Interrupted,
-    or repeated, it erases what is left.
+    In the journal the key's digest takes its place. The receipt has counts, times and the digest. If it was
+    interrupted, repeat it: it erases what is left.
 
     Records that wait in the outbox stay, as they are to be delivered; the receipt counts them. Once they are
     delivered they are kept like others, so repeat the command then. If the key is parked, it does nothing:

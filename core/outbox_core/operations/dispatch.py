@@ -19,10 +19,10 @@ class Arguments(NamedTuple):
 
     ids: Sequence[int] = ()  # the ids of dead letters
     cluster: int = 0
-    key: str = ""  # a key, whole
     fence_token: int | None = None
     """The fence's token as the operator has seen it, for a leader or a cluster; ``None`` for whatever it is.
     """
+    key: str = ""  # a key, whole
 
 
 Done = Changed | Raised | Forgotten | TakeoverChanged | Receipt | list[DeadLetter]

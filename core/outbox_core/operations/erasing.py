@@ -113,8 +113,8 @@ def _live(erasing: PortableErasing, key: str) -> Live:
     live = erasing.live(key)
     if live.parked:
         raise KeyParked(
-            f"nothing was erased: {live.parked} records of this key are parked, and are to be delivered; first "
-            "free the key with 'outbox parked retry', or give them up with 'outbox parked skip'"
+            f"nothing was erased: {live.parked} records of this key are parked, and are to be delivered; "
+            "first free the key with 'outbox parked retry', or give them up with 'outbox parked skip'"
         )
     return live
 

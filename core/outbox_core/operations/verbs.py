@@ -179,9 +179,9 @@ class Verb(StrEnum):
             label="Erase",
             summary="Erase what is left of a key",
             effect=(
-                "The key's kept records and skipped dead letters are deleted for good, and cannot be replayed "
-                "or redriven. The journal names the key by its digest from now on. Nothing that is to be "
-                "delivered changes, nor does what Kafka has."
+                "The key's kept records and skipped dead letters are deleted for good, and cannot be "
+                "replayed or redriven. The journal names the key by its digest from now on. Nothing that "
+                "is to be delivered changes, nor does what Kafka has."
             ),
             question="Erase the key?",
         ),
