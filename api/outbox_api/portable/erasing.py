@@ -61,7 +61,8 @@ class PortableErasing:
             return self._session.now()
 
     def live(self, key: str) -> Live:
-        """Returns what is to be delivered of a key. May read the whole outbox."""
+        """Returns what is to be delivered of a key, if this user may erase. May read the whole outbox."""
+        self._try_rights()
         with self._session.transaction("look what waits of a key", reads=True):
             waiting = int(self._session.fetch(self._sql.waiting, key=key)[0][0])
         return Live(waiting, len(self._letters(key, DeadLetterStatus.PARKED, 1000)))
@@ -130,6 +131,14 @@ class PortableErasing:
     def close(self) -> None:
         """Disconnects. Idempotent, and never raises."""
         self._session.close()
+
+    def _try_rights(self) -> None:
+        """Sends what erasing needs a right to, without effect: rather nothing is erased than a part."""
+        same = ", ".join(f"{column} = {column}" for column in _QUOTING)
+        with self._session.transaction("try whether this user may erase"):
+            self._session.execute(f"UPDATE {self._journal} SET {same} WHERE 1 = 0")
+            for table in (self._sql.letters, *([self._kept] if self._has_kept else [])):
+                self._session.execute(f"DELETE FROM {table} WHERE 1 = 0")
 
     def _letters(self, key: str, status: DeadLetterStatus, limit: int) -> list[int]:
         """Returns the ids of dead letters of a key."""

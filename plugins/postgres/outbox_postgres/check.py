@@ -13,6 +13,7 @@ from outbox_api.portable.check import version_finding
 from outbox_api.portable.given_ids import ids_behind_finding
 from outbox_api.portable.intake_check import findings
 from outbox_api.portable.retention import retention_findings
+from outbox_api.portable.sources import KEPT_COLUMNS
 from outbox_api.portable.tables import NEEDS
 from outbox_api.support.tls import Protection, transport_finding
 
@@ -152,9 +153,18 @@ def _auxiliary(inspector: Inspector, layout: Layout, name: str) -> Iterator[Find
 
 def _kept(inspector: Inspector, session: Session, layout: Layout) -> Iterator[Finding]:
     """Looks at the table of kept records, which is the last of the tables and need not be wanted."""
-    found = list(_auxiliary(inspector, layout, "kept")) if layout.keep else []
+    if not layout.keep:
+        return
+    found, catalogue, table = (
+        [*_auxiliary(inspector, layout, "kept")],
+        inspector.catalogue,
+        layout.tables.kept,
+    )
     yield from found
-    if layout.keep and all(each.level is Level.OK for each in found):
+    if all(each.level is Level.OK for each in found) and (kept := catalogue.find(table)):
+        for right in catalogue.missing_to_insert(kept.oid, list(KEPT_COLUMNS)):
+            seen = f"user '{layout.user}' lacks the privilege {right}, so nothing can be kept"
+            yield Finding(Level.ERROR, NEEDS["kept"].subject, seen, f"GRANT {right} TO {quoted(layout.user)}")
         yield from retention_findings(session, layout.tables, layout.keep)
 
 
