@@ -155,13 +155,10 @@ def _kept(inspector: Inspector, session: Session, layout: Layout) -> Iterator[Fi
     """Looks at the table of kept records, which is the last of the tables and need not be wanted."""
     if not layout.keep:
         return
-    found, catalogue, table = (
-        [*_auxiliary(inspector, layout, "kept")],
-        inspector.catalogue,
-        layout.tables.kept,
-    )
+    found, catalogue = [*_auxiliary(inspector, layout, "kept")], inspector.catalogue
     yield from found
-    if all(each.level is Level.OK for each in found) and (kept := catalogue.find(table)):
+    kept = catalogue.find(layout.tables.kept)
+    if kept and all(each.level is Level.OK for each in found):
         for right in catalogue.missing_to_insert(kept.oid, list(KEPT_COLUMNS)):
             seen = f"user '{layout.user}' lacks the privilege {right}, so nothing can be kept"
             yield Finding(Level.ERROR, NEEDS["kept"].subject, seen, f"GRANT {right} TO {quoted(layout.user)}")

@@ -54,9 +54,12 @@ def add(box: Outbox, day: date, rows: int = 0, table: str = "outbox_kept") -> No
 
 
 def keep(box: Outbox, day: date, rows: int, table: str = "outbox_kept") -> None:
+    """Writes records of the key 'k' that look as though they had been delivered at noon."""
+    hashed = "(hashtext('k') & 2147483647) % 2147483647"
     box.admin.execute(
         f"INSERT INTO {table} (delivered_at, token, key_hash, lacks, id, kafka_topic, kafka_key)"
-        f" SELECT '{day} 12:00+00', 1, (hashtext('k') & 2147483647) % 2147483647, 0, i, 'orders', 'k' FROM generate_series(1, {rows}) AS i".encode()
+        f" SELECT '{day} 12:00+00', 1, {hashed}, 0, i, 'orders', 'k'"
+        f" FROM generate_series(1, {rows}) AS i".encode()
     )
 
 
