@@ -10,15 +10,15 @@ from random import Random
 from threading import Thread
 
 import pytest
-from outbox_api import Capability, DriverError, Level, OutboxTable
+from outbox_api import Action, Capability, DriverError, Level, OutboxTable, Record
 from outbox_api.portable.keeping import Keep
 from outbox_api.portable.retention import AHEAD, DAY, Retention
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import quoted
-from outbox_api.seams.kept import Tended
+from outbox_api.seams.kept import Chosen, Tended
 
 from outbox_testkit.conformance.base import Conformance, needs
-from outbox_testkit.conformance.under_test import Box
+from outbox_testkit.conformance.under_test import ALL, Box, plain
 
 KEPT_DAYS = 10
 """For how many days records are kept."""
@@ -125,6 +125,33 @@ class RetentionConformance(Conformance):
         if without_partitions(unmade):
             assert any("no partition" in seen for seen in warnings(unmade))
 
+    def test_a_key_is_erased_and_no_other(self, retaining: Box) -> None:
+        texts, other = "key 'k1' (record 1)", "key 'k10' (record 2)"
+        retaining.fill(30, keys=3)
+        retaining.stash(Record("orders", "K1", "other"), Record("orders", "k1 ", "other"))
+        hand = retaining.lead()
+        assert hand.purge(*hand.ids()) == 32
+        retaining.stash(plain("k1", "poison"), plain("k2", "waits"))
+        head = retaining.park(retaining.lead(), "k1")["k1"]
+        with closing(retaining.dialect.journal()) as journal:
+            for subject in (texts, other):
+                journal.end(journal.begin(Action("somebody", "cli", "skip", subject)), "done")
+        with closing(retaining.dialect.erasing()) as erasing:
+            assert erasing.live("k1") == (1, 1)
+            assert retaining.dead_letters().skip([head]) == [head]
+            assert erasing.live("k1") == (0, 0)
+            assert [erasing.erase_kept("k1", 6) for _ in range(3)] == [6, 4, 0]
+            assert [erasing.erase_skipped("k1", 6) for _ in range(2)] == [1, 0]
+            assert sum(erasing.erase_quotes(lambda text: text.replace("'k1'", "a digest"))) == 1
+            erasing.stash(Record("customers", "k1", None))
+        found = retaining.kept().find(Chosen(), 0, ALL)
+        assert {each.record.key for each in found} == {"k0", "k2", "K1", "k1 "}
+        assert retaining.dead_letters().find() == []
+        with closing(retaining.dialect.journal(read_only=True)) as journal:
+            assert {each.action.subject for each in journal.entries()} == {"key a digest (record 1)", other}
+        left = [(each.topic, each.key, each.value) for each in retaining.watch().peek(0, ALL)]
+        assert left == [("orders", "k2", "waits"), ("customers", "k1", None)]
+
     def test_a_year(self, retaining: Box, monkeypatch: pytest.MonkeyPatch) -> None:
         """A leader tends each day, but for a month; clocks jump; somebody removes partitions of days to come.
 
@@ -177,7 +204,7 @@ def keep(box: Box, *moments: datetime) -> None:
     with closing(box.dialect.session()) as session:
         idiom = session.idiom
         table = quoted(idiom, box.dialect.names(session).kept)
-        insert = f"INSERT INTO {table} ({columns}) VALUES ({{at}}, 1, 1, 0, {{id}}, 'orders', 'k')"  # noqa: S608 - quoted
+        insert = f"INSERT INTO {table} ({columns}) VALUES ({{at}}, 1, 1, 0, {{id}}, 'orders', 'k')"
         with session.transaction("keep records"):
             for number, moment in enumerate(moments):
                 session.execute(insert, at=idiom.time_parameter(moment), id=number)
