@@ -140,12 +140,12 @@ class LaneRun:
     ) -> Database:
         """Returns another connection, or this one. ``eligible`` matters to marks only."""
         plan = self._plan
-        keeping = Housekeeping(self._number, plan.failures.keep_skipped, self._threads.clock())
+        housekeeping = Housekeeping(self._number, plan.failures.keep_skipped, self._threads.clock())
         return Database(
             partial(self._dialect.connect, eligible),
             plan.topics,
             table,
             about=self._about,
             kept=KeptRows(purged),
-            housekeeping=keeping,
+            housekeeping=housekeeping,
         )
