@@ -12,6 +12,7 @@ from typing import Any
 import pymysql
 import pytest
 from outbox_api import Finding, Level
+from outbox_api.portable import PortableDialect
 from outbox_api.portable.keeping import Keep
 from outbox_api.seams.kept import Tended
 from outbox_mysql import MySqlDialect, MySqlOptions, partitions
@@ -93,7 +94,7 @@ def wanted() -> list[str]:
     return [*(name(today() + number * DAY) for number in range(8)), "rest"]
 
 
-def findings(dialect: MySqlDialect) -> list[Finding]:
+def findings(dialect: PortableDialect) -> list[Finding]:
     return [each for each in dialect.check() if each.subject == "table of kept records"]
 
 
