@@ -185,7 +185,7 @@ def test_the_statements_of_check_are_all_that_is_due(kept: Outbox, role: Outbox)
 
 
 def test_what_a_role_lacks_to_keep_is_told(kept: Outbox, role: Outbox) -> None:
-    user = role.options.data_source.split("user=")[1].split()[0]
+    user = str(role.options.data_source).split("user=")[1].split()[0]
     kept.admin.execute(f"REVOKE USAGE ON SEQUENCE outbox_kept_position_seq FROM {user}".encode())
     [found] = [each for each in findings(role) if each.level is Level.ERROR]
     assert "nothing can be kept" in found.message
@@ -210,7 +210,7 @@ def test_nobody_waits_while_the_table_is_created(make_outbox: MakeOutbox, pool: 
 
 def test_erasing_is_refused_as_a_whole_without_the_rights(kept: Outbox, role: Outbox) -> None:
     keep(kept, TODAY, 3)
-    user = role.options.data_source.split("user=")[1].split()[0]
+    user = str(role.options.data_source).split("user=")[1].split()[0]
     kept.admin.execute(
         f"REVOKE UPDATE ON outbox_journal FROM {user};"
         f" GRANT UPDATE (outcome, ended) ON outbox_journal TO {user}".encode()
