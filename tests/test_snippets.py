@@ -47,7 +47,7 @@ STASHING = "tests/test_stashing_snippets.py"
 TESTS = (
     (".ci/documented_commands.py", "sh", "README.md docs/install.md"),
     ("api/tests/test_testing.py", "python", "docs/testing.md"),
-    ("core/tests/test_cli_replay.py", "sql", "docs/replay.md"),
+    ("core/tests/test_cli_replay.py", "sql", "docs/kept-records.md"),
     ("core/tests/test_http_nginx.py", "nginx", "docs/http.md"),
     ("core/tests/test_transforms.py", "python", "docs/transforms.md"),
     ("plugins/kubernetes/tests/conftest.py", "yaml", "plugins/kubernetes/README.md"),

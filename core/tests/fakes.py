@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -22,11 +22,13 @@ from outbox_api import (
     Origin,
     OriginBacklog,
     Parked,
+    Record,
     Seam,
     Takeover,
     TransactionalLane,
     Upkeep,
 )
+from outbox_api.portable.erasing import Live
 from outbox_api.seams.journal import Action, Entry
 from outbox_api.seams.parking import listed
 from outbox_core.settings import Choice
@@ -228,6 +230,47 @@ class FakeJournal:
         self.closed = True
 
 
+class FakeErasing:
+    """What is left of a key, in memory.
+
+    Attributes:
+        kept: How many records are kept.
+        parked: How many are parked.
+        texts: The journal's texts.
+        stashed: The tombstones.
+        closed: Whether it was closed.
+    """
+
+    def __init__(self) -> None:
+        self.kept, self.parked, self.closed = 1500, 0, False
+        self.texts: list[str] = []
+        self.stashed: list[Record] = []
+
+    def now(self) -> datetime:
+        return NOW
+
+    def live(self, key: str) -> Live:
+        return Live(3, self.parked)
+
+    def erase_kept(self, key: str, limit: int) -> Iterator[int]:
+        while done := min(limit, self.kept):
+            self.kept -= done
+            yield done
+
+    def erase_skipped(self, key: str, limit: int) -> int:
+        return 0
+
+    def erase_quotes(self, erased: Callable[[str], str]) -> Iterator[int]:
+        former, self.texts = self.texts, [erased(text) for text in self.texts]
+        yield sum(new != old for new, old in zip(self.texts, former, strict=True))
+
+    def stash(self, record: Record) -> None:
+        self.stashed.append(record)
+
+    def close(self) -> None:
+        self.closed = True
+
+
 class FakeDialect:
     """A dialect that connects to one table, or raises one error after the other; the last one stays.
 
@@ -235,6 +278,7 @@ class FakeDialect:
         table: The table.
         letters: Its dead letters.
         kept: Its journal.
+        left: What is left of a key.
         asked: How often it was asked to connect.
     """
 
@@ -248,6 +292,7 @@ class FakeDialect:
         self.table = table or FakeTable()
         self.letters = letters or FakeLetters()
         self.kept = kept or FakeJournal()
+        self.left = FakeErasing()
         self.asked = 0
         self._errors = list(errors)
 
@@ -268,6 +313,9 @@ class FakeDialect:
 
     def journal(self, *, read_only: bool = False) -> FakeJournal:
         return self.kept
+
+    def erasing(self) -> FakeErasing:
+        return self.left
 
 
 class FakePlugin:

@@ -269,7 +269,7 @@ def test_roles_have_the_rights_that_the_page_names(made: Made, postgres_dsn: str
         re.findall(r"^```sql\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[-1]
         for text in (
             (ROOT / "plugins/postgres/README.md").read_text().split("## Roles\n")[1].split("\n## ")[0],
-            (ROOT / "docs/replay.md").read_text(),
+            (ROOT / "docs/kept-records.md").read_text(),
         )
     )
     grants = re.sub(r"\boutbox_(application|watcher|operator|harvester)\b", rf"\1_{suffix}", grants)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.intake_check import findings as intake_findings
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import find_index, origin_findings
+from outbox_api.portable.retention import retention_findings
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import quoted
 from outbox_api.portable.table_idiom import TableName
@@ -46,6 +47,7 @@ def check(dialect: PortableDialect, *, watches: bool = False) -> list[Finding]:
         findings += _version(dialect, session)
         findings += _record_ids(dialect, session)
         findings += _origin(dialect, session)
+        findings += _kept(dialect, session)
         for intake in dialect.options.intakes:
             findings += _intake(dialect, session, intake, tries=not watches)
     except DriverError as error:
@@ -56,12 +58,18 @@ def check(dialect: PortableDialect, *, watches: bool = False) -> list[Finding]:
 
 
 _NOTHING = "WHERE 1 = 0"
-_CHANGED = {"outbox": "leader_id", "fence": "token", "notes": "version", "dead_letters": "status"}
+_CHANGED = {
+    "outbox": "leader_id",
+    "fence": "token",
+    "notes": "version",
+    "dead_letters": "status",
+    "kept": "lacks",
+}
 
 
-def trials(idiom: Idiom, tables: Tables) -> Iterator[tuple[str, str, str]]:
+def trials(idiom: Idiom, tables: Tables, more: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
     """Yields privilege, table, and a statement that needs the privilege and changes nothing."""
-    for name in HARVESTED:
+    for name in (*HARVESTED, *more):
         table: TableName = getattr(tables, name)
         written, column = quoted(idiom, table), _CHANGED[name]
         statements = {
@@ -75,7 +83,8 @@ def trials(idiom: Idiom, tables: Tables) -> Iterator[tuple[str, str, str]]:
 
 def _privileges(dialect: PortableDialect, session: Session) -> Finding:
     missing = dict[str, list[str]]()
-    for privilege, table, statement in trials(dialect.idiom, dialect.names(session)):
+    more = ["kept"] if dialect.options.keep else []
+    for privilege, table, statement in trials(dialect.idiom, dialect.names(session), more):
         if isinstance(_refused(session, statement, {}), AccessDenied):
             missing.setdefault(table, []).append(privilege)
     if missing:
@@ -169,6 +178,20 @@ def _origin(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
     found = session.columns(dialect.idiom.quote_table(outbox)) if origin else None
     if found is not None:
         yield from origin_findings(session, dialect.options.tables, origin, found)
+
+
+def _kept(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
+    if keep := dialect.options.keep:
+        tables, need = dialect.names(session), NEEDS["kept"]
+        found = session.columns(dialect.idiom.quote_table(tables.kept))
+        if found is None:
+            cure = "run 'outbox init' or 'outbox migrate'"
+            yield Finding(Level.ERROR, need.subject, f"there is no table '{tables.kept}'", cure)
+        elif faults := missing_columns(tables.kept, need.columns, found):
+            cure = "add the columns; 'outbox init --dry-run' shows their types"
+            yield Finding(Level.ERROR, need.subject, "; ".join(faults), cure)
+        else:
+            yield from retention_findings(session, tables, keep)
 
 
 def _intake(dialect: PortableDialect, session: Session, of: Intake, *, tries: bool) -> Iterator[Finding]:

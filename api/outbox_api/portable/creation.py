@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from outbox_api.base.errors import AccessDenied, DriverError
 from outbox_api.portable.notes import forget_identity, note_schema, read_schema, schema_query
 from outbox_api.portable.origin_columns import OriginColumns
+from outbox_api.portable.retention import Retention
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import OUTBOX_COLUMNS
 from outbox_api.portable.table_idiom import TableName
@@ -38,12 +39,26 @@ def migrations(dialect: PortableDialect, session: Session, command: str = "outbo
     return together
 
 
+def due(dialect: PortableDialect, session: Session) -> list[Together]:
+    """Returns what ``outbox migrate`` executes: :func:`migrations`, and a table that is wanted by now."""
+    names = dialect.names(session)
+    wanted = [
+        statements
+        for table, statements in dialect.kept_tables(names).items()
+        if session.columns(session.idiom.quote_table(table)) is None
+    ]
+    return [*wanted, *migrations(dialect, session)]
+
+
 def migrate(dialect: PortableDialect, session: Session) -> list[str]:
-    """Executes :func:`migrations` without a long wait for any lock, and returns what it executed."""
+    """Executes what is :func:`due` without a long wait for any lock, and returns what it executed."""
     if brief := session.idiom.brief_locks:
         with session.transaction("limit waits for locks", reads=True):
             session.execute_ddl(brief)
-    return execute(session, lambda: migrations(dialect, session), "outbox migrate")
+    done = execute(session, lambda: due(dialect, session), "outbox migrate")
+    if dialect.options.keep:
+        Retention(session, dialect.names(session), dialect.options.keep).prepare()
+    return done
 
 
 def execute(session: Session, outdated: Callable[[], Sequence[Together]], command: str) -> list[str]:
@@ -188,6 +203,8 @@ def create(dialect: PortableDialect, session: Session) -> list[str]:
         name = dialect.names(session).name
         with session.transaction("forget the identity of a former table"):
             session.execute(forget_identity(session.idiom, names.notes), name=name)
+    if dialect.options.keep:
+        Retention(session, names, dialect.options.keep).prepare()
     execute(session, lambda: dialect.additions(session), _COMMAND)
     if not dialect.alterations(session):
         execute(session, lambda: migrations(dialect, session, _COMMAND), _COMMAND)

@@ -15,9 +15,9 @@ from outbox_api.base.finding import Finding
 from outbox_api.intake.intake import Intake
 from outbox_api.portable.creation import (
     create,
+    due,
     first_note,
     migrate,
-    migrations,
     require,
     require_tables,
     require_version,
@@ -43,6 +43,7 @@ from outbox_api.support.full_server import pace_of
 
 if TYPE_CHECKING:
     from outbox_api.portable.dead_letters import PortableDeadLetters
+    from outbox_api.portable.erasing import PortableErasing
     from outbox_api.portable.glance import PortableGlance
     from outbox_api.portable.intake import PortableIntake
     from outbox_api.portable.intake_table import WaitingRows
@@ -266,6 +267,19 @@ class PortableDialect(ABC):
         with closing_at_errors(kept):
             return PortableReplays(kept, self.names(kept.session))
 
+    def erasing(self) -> PortableErasing:
+        """Connects to erase what is left of a key, for an operator.
+
+        Asks for the rights that a journal needs, and to DELETE from dead letters and kept records.
+
+        Raises:
+            DriverError: As for :meth:`journal`.
+        """
+        from outbox_api.portable.erasing import PortableErasing
+
+        session = self.session()
+        return PortableErasing(session, self._required(session, "journal"))
+
     def journal(self, *, read_only: bool = False) -> PortableJournal:
         """Connects to the journal of the outbox.
 
@@ -384,15 +398,15 @@ class PortableDialect(ABC):
     def migrations(self) -> Sequence[str]:
         """Returns the statements that bring existing tables up to ``SCHEMA``; none if they are. Reads only.
 
-        They only add, so that harvesters of the earlier version continue. What does not exist at all is left
-        to :meth:`create`.
+        They only add, so that harvesters of the earlier version continue. If records are to be kept, the
+        table for them is created. All else that does not exist is left to :meth:`create`.
 
         Raises:
             DriverError: Unreachable, there are no tables, or they are of a later version.
         """
         with closing(self.session(watches=True)) as session:
             self._require_known_tables(session)
-            return [statement for together in migrations(self, session) for statement in together]
+            return [statement for together in due(self, session) for statement in together]
 
     def migrate(self) -> Sequence[str]:
         """Executes :meth:`migrations`, while harvesters run; idempotent, and several processes may at once.

@@ -55,13 +55,10 @@ class Keep:
 def kept_statements(idiom: Idiom, tables: Tables, *, binary: bool) -> Sequence[str]:
     """Returns the statements that create the table of kept records."""
     columns = {**KEPT_COLUMNS, **({"kafka_value": "{bytes}"} if binary else {}), **idiom.kept_types}
-    parted = bool(idiom.kept_partitions)
-    table = created(idiom, tables.kept, columns, "position, delivered_at" if parted else "position")
-    indexes = [("key_hash", "position"), *([] if parted else [("delivered_at",)])]
-    return [
-        table + idiom.kept_partitions,
-        *(idiom.create_index(tables.kept, columns) for columns in indexes),
-    ]
+    parts = idiom.partitions
+    table = created(idiom, tables.kept, columns, parts.key if parts else "position")
+    times = [idiom.create_index(tables.kept, ("delivered_at",))] if not parts or parts.order else []
+    return [table + (parts.clause if parts else ""), *times, *(parts.beside(tables.kept) if parts else ())]
 
 
 def copying(idiom: Idiom, tables: Tables, keep: Keep, extras: Collection[str], *, source: str) -> str:

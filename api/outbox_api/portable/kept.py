@@ -42,6 +42,8 @@ class PortableKept:
         octets = map(session.idiom.byte_length, ("kafka_key", "kafka_value"))
         self._size = " + ".join(f"COALESCE({each}, 0)" for each in octets)
         self._seen = session.idiom.snapshot_read(quoted(session.idiom, tables.kept))
+        parts = session.idiom.partitions
+        self._window = parts.window if parts else 0
 
     def now(self) -> datetime:
         """Returns the present time by the database's clock, with a time zone."""
@@ -65,11 +67,12 @@ class PortableKept:
         """Does as :meth:`find`, within the caller's transaction of the session."""
         age = self._idiom.age_seconds("create_time")
         columns = ", ".join((*(COLUMNS if whole else _SHORT), f"{age} AS age", *EXTRAS, *_BEHIND))
-        where, values = self._where(chosen)
-        select = f"SELECT {columns} FROM {self._seen} WHERE position > {{after}}{where}"
-        query = self._idiom.limit(f"{select} ORDER BY position", "{limit}")
-        rows, at = self._session.fetch(query, after=after, limit=limit, **values), time()
+        rows, at = self._ordered(columns, chosen, after, limit), time()
         return [self._kept(row, at) for row in rows]
+
+    def positions(self, chosen: Chosen, after: int, limit: int) -> list[int]:
+        """Returns the positions of what :meth:`page` returns, within the caller's transaction."""
+        return [int(row[0]) for row in self._ordered("position", chosen, after, limit)]
 
     def reach(self, chosen: Chosen, after: int, limit: int, max_bytes: int) -> int:
         """Returns the position up to which :meth:`page` returns so many bytes of keys and values, about.
@@ -77,21 +80,41 @@ class PortableKept:
         Within the caller's transaction. Returns that of one record however large it is, and 0 if there is
         none.
         """
-        where, values = self._where(chosen)
-        select = f"SELECT position, {self._size} FROM {self._seen} WHERE position > {{after}}{where}"
-        query = self._idiom.limit(f"{select} ORDER BY position", "{limit}")
         reached = total = 0
-        for position, size in self._session.fetch(query, after=after, limit=limit, **values):
+        for position, size in self._ordered(f"position, {self._size}", chosen, after, limit):
             total += int(size)
             if reached and total > max_bytes:
                 break
             reached = int(position)
         return reached
 
+    def _ordered(self, columns: str, chosen: Chosen, after: int, limit: int) -> list[Sequence[Any]]:
+        """Returns columns of the first records behind a position, in the order of positions."""
+        where, values = self._where(chosen)
+        select = f"SELECT {columns} FROM {self._seen} WHERE position > {{after}}{where}"
+        if not self._window:
+            query = self._idiom.limit(f"{select} ORDER BY position", "{limit}")
+            return [*self._session.fetch(query, after=after, limit=limit, **values)]
+        query = self._idiom.limit(f"{select} AND position <= {{reach}} ORDER BY position", "{limit}")
+        reach, last = after, chosen.through
+        if not after or last is None:  # a look at all rows
+            first, newest = self._ends()
+            reach, last = max(after, first - 1), min(newest, newest if last is None else last)
+        rows = list[Sequence[Any]]()
+        while reach < last and len(rows) < limit:
+            start, reach = reach, reach + self._window
+            rows += self._session.fetch(query, after=start, reach=reach, limit=limit - len(rows), **values)
+        return rows
+
+    def _ends(self) -> tuple[int, int]:
+        """Returns the least and the greatest position, or 0, within the caller's transaction."""
+        ends = f"SELECT COALESCE(MIN(position), 0), COALESCE(MAX(position), 0) FROM {self._seen}"
+        [(first, last)] = self._session.fetch(ends)
+        return int(first), int(last)
+
     def last_position(self) -> int:
         """Returns the greatest position, or 0, within the caller's transaction of the session."""
-        [(position,)] = self._session.fetch(f"SELECT COALESCE(MAX(position), 0) FROM {self._seen}")
-        return int(position)
+        return self._ends()[1]
 
     def count(self, chosen: Chosen, after: int = 0) -> Kept:
         """Returns how much is kept of what is chosen, behind a position. May read the whole table."""

@@ -17,10 +17,12 @@ from outbox_api.portable.given_ids import ids_behind, last_id, refused_ids
 from outbox_api.portable.marking import Marking
 from outbox_api.portable.notes import ensure_identity, random_identity
 from outbox_api.portable.releasing import Releasing
+from outbox_api.portable.retention import Retention
 from outbox_api.portable.rows import storable
 from outbox_api.portable.session import LockTimeout, Session
 from outbox_api.portable.view import PortableView
 from outbox_api.seams.fence import Fence, TransactionalLane, lost_token, token_step, unexpected_token
+from outbox_api.seams.kept import Tended
 from outbox_api.seams.outbox_table import UNBOUNDED, Advanced, Changed
 from outbox_api.seams.parking import Poison
 
@@ -36,6 +38,10 @@ class ColdTable(PortableView):
         """Deletes dead letters that were skipped long ago."""
         with self._session.transaction("delete skipped dead letters"):
             return Parking(self._session, self._sql).forget_skipped(age, limit)
+
+    def tend_kept(self, limit: int) -> Tended:
+        """Removes what was kept for long enough, and makes the partitions of the next days."""
+        return Retention(self._session, self._tables, self._keep).tend(limit) if self._keep else Tended()
 
     def begin_takeover(self, cluster: int, reason: str) -> bool:
         """Stores durably that the rows of a cluster are to be taken over without delay."""

@@ -74,7 +74,7 @@ NEEDS = {
     "members": Need("member table", "fenceTable", MEMBER_COLUMNS),
     "dead_letters": Need("dead-letter table", "deadLetterTable", DEAD_LETTER_COLUMNS, _EVERY),
     "journal": Need("journal table", "journalTable", JOURNAL_COLUMNS),
-    "kept": Need("table of kept records", "keep", KEPT_COLUMNS, _EVERY),
+    "kept": Need("table of kept records", "keep", KEPT_COLUMNS, ("SELECT", "INSERT", "DELETE")),
 }
 """Table, by its name in ``Tables`` → what is asked of it."""
 
@@ -125,6 +125,7 @@ def created(idiom: Idiom, table: TableName, columns: Mapping[str, str], key: str
     types = {name: type_.format_map(parts) for name, type_ in columns.items()}
     if "identity" in types:  # a word of its own in some databases
         types = {idiom.quote(name) if name == "identity" else name: each for name, each in types.items()}
-    lines = [*(f"{name} {type_}" for name, type_ in types.items()), f"PRIMARY KEY ({key})", *checks]
+    keys = [f"PRIMARY KEY ({key})"] if key else []
+    lines = [*(f"{name} {type_}" for name, type_ in types.items()), *keys, *checks]
     listed = ",\n".join(f"    {line}" for line in lines)
     return f"CREATE TABLE {idiom.quote_table(table)} (\n{listed}\n){idiom.table_end}"

@@ -164,6 +164,8 @@ class PortableView:
     ) -> None:
         self._session = session
         self._idiom = session.idiom
+        self._tables = tables
+        self._keep = keep
         self._outbox = tables.outbox
         self._origin = origin
         self._sql = Statements(session.idiom, tables, eligible, indexes=indexes, extras=extras, keep=keep)

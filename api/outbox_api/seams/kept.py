@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
+from typing import NamedTuple
 
 from outbox_api.base.errors import ConfigError
 from outbox_api.base.record import MarkedRecord
@@ -75,6 +76,21 @@ class Condition:
             raise ConfigError(f"{self.column} cannot be compared by '{self.operator}', only by {listed}")
         if not isinstance(self.value, wanted):
             raise ConfigError(f"{self.column} is compared with a value of another type: {self.value!r:.60}")
+
+
+class Tended(NamedTuple):
+    """The result of :meth:`OutboxTable.tend_kept`.
+
+    Attributes:
+        deleted: How many records were deleted; those of a partition that was dropped do not count.
+        more: Whether there is more to do, so that another call should come soon.
+        faults: What could not be done, and is not done by a later call unless somebody helps: in words that
+            stay the same from call to call.
+    """
+
+    deleted: int = 0
+    more: bool = False
+    faults: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

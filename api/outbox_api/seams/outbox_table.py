@@ -18,6 +18,7 @@ from uuid import UUID
 from outbox_api.base.record import Batch, MarkedRecord
 from outbox_api.seams.affinity import Takeover
 from outbox_api.seams.fence import Fence, LaneStatus, TransactionalLane
+from outbox_api.seams.kept import Tended
 from outbox_api.seams.outbox_view import Backlog
 from outbox_api.seams.parking import Parked, Poison
 
@@ -320,6 +321,24 @@ class OutboxTable(Protocol):
 
         Returns:
             How many were deleted.
+        """
+        ...
+
+    def tend_kept(self, limit: int) -> Tended:
+        """Removes what was kept for longer than ``keep.for``, and makes the partitions of the next days.
+
+        Idempotent, harmless whoever calls it, and durable. Without ``keep`` it does nothing, not even ask.
+        It changes few partitions in a call, never waits for one for long, and where it may not change them
+        it deletes rows. Partitions go when their whole day, in UTC, has expired.
+
+        Days and ages go by the database's clock. A clock that jumps ahead removes records earlier than
+        ``keep.for`` says, by no more than it jumped; one that goes back removes them later.
+
+        Args:
+            limit: How many records to delete at most, beside whole partitions.
+
+        Returns:
+            What it did, and what it could not do.
         """
         ...
 

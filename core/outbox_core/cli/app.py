@@ -50,6 +50,7 @@ COMMANDS: dict[str, str] = {
     "without an option, list the takeovers.",
     "journal": "List what operators have done to the outbox, the newest first: when, who, what, why, "
     "and the outcome.",
+    "forget": "Erase a key: from kept records, from skipped dead letters, and from the texts of the journal.",
     "pump": "Write records into the outbox, as an application would.",
     "audit": "Compare the records that an application committed with those in the topics.",
     "drivers": "List the drivers of every seam, installed or missing.",

@@ -215,8 +215,8 @@ COMMAND = Group(
     "kept",
     """See the delivered records that are kept: how many of each day, and which.
 
-    The option 'keep' of the dialect says what is kept. **days** shows how much of each day, **list** finds records, **show** shows one whole. **outbox replay**
-    stashes them again.
+    The option 'keep' of the dialect says what is kept. **days** shows how much of each day, **list** finds
+    records, **show** shows one whole. **outbox replay** stashes them again.
     """,
     (
         Command(days, ("outbox kept days -f outbox.yaml", "outbox kept days --json")),

@@ -7,7 +7,8 @@ from time import monotonic
 
 from outbox_api import Fence, OutboxTable, Parked, PermittedTopics
 
-from outbox_core.lanes.kept_rows import KeptRows, SkippedDeadLetters
+from outbox_core.lanes.housekeeping import Housekeeping
+from outbox_core.lanes.kept_rows import KeptRows
 
 
 class Database:
@@ -24,14 +25,14 @@ class Database:
         *,
         about: Callable[[], Mapping[str, object]] = dict,
         kept: KeptRows | None = None,
-        skipped: SkippedDeadLetters | None = None,
+        housekeeping: Housekeeping | None = None,
     ) -> None:
         self.topics = topics
         self.kept = kept or KeptRows()
         self._connect = connect
         self._table = table
         self._about = about
-        self._skipped = skipped
+        self._housekeeping = housekeeping
 
     def table(self) -> OutboxTable:
         """Returns the outbox."""
@@ -44,8 +45,8 @@ class Database:
         table = self.table()
         table.heartbeat(fence, {**metrics, **self._about()})
         parked = table.parked()
-        if self._skipped is not None:
-            self._skipped.forget(table, monotonic())
+        if self._housekeeping is not None:
+            self._housekeeping.work(table, monotonic())
         return parked
 
     def close(self) -> None:

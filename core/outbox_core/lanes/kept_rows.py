@@ -1,13 +1,12 @@
-"""Finds rows that were deleted and are still there, and says when skipped dead letters are deleted."""
+"""Finds rows that were deleted and are still there."""
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from typing import Protocol
 
-from outbox_api import Advanced, Batch, DriverError, MarkedRecord, OutboxTable
+from outbox_api import Advanced, Batch, MarkedRecord
 
 from outbox_core.delivery.left_rows import kept
 
@@ -102,37 +101,3 @@ class KeptRows:
             return None
         last, batch = self._deleted[self._firsts[at]]
         return batch if number <= last else None
-
-
-log = logging.getLogger(__name__)
-
-FIRST_SECONDS = 60.0
-"""Seconds from the start of a lane until it looks for the first time."""
-
-INTERVAL_SECONDS = 3600.0
-"""Seconds between two looks."""
-
-AT_ONCE = 500
-"""How many are deleted at once; if there are more, the next look comes with the next heartbeat."""
-
-
-class SkippedDeadLetters:
-    """Deletes skipped letters after ``kept`` seconds, or never; seldom, few at a time, and in one lane."""
-
-    def __init__(self, lane: int, kept: float | None, now: float) -> None:
-        self._kept = None if lane else kept
-        self._next = now + FIRST_SECONDS
-
-    def forget(self, table: OutboxTable, now: float) -> int:
-        """Deletes some if it is time to; returns how many."""
-        if self._kept is None or now < self._next:
-            return 0
-        self._next = now + INTERVAL_SECONDS
-        try:
-            deleted = table.forget_skipped(self._kept, AT_ONCE)
-        except DriverError as error:
-            log.warning("skipped dead letters could not be deleted: %s", error)
-            raise
-        if deleted == AT_ONCE:
-            self._next = now
-        return deleted

@@ -15,7 +15,8 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.sources import ages
 from outbox_core.lanes.batch_lane import LIFE_SECONDS, ExactlyOnceLane
 from outbox_core.lanes.database import Database
-from outbox_core.lanes.kept_rows import KeptRows, SkippedDeadLetters
+from outbox_core.lanes.housekeeping import Housekeeping
+from outbox_core.lanes.kept_rows import KeptRows
 from outbox_core.lanes.lane import Threads
 from outbox_core.lanes.loops import run_batches, run_records
 from outbox_core.lanes.plan import Plan
@@ -139,12 +140,12 @@ class LaneRun:
     ) -> Database:
         """Returns another connection, or this one. ``eligible`` matters to marks only."""
         plan = self._plan
-        skipped = SkippedDeadLetters(self._number, plan.failures.keep_skipped, self._threads.clock())
+        housekeeping = Housekeeping(self._number, plan.failures.keep_skipped, self._threads.clock())
         return Database(
             partial(self._dialect.connect, eligible),
             plan.topics,
             table,
             about=self._about,
             kept=KeptRows(purged),
-            skipped=skipped,
+            housekeeping=housekeeping,
         )

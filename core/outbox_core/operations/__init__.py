@@ -8,6 +8,8 @@ message that names the cure.
 
 from outbox_core.operations.dead_letters import Changed, change, letters, reveal, waiting
 from outbox_core.operations.dispatch import Arguments, Done, perform
+from outbox_core.operations.erasing import KeyParked, Receipt, erase
+from outbox_core.operations.erasing import look as look_for_key
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
 from outbox_core.operations.kept import Choice, kept_days, kept_records, reveal_kept
@@ -29,11 +31,13 @@ __all__ = [
     "Choice",
     "Done",
     "Forgotten",
+    "KeyParked",
     "Operator",
     "Pace",
     "Prepared",
     "Raised",
     "ReasonTooLong",
+    "Receipt",
     "Replayed",
     "TakeoverChanged",
     "Target",
@@ -45,10 +49,12 @@ __all__ = [
     "check_cluster",
     "check_reason",
     "entries",
+    "erase",
     "forget",
     "kept_days",
     "kept_records",
     "letters",
+    "look_for_key",
     "perform",
     "prepare_replay",
     "raise_fence",

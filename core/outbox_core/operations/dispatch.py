@@ -6,6 +6,7 @@ from typing import NamedTuple
 from outbox_api.seams.parking import DeadLetter
 
 from outbox_core.operations.dead_letters import Changed, change, reveal
+from outbox_core.operations.erasing import Receipt, erase
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import Operator
 from outbox_core.operations.takeovers import TakeoverChanged, change_takeover
@@ -21,9 +22,10 @@ class Arguments(NamedTuple):
     fence_token: int | None = None
     """The fence's token as the operator has seen it, for a leader or a cluster; ``None`` for whatever it is.
     """
+    key: str = ""  # a key, whole
 
 
-Done = Changed | Raised | Forgotten | TakeoverChanged | list[DeadLetter]
+Done = Changed | Raised | Forgotten | TakeoverChanged | Receipt | list[DeadLetter]
 
 
 def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Operator) -> Done:
@@ -41,3 +43,5 @@ def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Oper
             return change_takeover(settings, verb, to.cluster, operator, to.fence_token)
         case Target.KEPT:
             raise ValueError(f"{verb} is done step by step: see outbox_core.operations.replaying")
+        case Target.KEY:
+            return erase(settings, to.key, operator)

@@ -28,6 +28,8 @@ class Target(Enum):
     CLUSTER = auto()
     KEPT = auto()
     """Kept records, chosen by conditions; a command only, as it may take hours."""
+    KEY = auto()
+    """All that is left of a key; somebody who may delete it does this, so it is a command only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +189,20 @@ class Verb(StrEnum):
                 "header outbox-replay, and a new outbox-id, so that no inbox takes it for a repetition."
             ),
             question="Replay these records?",
+        ),
+    )
+    ERASE = (
+        "erase",
+        About(
+            target=Target.KEY,
+            label="Erase",
+            summary="Erase what is left of a key",
+            effect=(
+                "The key's kept records and skipped dead letters are deleted for good, and cannot be "
+                "replayed or redriven. The journal names the key by its digest from now on. Nothing that "
+                "is to be delivered changes, nor does what Kafka has."
+            ),
+            question="Erase the key?",
         ),
     )
 

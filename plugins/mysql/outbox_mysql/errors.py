@@ -43,8 +43,8 @@ _KINDS: Final[Mapping[int | None, ErrorKind]] = {
     **dict.fromkeys(_TRANSIENT, ErrorKind.TRANSIENT),
     **dict.fromkeys(_ACCESS_DENIED, ErrorKind.ACCESS_DENIED),
     **dict.fromkeys((1040, 1203, 1226), ErrorKind.FULL),
-    **dict.fromkeys((1050, 1062), ErrorKind.EXISTS),
-    1146: ErrorKind.NO_TABLE,
+    **dict.fromkeys((1050, 1062, 1517), ErrorKind.EXISTS),  # the last two: a row, a partition
+    **dict.fromkeys((1146, 1507), ErrorKind.NO_TABLE),  # the last: no such partition
     1205: ErrorKind.LOCK_TIMEOUT,
 }
 

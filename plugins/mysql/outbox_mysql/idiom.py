@@ -11,11 +11,13 @@ from typing import ClassVar, Final
 from outbox_api.base.record import Record
 from outbox_api.portable import ErrorKind, Idiom, TableName
 from outbox_api.portable.by_ids import ChangeByIds
+from outbox_api.portable.partitions import Partitions
 from outbox_api.portable.rows import spellings
 from outbox_api.portable.table_idiom import UpkeepQueries
 from outbox_api.support.statement import Style
 
 from outbox_mysql.errors import cure, error_kind
+from outbox_mysql.partitions import MySqlPartitions
 
 KEY_BYTES: Final = 65_535
 """How long a key may be: as long as ``TEXT``."""
@@ -99,6 +101,7 @@ class MySqlIdiom(Idiom):
     bytes_type: ClassVar[str] = "LONGBLOB"
     key_type: ClassVar[str] = "LONGBLOB"
     numbered_type: ClassVar[str] = "BIGINT NOT NULL AUTO_INCREMENT"
+    partitions: ClassVar[Partitions | None] = MySqlPartitions()
     moment_type: ClassVar[str] = "DATETIME(6)"
     table_end: ClassVar[str] = f" {TABLE_END}"
     indexes: ClassVar[str] = (

@@ -12,6 +12,8 @@ from outbox_api.portable import PortableDialect, TableName
 from outbox_api.portable.check import version_finding
 from outbox_api.portable.given_ids import ids_behind_finding
 from outbox_api.portable.intake_check import findings
+from outbox_api.portable.retention import retention_findings
+from outbox_api.portable.sources import KEPT_COLUMNS
 from outbox_api.portable.tables import NEEDS
 from outbox_api.support.tls import Protection, transport_finding
 
@@ -120,8 +122,9 @@ def _outbox(session: Session, dialect: PortableDialect) -> Iterator[Finding]:
     faults = list(inspector.faults(layout))
     for fault in faults:
         yield Finding(Level.ERROR, "outbox table", fault.message, fault.cure)
-    for name in layout.tables._fields[1:]:
+    for name in layout.tables._fields[1:-1]:
         yield from (_auxiliary if name in BESIDE else _optional)(inspector, layout, name)
+    yield from _kept(inspector, session, layout)
     with suppress(DriverError):  # what cannot be read is reported already
         yield version_finding(dialect, session)
     yield from _schemas(connection, layout, options.outbox)
@@ -146,6 +149,20 @@ def _auxiliary(inspector: Inspector, layout: Layout, name: str) -> Iterator[Find
         yield Finding(Level.ERROR, need.subject, fault.message, fault.cure)
     if not faults:
         yield Finding(Level.OK, need.subject, f"{table} has the columns and privileges it needs")
+
+
+def _kept(inspector: Inspector, session: Session, layout: Layout) -> Iterator[Finding]:
+    """Looks at the table of kept records, which is the last of the tables and need not be wanted."""
+    if not layout.keep:
+        return
+    found, catalogue = [*_auxiliary(inspector, layout, "kept")], inspector.catalogue
+    yield from found
+    kept = catalogue.find(layout.tables.kept)
+    if kept and all(each.level is Level.OK for each in found):
+        for right in catalogue.missing_to_insert(kept.oid, list(KEPT_COLUMNS)):
+            seen = f"user '{layout.user}' lacks the privilege {right}, so nothing can be kept"
+            yield Finding(Level.ERROR, NEEDS["kept"].subject, seen, f"GRANT {right} TO {quoted(layout.user)}")
+        yield from retention_findings(session, layout.tables, layout.keep)
 
 
 def _optional(inspector: Inspector, layout: Layout, name: str) -> Iterator[Finding]:

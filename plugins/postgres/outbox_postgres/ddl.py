@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from outbox_api.base.record import Record
 from outbox_api.portable import ErrorKind, Idiom, TableName
+from outbox_api.portable.partitions import Partitions
 from outbox_api.portable.sources import DEAD_LETTER_COLUMNS, EXTRAS, FENCE_COLUMNS
 from outbox_api.portable.table_idiom import bounded
 from outbox_api.portable.tables import DEAD_LETTER_CHECK, Tables, auxiliary_statements, created
@@ -16,6 +17,7 @@ from outbox_api.support.statement import Style
 from outbox_postgres.errors import cure, error_kind, without_rows
 from outbox_postgres.options import LONGEST_NAME, PostgresOptions, QuotedName
 from outbox_postgres.origin_columns import column_types, id_type
+from outbox_postgres.partitions import PostgresPartitions
 from outbox_postgres.settled import FIRST
 
 
@@ -35,7 +37,7 @@ class PostgresIdiom(Idiom):
     kept_types: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("kafka_header_keys", "kafka_header_values"), "TEXT[]"
     )
-    kept_partitions: ClassVar[str] = " PARTITION BY RANGE (delivered_at)"
+    partitions: ClassVar[Partitions | None] = PostgresPartitions()
     current_schema: ClassVar[str] = "current_schema()::text"
     user: ClassVar[str] = "session_user"
     skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"

@@ -201,12 +201,6 @@ class PostgresDialect(PortableDialect):
         """Returns the statements that create the tables, by table."""
         return {**tables_ddl(self.options, names), **self.kept_tables(names)}
 
-    def kept_tables(self, names: Tables) -> Mapping[TableName, Sequence[str]]:
-        """Returns the statements that create the table of kept records and its first partition."""
-        kept, rest = (QuotedName(*each) for each in (names.kept, names.kept.suffixed("_default")))
-        first = f"CREATE TABLE {rest} PARTITION OF {kept} DEFAULT"
-        return {table: [*statements, first] for table, statements in super().kept_tables(names).items()}
-
     def additions(self, session: Session) -> Sequence[Sequence[str]]:
         """Returns what ``outbox init`` adds to tables that exist; no row is written.
 

@@ -60,10 +60,14 @@ def require(
 
 
 class Inspector:
-    """Judges the tables that a connection leads to; psycopg's errors pass through."""
+    """Judges the tables that a connection leads to; psycopg's errors pass through.
+
+    Attributes:
+        catalogue: The catalogue that it reads.
+    """
 
     def __init__(self, catalogue: Catalogue, options: PostgresOptions, *, read_only: bool = False) -> None:
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._options = options
         self._read_only = read_only
 
@@ -74,8 +78,8 @@ class Inspector:
             faults += self.auxiliary_faults(layout, name, NEEDS[name].privileges)
         if not self._read_only:
             # Such rows would be published again and again.
-            faults += [Fault(keeper, cure) for keeper, cure in self._catalogue.keepers(layout.oid)]
-            columns, origin = self._catalogue.columns(layout.oid), self._options.origin
+            faults += [Fault(keeper, cure) for keeper, cure in self.catalogue.keepers(layout.oid)]
+            columns, origin = self.catalogue.columns(layout.oid), self._options.origin
             if origin and origin.column in columns and origin.is_of_another(constant(columns[origin.column])):
                 faults.append(default_fault(layout.outbox, origin, columns))
         purpose = "watched" if self._read_only else "harvested"
@@ -92,7 +96,7 @@ class Inspector:
 
     def faults(self, layout: Layout, eligible: Sequence[ColumnIs] = ()) -> Iterator[Fault]:
         """Returns what is wrong with the outbox table."""
-        columns = self._catalogue.columns(layout.oid)
+        columns = self.catalogue.columns(layout.oid)
         for name, (bases, wanted, type_) in WANTED.items():
             alter = f"ALTER TABLE {layout.outbox}"
             column = columns.get(name)
@@ -109,14 +113,14 @@ class Inspector:
     def auxiliary_faults(self, layout: Layout, name: str, privileges: Sequence[str]) -> Iterator[Fault]:
         """Returns what is wrong with a table beside the outbox, by its name in ``Tables``."""
         need, table = NEEDS[name], getattr(layout.tables, name)
-        found = self._catalogue.find(table)
+        found = self.catalogue.find(table)
         if found is None:
             granted = WATCHERS_PRIVILEGES if self._read_only else privileges
             cure = init_and(grant(granted, table, layout.user)) if granted else "run 'outbox init'"
             yield Fault(f"there is no {need.subject} {table}", cure)
             return
         wanted = {*need.columns, *(["releases"] if name == "fence" else [])}
-        if missing := sorted(wanted.difference(self._catalogue.columns(found.oid))):
+        if missing := sorted(wanted.difference(self.catalogue.columns(found.oid))):
             yield Fault(
                 f"{need.subject} {table} lacks the columns {', '.join(missing)}",
                 f"set {need.option} to another name, or drop the table while no harvester runs",
@@ -127,7 +131,7 @@ class Inspector:
         self, layout: Layout, oid: int, table: TableName, harvesters: Sequence[str]
     ) -> Iterator[Fault]:
         wanted = WATCHERS_PRIVILEGES if self._read_only else harvesters
-        if missing := self._catalogue.missing_privileges(oid, wanted):
+        if missing := self.catalogue.missing_privileges(oid, wanted):
             yield Fault(
                 f"user '{layout.user}' lacks the privileges {', '.join(missing)} on {table}",
                 grant(missing, table, layout.user),

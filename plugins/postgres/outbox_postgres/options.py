@@ -95,6 +95,9 @@ class PostgresOptions(PortableOptions):
             len(f"{self.fence.table}_members".encode()) > LONGEST_NAME
         ):  # the server would cut the names of the tables beside it
             raise ConfigError(f"fenceTable is '{self.fence_table}'; its own name can have 55 bytes")
+        # The partitions of two days would get one name.
+        if self.keep and len(f"{self.outbox.table}_kept_20261231".encode()) > LONGEST_NAME:
+            raise ConfigError(f"table is '{self.table}'; with 'keep' its own name can have 49 bytes")
         if self.fillfactor not in _FILLFACTORS:
             raise ConfigError(f"fillfactor is {self.fillfactor}; it can be 10 to 100")
         self.require_times("connect_timeout", "lock_timeout", "statement_timeout", zero=True)

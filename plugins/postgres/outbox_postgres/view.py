@@ -77,7 +77,9 @@ class PostgresView(PortableView):
         origin: Origin | None = None,
     ) -> None:
         indexes = {column: column for column in layout.indexed}
-        super().__init__(session, layout.tables, origin=origin, indexes=indexes, intakes=intakes)
+        super().__init__(
+            session, layout.tables, origin=origin, indexes=indexes, intakes=intakes, keep=layout.keep
+        )
         self._layout = layout
         self._numbered = session
         # Exact unless so many rows of parked keys or more lie at the head: then the row behind them counts.

@@ -96,6 +96,7 @@ class SqlServerIdiom(Idiom):
     bytes_type: ClassVar[str] = "VARBINARY(MAX)"
     key_type: ClassVar[str] = f"NVARCHAR({KEY_LENGTH}) COLLATE {BINARY}"
     moment_type: ClassVar[str] = "DATETIME2(6)"
+    kept_types: ClassVar[Mapping[str, str]] = {"kafka_key": key_type}
     numbered_type: ClassVar[str] = "BIGINT IDENTITY(1, 1) NOT NULL"
     indexes: ClassVar[str] = (
         "SELECT named.name, COL_NAME(indexed.object_id, indexed.column_id) FROM sys.index_columns AS indexed"

@@ -23,6 +23,7 @@ from outbox_testkit.conformance.outboxes import OutboxesConformance
 from outbox_testkit.conformance.parking import ParkConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
 from outbox_testkit.conformance.replaying import ReplayConformance
+from outbox_testkit.conformance.retention import RetentionConformance
 from outbox_testkit.conformance.schemas import SchemaConformance
 from outbox_testkit.conformance.simulation import SimulationConformance
 from outbox_testkit.conformance.stashing import StashConformance
@@ -42,6 +43,7 @@ THEMES = {
     "dead letters": LetterConformance,
     "keeping": KeepingConformance,
     "replays": ReplayConformance,
+    "retention": RetentionConformance,
     "intake": IntakeConformance,
     "intake while something fails": IntakeFaultConformance,
     "lease": LeaseConformance,
@@ -77,6 +79,7 @@ class DialectConformance(
     LetterConformance,
     ReplayConformance,
     KeepingConformance,
+    RetentionConformance,
     IntakeConformance,
     IntakeFaultConformance,
     LeaseConformance,

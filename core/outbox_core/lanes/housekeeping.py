@@ -1,0 +1,87 @@
+"""What a leader removes from the tables beside the outbox when its time has come."""
+
+from __future__ import annotations
+
+import logging
+
+from outbox_api import DriverError, OutboxTable
+
+log = logging.getLogger(__name__)
+
+FIRST_SECONDS = 60.0
+"""Seconds from the start of a lane until it looks for the first time."""
+
+INTERVAL_SECONDS = 3600.0
+"""Seconds between two looks."""
+
+AT_ONCE = 500
+"""How many skipped dead letters are deleted at once; if there are more, the next look comes with the next
+heartbeat."""
+
+KEPT_AT_ONCE = 5000
+"""How many kept records are deleted at once, likewise: some thousands in a tenth of a second."""
+
+_LINE = "outbox %s: %s: %s"
+_SKIPPED = "skipped dead letters cannot be deleted"
+_KEPT = "kept records cannot be removed in time"
+
+_told: set[tuple[str, str, str]] = set()
+"""The arguments of lines that were written: a process says each once, however often its lanes start anew."""
+
+
+class Housekeeping:
+    """Deletes skipped dead letters after ``skipped`` seconds, or never, and tends what was kept.
+
+    Seldom, few at a time, and in one lane.
+    """
+
+    def __init__(self, lane: int, skipped: float | None, now: float) -> None:
+        self._skipped = skipped
+        self._next = float("inf") if lane else now + FIRST_SECONDS
+
+    def work(self, table: OutboxTable, now: float) -> None:
+        """Does some of it if it is time to. What the database refuses for good is said once, and left.
+
+        Raises:
+            DriverError: The connection may be broken; the next look comes after the usual time.
+        """
+        if now < self._next:
+            return
+        self._next = now + INTERVAL_SECONDS
+        if self._forget(table) | self._tend(table):
+            self._next = now
+
+    def _forget(self, table: OutboxTable) -> bool:
+        if self._skipped is None:
+            return False
+        try:
+            return table.forget_skipped(self._skipped, AT_ONCE) == AT_ONCE
+        except DriverError as error:
+            _refused(table, _SKIPPED, error)
+        return False
+
+    def _tend(self, table: OutboxTable) -> bool:
+        try:
+            tended = table.tend_kept(KEPT_AT_ONCE)
+        except DriverError as error:
+            _refused(table, _KEPT, error)
+            return False
+        for fault in tended.faults:
+            _tell(table, _KEPT, fault)
+        if not tended.faults:  # what comes back is news
+            _told.difference_update([each for each in _told if each[:2] == (table.name, _KEPT)])
+        return tended.more
+
+
+def _refused(table: OutboxTable, subject: str, error: DriverError) -> None:
+    if error.retryable:
+        log.warning(_LINE, table.name, subject, error)
+        raise error
+    _tell(table, subject, str(error))
+
+
+def _tell(table: OutboxTable, subject: str, fault: str) -> None:
+    told = (table.name, subject, fault)
+    if told not in _told:
+        _told.add(told)
+        log.warning(_LINE, *told)

@@ -1,0 +1,125 @@
+"""Erases what an outbox still has of a key, where a person asks to be forgotten."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from hashlib import sha256
+
+from outbox_api.base.errors import OutboxError
+from outbox_api.base.record import Record
+from outbox_api.portable.erasing import Live, PortableErasing
+from outbox_api.seams.parking import LONGEST_KEY, is_cut
+
+from outbox_core.operations.journalled import Operator, journalled
+from outbox_core.operations.verbs import Verb
+from outbox_core.settings import HarvestSettings
+
+STEP = 1000
+"""How many records a transaction erases."""
+
+DIGITS = 16
+"""Of the digest of a key."""
+
+SHORTEST_WORD = 4
+"""Characters of a key that the journal's texts hardly contain by chance."""
+
+
+class KeyParked(OutboxError):  # noqa: N818 - reads as what is the matter with the key
+    """The key has a record that is parked, which is still to be delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was erased of a key; holds nothing of the key itself."""
+
+    digest: str  # of the key
+    began: datetime  # database clock
+    ended: datetime
+    kept: int  # kept records that were deleted
+    dead_letters: int  # skipped dead letters that were deleted
+    journal: int  # entries of the journal whose texts have the digest instead of the key now
+    waiting: int  # rows of the outbox that are still to be delivered, without the tombstone
+    tombstone: str = ""  # the topic for which one was stashed; empty for none
+    unnoted: str = ""  # why the journal lacks the outcome; empty if it has it
+
+
+def digest(key: str) -> str:
+    """Returns what stands for a key once it is erased."""
+    return f"sha256:{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:DIGITS]}"
+
+
+def look(settings: HarvestSettings, key: str) -> Live:
+    """Returns what is to be delivered of a key; raises as :func:`erase` where that would be refused."""
+    with closing(settings.dialect.create().erasing()) as erasing:
+        return _live(erasing, key)
+
+
+def erase(
+    settings: HarvestSettings,
+    key: str,
+    operator: Operator,
+    tombstone: str = "",
+    advance: Callable[[int], object] = lambda _records: None,
+) -> Receipt:
+    """Erases a key from kept records, skipped dead letters and the journal's texts. Idempotent.
+
+    Rows that wait in the outbox are not touched. What is erased is in small transactions, so one that ends
+    early has erased some: do it again.
+
+    Args:
+        settings: Those of the outbox.
+        key: The key, whole.
+        operator: Who does it; the journal notes the reason without the key.
+        tombstone: The topic for which a record without a value is stashed afterwards; empty for none.
+        advance: Is told how many records were erased, as it goes on.
+
+    Raises:
+        KeyParked: A record of the key is parked; nothing was done.
+    """
+    name, without = digest(key), _eraser(key)
+    who = replace(operator, reason=without(operator.reason))
+    with closing(settings.dialect.create().erasing()) as erasing:
+        live, began = _live(erasing, key), erasing.now()
+        with journalled(settings, Verb.ERASE, f"key {name}", who) as outcome:
+            kept = _told(erasing.erase_kept(key, STEP), advance)
+            letters = _told(iter(partial(erasing.erase_skipped, key, STEP), 0), advance)
+            entries = sum(erasing.erase_quotes(without))
+            if tombstone:
+                erasing.stash(Record(tombstone, key, None))
+            left = f", {live.waiting} to be delivered" if live.waiting else ""
+            outcome.text = f"{kept} kept records, {letters} dead letters, {entries} journal entries{left}"
+        ended = erasing.now()
+    return Receipt(name, began, ended, kept, letters, entries, live.waiting, tombstone, outcome.unnoted)
+
+
+def _told(steps: Iterator[int], advance: Callable[[int], object]) -> int:
+    total = 0
+    for done in steps:
+        total += done
+        advance(done)
+    return total
+
+
+def _live(erasing: PortableErasing, key: str) -> Live:
+    live = erasing.live(key)
+    if live.parked:
+        raise KeyParked(
+            f"nothing was erased: {live.parked} records of this key are parked, and are to be delivered; "
+            "first free the key with 'outbox parked retry', or give them up with 'outbox parked skip'"
+        )
+    return live
+
+
+def _eraser(key: str) -> Callable[[str], str]:
+    """Returns what replaces a key in texts by its digest: where it is quoted, and where it is a word."""
+    cut = f"{key[:LONGEST_KEY]!r}{'…' if is_cut(key) else ''}"
+    spellings = [re.escape(cut), re.escape(repr(key)), re.escape(f'"{key}"')]
+    if len(key) >= SHORTEST_WORD:
+        spellings.append(rf"(?<!\w){re.escape(key)}(?!\w)")
+    pattern, name = re.compile("|".join(spellings)), digest(key)
+    return lambda text: pattern.sub(name, text)
