@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 from outbox_api import DeadLetter, Header
+from outbox_api.seams.kept import KeptRecord
 
 from pyspark_outbox.parts import Positioned
 
@@ -18,6 +19,8 @@ SCHEMA = (
 """The same as ``ARROW``, as Spark writes it."""
 LETTER_SCHEMA = f"{SCHEMA}, status STRING, reason STRING, attempts BIGINT, since TIMESTAMP"
 """The same as ``LETTER_ARROW``."""
+KEPT_SCHEMA = f"{SCHEMA}, delivered_at TIMESTAMP, token BIGINT, has_value BOOLEAN, has_headers BOOLEAN"
+"""The same as ``KEPT_ARROW``."""
 _TIME = pa.timestamp("us", tz="UTC")
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _HEADERS = pa.list_(pa.field("element", _HEADER))
@@ -37,6 +40,13 @@ ARROW = pa.schema(
 )
 LETTER_ARROW = pa.schema(
     [*ARROW, ("status", pa.string()), ("reason", pa.string()), ("attempts", pa.int64()), ("since", _TIME)]
+)
+KEPT_ARROW = pa.schema(
+    [
+        *ARROW,
+        *(("delivered_at", _TIME), ("token", pa.int64())),
+        *(("has_value", pa.bool_()), ("has_headers", pa.bool_())),
+    ]
 )
 ROWS = 1_000
 _MICROSECONDS = 1_000_000
@@ -66,11 +76,28 @@ def packed(rows: Sequence[Positioned], *, values: bool) -> bytes:
 def letter_batches(letters: Sequence[DeadLetter], *, values: bool) -> Iterator[pa.RecordBatch]:
     """Makes one Arrow batch of dead letters; see :func:`batches`."""
     if letters:
-        columns = _columns([Positioned(None, letter.record) for letter in letters], values=values)
+        rows = [Positioned(None, letter.record) for letter in letters]
         told = [(str(each.status), each.reason, each.attempts, each.since) for each in letters]
-        for number, column in enumerate(zip(*told, strict=True), len(columns)):
-            columns.append(pa.array(column, LETTER_ARROW[number].type))
-        yield pa.RecordBatch.from_arrays(columns, schema=LETTER_ARROW)
+        yield _extended(_columns(rows, values=values), told, LETTER_ARROW)
+
+
+def kept_batch(kept: Sequence[KeptRecord], *, values: bool) -> pa.RecordBatch:
+    """Makes one Arrow batch of kept records, at least one; see :func:`batches`."""
+    columns = _columns([Positioned(each.position, each.record) for each in kept], values=values)
+    place = ARROW.get_field_index("deleted")
+    known = zip(columns[place].to_pylist(), kept, strict=True)
+    columns[place] = pa.array([deleted if each.has_value else None for deleted, each in known], pa.bool_())
+    told = [(each.delivered_at, each.token, each.has_value, each.has_headers) for each in kept]
+    return _extended(columns, told, KEPT_ARROW)
+
+
+def _extended(
+    columns: list[pa.Array], told: Sequence[tuple[object, ...]], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Adds what is told of each row behind the columns of ``ARROW``."""
+    more = zip(*told, strict=True)
+    added = [pa.array(column, schema[place].type) for place, column in enumerate(more, len(columns))]
+    return pa.RecordBatch.from_arrays([*columns, *added], schema=schema)
 
 
 def _columns(rows: Sequence[Positioned], *, values: bool) -> list[pa.Array]:

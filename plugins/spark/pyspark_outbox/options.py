@@ -32,6 +32,7 @@ class Of(StrEnum):
 
     WAITING = "waiting"
     DEAD_LETTERS = "dead-letters"
+    KEPT = "kept"
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,24 @@
-"""The adapter to PySpark's batch queries: what waits in an outbox, and its dead letters. Claims nothing."""
+"""The adapter to PySpark's batch queries: what waits, dead letters, kept records. Claims nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 import pyarrow as pa
+from outbox_api.seams.kept import Chosen
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_outbox.columns import ROWS, batches, letter_batches
+from pyspark_outbox.columns import ROWS, batches, kept_batch, letter_batches
 from pyspark_outbox.options import SourceOptions
 from pyspark_outbox.parts import Positioned
 
 FIRST_ID = -(1 << 63)
 LETTERS = 100
 """How many dead letters are read together: some have large values."""
+KEPT_ROWS, KEPT_PARTITIONS = 100_000, 8
+"""Kept records are divided into partitions of so many, and into so many partitions at most."""
 
 
 class OutboxSnapshot(DataSourceReader):
@@ -54,3 +58,41 @@ class OutboxLetters(DataSourceReader):
             for first in range(0, len(ids), LETTERS):
                 some = letters.find(ids=ids[first : first + LETTERS])
                 yield from letter_batches(some, values=self._options.values)
+
+
+@dataclass
+class Positions(InputPartition):
+    """The kept records behind one position up to another."""
+
+    after: int
+    through: int
+
+
+class OutboxKept(DataSourceReader):
+    """The records that are kept when a query begins, in partitions by position; as :class:`OutboxSnapshot`.
+
+    What expires or is erased meanwhile may be missing.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Divides the positions into ranges of equal length."""
+        with closing(self._options.settings.dialect.create().kept(read_only=True)) as kept:
+            found = kept.count(Chosen())
+        if not found.records:
+            return [Positions(0, 0)]
+        number = self._options.partitions or min(KEPT_PARTITIONS, 1 + found.records // KEPT_ROWS)
+        step = (found.last - found.first) // number + 1
+        starts = range(found.first - 1, found.last, step)
+        return [Positions(start, min(start + step, found.last)) for start in starts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads the records of a partition in the order of their positions."""
+        assert isinstance(partition, Positions)  # noqa: S101 - one of those above
+        after, chosen = partition.after, Chosen(through=partition.through)
+        with closing(self._options.settings.dialect.create().kept(read_only=True)) as kept:
+            while after < partition.through and (found := kept.find(chosen, after, ROWS)):
+                after = found[-1].position
+                yield kept_batch(found, values=self._options.values)

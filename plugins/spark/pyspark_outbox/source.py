@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    """The source ``outbox``: one outbox as a stream; what waits in it, or its dead letters, as a batch.
+    """The source ``outbox``: one outbox as a stream; what waits in it, is dead, or kept, as a batch.
 
     And the sink: rows of a stream, or of a batch, become rows of an outbox.
 
@@ -49,10 +49,6 @@ class DefaultSource(DataSource):
 
         return read_options(self._given)
 
-    @property
-    def _letters(self) -> bool:
-        return self._source.of == "dead-letters"
-
     @classmethod
     def name(cls) -> str:
         """Returns the name of source and sink."""
@@ -60,27 +56,34 @@ class DefaultSource(DataSource):
 
     def schema(self) -> str:
         """Returns the columns; connects to nothing."""
-        from pyspark_outbox.columns import LETTER_SCHEMA, SCHEMA  # noqa: PLC0415 - as above
+        from pyspark_outbox.columns import KEPT_SCHEMA, LETTER_SCHEMA, SCHEMA  # noqa: PLC0415 - as above
 
-        return LETTER_SCHEMA if self._letters else SCHEMA
+        return {"dead-letters": LETTER_SCHEMA, "kept": KEPT_SCHEMA}.get(self._source.of, SCHEMA)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Returns what waits, or the dead letters; connects to nothing."""
-        from pyspark_outbox.snapshot import OutboxLetters, OutboxSnapshot  # noqa: PLC0415 - as above
+        """Returns what waits, the dead letters, or the kept records; connects to nothing."""
+        from pyspark_outbox.snapshot import OutboxKept, OutboxLetters, OutboxSnapshot  # noqa: PLC0415 - as above
 
         del schema
-        return OutboxLetters(self._source) if self._letters else OutboxSnapshot(self._source)
+        match self._source.of:
+            case "dead-letters":
+                return OutboxLetters(self._source)
+            case "kept":
+                return OutboxKept(self._source)
+            case _:
+                return OutboxSnapshot(self._source)
 
     def streamReader(self, schema: StructType) -> OutboxStream:  # noqa: N802 - PySpark's
         """Returns the stream; connects to nothing.
 
         Raises:
-            ConfigError: The options ask for dead letters.
+            ConfigError: The options ask for something else than what waits.
             OutboxError: PySpark is too old.
         """
-        if self._letters:
+        if self._source.of != "waiting":
             raise ConfigError(
-                "a stream reads what waits in an outbox; read its dead letters as a batch, with spark.read"
+                "a stream reads what waits in an outbox; read what is "
+                f"{self._source.of} as a batch, with spark.read"
             )
         try:
             from pyspark_outbox.stream import OutboxStream  # noqa: PLC0415 - as above

@@ -476,7 +476,7 @@ def test_a_note_that_arrives_late_hides_no_batch(dialect: Dialect) -> None:
         ({"dialect": "sqlite", "dialect.valuetyp": "bytes"}, "did you mean 'valueType'"),
         ({"maxrecordspertrigger": "many"}, "'maxRecordsPerTrigger' is 'many'"),
         ({"values": "perhaps"}, "'values' is 'perhaps'"),
-        ({"of": "letters"}, "'of' is 'letters'; it is waiting or dead-letters"),
+        ({"of": "letters"}, "'of' is 'letters'; it is waiting or dead-letters or kept"),
         ({"outbox": "one"}, "name that as 'config'"),
         ({"config": "outbox.yaml", "dialect": "sqlite"}, "'dialect' is one of its settings"),
         ({"config": "/nowhere/outbox.yaml"}, "there is no such file"),

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 from outbox_api import Poison, Record, Stasher
-from outbox_core.config import configure
+from outbox_core.config import configure, load
 from outbox_core.operations import fence
 from outbox_core.operations.journalled import Operator
 from pyspark_outbox.metrics import OutboxListener
@@ -306,6 +306,32 @@ def test_dead_letters_are_a_batch_and_no_stream(spark: Any, outbox: Outbox, tmp_
     [row] = spark.read.format("outbox").options(**options, values="false").load().where("id = 3").collect()
     assert (row.value, row.deleted) == (None, False)
     assert "a stream reads what waits in an outbox" in end_of(by_batch(source(spark, options), tmp_path))
+
+
+def test_what_a_query_has_delivered_is_kept_and_read_as_a_batch(
+    spark: Any, outbox: Outbox, tmp_path: Path
+) -> None:
+    file = tmp_path / "outbox.yaml"
+    dialect = {"driver": outbox.driver, "keep": {"for": "1h"}}
+    file.write_text(json.dumps({"harvest": {"dataSource": outbox.data_source, "dialect": dialect}}))
+    load(file).harvest.dialect.create().create()
+    options = {"config": str(file)}
+    reader = spark.read.format("outbox").options(**options, of="kept", partitions="3")
+    assert reader.load().count() == 0
+    outbox.stash(range(2500))
+    for _ in range(2):  # the second deletes what the first has delivered
+        to_parquet(source(spark, options), tmp_path, availableNow=True).awaitTermination(WAIT_SECONDS)
+    assert outbox.waiting() == 0
+    assert_once_in_order(rows_of(spark, tmp_path / "out"), range(2500))
+    kept = reader.load()
+    assert kept.rdd.getNumPartitions() == 3
+    rows = sorted(kept.collect(), key=lambda row: row.position)
+    assert_once_in_order(rows, range(2500))
+    assert {(row.has_value, row.has_headers, row.deleted) for row in rows} == {(True, True, False)}
+    assert all(row.create_time <= row.delivered_at and row.token for row in rows)
+    assert "read what is kept as a batch" in end_of(
+        by_batch(source(spark, {**options, "of": "kept"}), tmp_path)
+    )
 
 
 def scraped(port: int | None) -> dict[str, float]:
