@@ -13,6 +13,7 @@ from uuid import UUID
 
 from outbox_api.base.record import Record
 from outbox_api.portable.by_ids import ChangeByIds, within_runs
+from outbox_api.portable.partitions import Partitions
 from outbox_api.portable.table_idiom import TableIdiom
 from outbox_api.support.statement import Style
 
@@ -61,6 +62,7 @@ class Idiom(TableIdiom, ABC):
         last_id: The query for the greatest id that was given out, with the parameters of :meth:`place`; empty
             if the database keeps its counter ahead of all ids, as MySQL and SQLite do.
         last_id_cure: What moves the counter of ``{table}`` ahead.
+        partitions: How a table of kept records has a partition for each day; ``None`` if it has none.
         fills_create_time: Whether the outbox fills ``create_time`` itself, so that an INSERT leaves it out.
     """
 
@@ -76,6 +78,7 @@ class Idiom(TableIdiom, ABC):
     insert_new: ClassVar[tuple[str, str]] = ("", "")
     last_id: ClassVar[str] = ""
     last_id_cure: ClassVar[str] = ""
+    partitions: ClassVar[Partitions | None] = None
     fills_create_time: ClassVar[bool] = False
 
     @property

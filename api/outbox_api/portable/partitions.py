@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from datetime import date
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from outbox_api.portable.table_idiom import TableName
 
-if TYPE_CHECKING:
-    from outbox_api.portable.session import Session
+
+class Session(Protocol):
+    """What partitions ask of a :class:`outbox_api.portable.Session`."""
+
+    def query(self, doing: str, sql: str, **values: object) -> Sequence[Sequence[Any]]:
+        """As of a session."""
+        ...
+
+    def transaction(self, doing: str, *, reads: bool = False) -> AbstractContextManager[None]:
+        """As of a session."""
+        ...
+
+    def execute_ddl(self, ddl: str) -> None:
+        """As of a session."""
+        ...
 
 
 class Partitions(ABC):

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from outbox_api.base.errors import AccessDenied, DriverError
-from outbox_api.portable.partitions import Partitions
+from outbox_api.portable.partitions import Partitions, Session
 from outbox_api.portable.table_idiom import TableName
-
-if TYPE_CHECKING:
-    from outbox_api.portable.session import Session
 
 REST: Final = "rest"
 """The partition of all days that have none."""
@@ -43,7 +40,7 @@ class MySqlPartitions(Partitions):
 
     def days(self, session: Session, kept: TableName) -> Collection[date] | None:
         """Returns the days that have a partition of the name that is made here."""
-        rows = session.query("list the partitions", _PARTITIONS, **session.idiom.place(kept))
+        rows = session.query("list the partitions", _PARTITIONS, schema=kept.schema, table=kept.table)
         names = [str(row[0]) for row in rows if row[0]]
         if REST not in names:
             return None

@@ -6,16 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from outbox_api.portable import TableName
-from outbox_api.portable.partitions import Partitions
+from outbox_api.portable.partitions import Partitions, Session
 from outbox_api.portable.table_idiom import bounded
 
 from outbox_postgres.options import LONGEST_NAME, QuotedName, quoted
-
-if TYPE_CHECKING:
-    from outbox_api.portable import Session
 
 _PARTITIONS = """
 SELECT kept.relkind = 'p', part.relname::text

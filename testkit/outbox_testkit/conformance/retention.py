@@ -183,9 +183,14 @@ class RetentionConformance(Conformance):
 
 
 def tending(table: OutboxTable) -> Iterator[Tended]:
-    """Tends what is kept until nothing is left to do."""
+    """Tends what is kept until nothing is left to do; another one who does may undo a call."""
     while True:
-        tended = table.tend_kept(1000)
+        try:
+            tended = table.tend_kept(1000)
+        except DriverError as error:
+            if not error.retryable:
+                raise
+            continue
         yield tended
         if not tended.more:
             return
