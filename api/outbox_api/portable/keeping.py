@@ -56,7 +56,8 @@ def kept_statements(idiom: Idiom, tables: Tables, *, binary: bool) -> Sequence[s
     """Returns the statements that create the table of kept records."""
     columns = {**KEPT_COLUMNS, **({"kafka_value": "{bytes}"} if binary else {}), **idiom.kept_types}
     parts = idiom.partitions
-    table = created(idiom, tables.kept, columns, parts.key if parts else "position")
+    key = "" if "PRIMARY KEY" in idiom.numbered_type else "position"
+    table = created(idiom, tables.kept, columns, parts.key if parts else key)
     times = [idiom.create_index(tables.kept, ("delivered_at",))] if not parts or parts.order else []
     return [table + (parts.clause if parts else ""), *times, *(parts.beside(tables.kept) if parts else ())]
 

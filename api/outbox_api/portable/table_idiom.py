@@ -127,7 +127,8 @@ class TableIdiom:
         long_text_type: The type of a column for a text of any length.
         bytes_type: The type of a column for bytes of any length.
         integer_type: The type of a column for a whole number of 64 bits.
-        numbered_type: The type of a column that the database numbers, upwards in the order of insertion.
+        numbered_type: The type of a column that the database numbers, upwards in the order of insertion, and
+            never with a number that was given out before; perhaps with its primary key.
         kept_types: Column → its type, where the table of kept records needs another than others.
         key_type: The type of a column for the key of a dead letter.
         moment_type: The type of a column for a time.

@@ -87,7 +87,7 @@ class SqliteIdiom(Idiom):
     current_schema: ClassVar[str] = "''"
     moment_type: ClassVar[str] = "TEXT"
     long_text_type: ClassVar[str] = "TEXT"
-    numbered_type: ClassVar[str] = "INTEGER"
+    numbered_type: ClassVar[str] = "INTEGER PRIMARY KEY AUTOINCREMENT"
     user: ClassVar[str] = ""
     # An index ends with the row's number, which is the id, whether its columns name it or not.
     indexes: ClassVar[str] = (
