@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 from outbox_api import FileText, Intake, Seam, Unit, find
 from outbox_api.application.registry import Installed, installed
+from outbox_api.portable.keeping import Keep
 from outbox_api.seams.hooks import is_given
 from outbox_core.config import parse
 from outbox_core.config.decode import Raw, camel
@@ -71,6 +72,7 @@ def kind_of(hint: Any) -> str:
         Limits: "section",
         Failures: "section",
         Intake: "section",
+        Keep: "section",
         ProxySettings: "section",
     }[inner]
 
@@ -108,6 +110,7 @@ def everything() -> dict[str, tuple[str, str | None]]:
         **expected(HttpSettings, "http"),
         **expected(ProxySettings, "http.proxy"),
         **expected(Intake, "harvest.dialect.intake"),
+        **expected(Keep, "harvest.dialect.keep"),
     }
     for seam in DEFAULT_DRIVERS:
         keys[f"harvest.{seam}"] = ("driver", f"`{DEFAULT_DRIVERS[seam]}`")
