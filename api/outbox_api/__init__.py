@@ -72,6 +72,8 @@ if TYPE_CHECKING:
     from outbox_api.seams.outbox_table import Advanced as Advanced
     from outbox_api.seams.outbox_table import Changed as Changed
     from outbox_api.seams.outbox_table import OutboxTable as OutboxTable
+    from outbox_api.seams.outbox_table import Outline as Outline
+    from outbox_api.seams.outbox_table import Outlined as Outlined
     from outbox_api.seams.outbox_view import Backlog as Backlog
     from outbox_api.seams.outbox_view import OldSnapshot as OldSnapshot
     from outbox_api.seams.outbox_view import OriginBacklog as OriginBacklog
@@ -121,7 +123,7 @@ else:
             "outbox_api.intake.intakes": "Intakes IntakeState",
             "outbox_api.seams.journal": "Action Entry",
             "outbox_api.seams.lease": "Lease",
-            "outbox_api.seams.outbox_table": "UNBOUNDED Advanced Changed OutboxTable",
+            "outbox_api.seams.outbox_table": "UNBOUNDED Advanced Changed Outline Outlined OutboxTable",
             "outbox_api.seams.outbox_view": "Backlog OldSnapshot OriginBacklog Upkeep",
             "outbox_api.seams.parking": "DeadLetter DeadLetterStatus Parked Poison",
             "outbox_api.seams.publisher": "MAX_CHECKPOINT Attempt Deliveries Failure Found "

@@ -12,7 +12,7 @@ from operator import itemgetter
 from time import time
 
 from outbox_api.base.record import Batch, MarkedRecord
-from outbox_api.portable.by_ids import SelectByIds, bounds, without_runs
+from outbox_api.portable.by_ids import ChangeByIds, SelectByIds, bounds, without_runs
 from outbox_api.portable.choosing import Choosing, Row, Wanted
 from outbox_api.portable.rows import records
 from outbox_api.portable.runs import LISTED_RUNS, change_rows, padded
@@ -35,6 +35,15 @@ class Batches:
     def skips_locked(self) -> bool:
         """Whether the database can tell which rows others have locked."""
         return self._sql.free is not None
+
+    def supersede(self, batch: Batch, token: int) -> int:
+        """Deletes rows that were not delivered while the fence is held; returns how many.
+
+        It waits for none that others have locked, if the database can.
+        """
+        if self._sql.free is None:
+            return self._delete(batch, token, superseded=True)
+        return self._delete_free(batch, token, self._sql.free, superseded=True)[0]
 
     def delete(self, batches: Sequence[Batch], token: int, *, waits: bool) -> tuple[int, list[Batch]]:
         """Deletes the rows of batches while the fence is held.
@@ -104,15 +113,23 @@ class Batches:
         """Returns the parameter by which statements leave out younger rows, if there is one."""
         return {"newest": batch.newest} if batch.newest and self._idiom.time_text else {}
 
-    def _delete(self, batch: Batch, token: int) -> int:
+    def _removal(self, *, old: bool, superseded: bool) -> ChangeByIds:
+        sql = self._sql
+        if superseded:
+            return sql.supersede_old if old else sql.supersede
+        return sql.remove_old if old else sql.remove
+
+    def _delete(self, batch: Batch, token: int, *, superseded: bool = False) -> int:
         guard = self._guard(batch)
-        change = self._sql.remove_old if guard else self._sql.remove
+        change = self._removal(old=bool(guard), superseded=superseded)
         return change_rows(self._session, change, batch, token=token, **guard)
 
-    def _delete_free(self, batch: Batch, token: int, free: SelectByIds) -> tuple[int, list[int]]:
+    def _delete_free(
+        self, batch: Batch, token: int, free: SelectByIds, *, superseded: bool = False
+    ) -> tuple[int, list[int]]:
         """Deletes rows that nobody has locked; returns how many, and the ids of the others."""
         guard = self._guard(batch)
-        change = self._sql.remove_old if guard else self._sql.remove
+        change = self._removal(old=bool(guard), superseded=superseded)
         present = self._sql.present_old if guard else self._sql.present
         ids = _ids(self._session.fetch_by_ids(present, batch.ids(), **guard))
         ours = _ids(self._session.fetch_by_ids(free, ids))

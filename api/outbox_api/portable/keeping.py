@@ -1,8 +1,8 @@
 """Kept records: rows that a purge moves into a table beside the outbox, where the option ``keep`` says so.
 
 The purge's own statement or transaction moves them, so a row is either in the outbox or kept. Whatever purges
-does it: both deliveries, recoveries, and the Spark source. A record that an operator skips was not delivered,
-and is not kept.
+does it: both deliveries, recoveries, and the Spark source. Superseded records are kept, too, and marked as such.
+A record that an operator skips was not delivered, and is not kept.
 """
 # ruff: noqa: S608 - names come quoted from the idiom, and every value is a parameter or a literal of its own
 
@@ -19,6 +19,9 @@ from outbox_api.seams.hooks import Duration
 
 KEY_HASHES = 2**31 - 1
 """How many hashes of keys there are: the number of lanes that the hash of a lane is asked for."""
+
+SUPERSEDED = 4
+"""What the column ``lacks`` has in addition of a record that was superseded: the delivery."""
 
 PARTS = {"value": ("kafka_value",), "headers": ("kafka_header_keys", "kafka_header_values")}
 """What can be left out of a kept record → its columns."""
@@ -62,7 +65,9 @@ def kept_statements(idiom: Idiom, tables: Tables, *, binary: bool) -> Sequence[s
     return [table + (parts.clause if parts else ""), *times, *(parts.beside(tables.kept) if parts else ())]
 
 
-def copying(idiom: Idiom, tables: Tables, keep: Keep, extras: Collection[str], *, source: str) -> str:
+def copying(
+    idiom: Idiom, tables: Tables, keep: Keep, extras: Collection[str], *, source: str, lacks: int = 0
+) -> str:
     """Makes the INSERT … SELECT that keeps rows, up to what stands behind its ``WHERE … AND``.
 
     Its parameter ``{token}`` is the fence's token.
@@ -73,6 +78,7 @@ def copying(idiom: Idiom, tables: Tables, keep: Keep, extras: Collection[str], *
         keep: Which rows are kept, and what of them.
         extras: The columns for partition and timestamp that the outbox has.
         source: Where the rows are read, as it stands behind ``FROM``.
+        lacks: What they lack in addition, see the column.
     """
     left_out = {column for part in keep.without for column in PARTS[part]}
     names = ("create_time", *COLUMNS, *(name for name in EXTRAS if name in extras))
@@ -81,7 +87,7 @@ def copying(idiom: Idiom, tables: Tables, keep: Keep, extras: Collection[str], *
     hashed = idiom.lane_of(key).replace("{lanes}", str(KEY_HASHES))
     return (
         f"INSERT INTO {quoted(idiom, tables.kept)} (delivered_at, token, key_hash, lacks, {', '.join(names)})"
-        f" SELECT {idiom.now}, {{token}}, {hashed}, {keep.lacks}, {', '.join(values)}"
+        f" SELECT {idiom.now}, {{token}}, {hashed}, {keep.lacks | lacks}, {', '.join(values)}"
         f" FROM {source} WHERE {chosen_topics(idiom, keep.topics)}"
     )
 

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from time import time
 from typing import Any
 
-from outbox_api.portable.keeping import KEY_HASHES, chosen_topics
+from outbox_api.portable.keeping import KEY_HASHES, SUPERSEDED, chosen_topics
 from outbox_api.portable.rows import record
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import COLUMNS, EXTRAS, quoted
@@ -201,6 +201,7 @@ class PortableKept:
             record=placed_row(made, *extras),
             has_value=not int(lacks) & 1,
             has_headers=not int(lacks) & 2,
+            superseded=bool(int(lacks) & SUPERSEDED),
         )
 
     def _read(self, row: Sequence[Any]) -> Any:

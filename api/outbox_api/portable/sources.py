@@ -178,4 +178,5 @@ KEPT_COLUMNS = {
 }
 """The kept records of one outbox. ``position`` rises with each: its order is that of the deliveries within a
 key, whatever ids and clocks do. ``delivered_at`` is the time of the purge, ``token`` the fence token of the
-leader that purged. ``lacks`` is the sum of 1 if the value was left out and 2 if the headers were."""
+leader that purged. ``lacks`` is the sum of 1 if the value was left out, 2 if the headers were, and 4 if the
+record was not delivered but superseded."""

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from outbox_api.base.bounds import MAX_KEY_BYTES, MAX_TOPIC_BYTES
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_api.portable.idiom import Idiom
-from outbox_api.portable.keeping import Keep, copying
+from outbox_api.portable.keeping import SUPERSEDED, Keep, copying
 from outbox_api.portable.sources import (
     BEGINNING,
     COLUMNS,
@@ -50,6 +50,9 @@ class Statements:
     Attributes:
         idiom: As given.
         name: The name by which the tables beside the outbox know it.
+        extras: The columns for partition and timestamp, as they are read; none if the outbox has none.
+        key: The key of a row, as lanes compare it.
+        unparked: The condition that a row's key is not parked.
     """
 
     def __init__(
@@ -68,15 +71,18 @@ class Statements:
         self.idiom = idiom
         seen = idiom.snapshot_by_id(self.outbox)
         self._copy = copying(idiom, tables, keep, extras, source=seen) if keep else ""
-        self._extras = read_extras(extras)
+        self._copy_superseded = (
+            copying(idiom, tables, keep, extras, source=seen, lacks=SUPERSEDED) if keep else ""
+        )
+        self.extras = read_extras(extras)
         self._eligible = bool(eligible)
         age = idiom.age_seconds("create_time")
-        self._marked = ", ".join((*COLUMNS, f"{age} AS age", *self._extras))
+        self._marked = ", ".join((*COLUMNS, f"{age} AS age", *self.extras))
         self._sampled_age = f"CASE WHEN {idiom.remainder('id', '{every}')} = 0 THEN {age} END AS age"
-        self._key = idiom.comparable(_KEY)
+        self.key = idiom.comparable(_KEY)
         self._sources = sources(idiom, eligible, indexes)
-        parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND status = 'parked'"
-        self._unparked = idiom.not_in_query(self._key, parked)
+        parked = f"SELECT {self.key} FROM {self.letters} WHERE name = {{name}} AND status = 'parked'"
+        self.unparked = idiom.not_in_query(self.key, parked)
         self.choose = lru_cache(maxsize=64)(self._choose)
         self._fence_statements()
         self._note_statements()
@@ -90,7 +96,7 @@ class Statements:
         self.spread = f"SELECT MIN(id), MAX(id) FROM {self.outbox}"
         self.oldest = idiom.limit(
             f"SELECT {idiom.age_seconds('create_time')} FROM {idiom.snapshot_by_id(self.outbox)}"
-            f" WHERE {self._unparked} ORDER BY id",
+            f" WHERE {self.unparked} ORDER BY id",
             "1",
         )
         first = f"SELECT {self._marked} FROM {idiom.snapshot_by_id(self.outbox)} WHERE id > {{after}}"
@@ -109,29 +115,32 @@ class Statements:
         )
         self.reset = ChangeByIds(outbox, "leader_id = NULL", carried, index=idiom.id_index)
         self.remove = ChangeByIds(outbox, index=idiom.id_index, copy=self._copy)
+        self.supersede = replace(self.remove, copy=self._copy_superseded)
         self.carried = SelectByIds("id", outbox, carried)
         self.carried_rows = SelectByIds(self._marked, outbox, carried)
-        self.carried_keys = SelectByIds(f"id, {self._key}", outbox, carried)
+        self.carried_keys = SelectByIds(f"id, {self.key}", outbox, carried)
         longest = {"kafka_topic": MAX_TOPIC_BYTES, "kafka_key": MAX_KEY_BYTES}
         place = ", ".join(self._beginning(column, most) for column, most in longest.items())
         rest = ", ".join(f"NULL AS {column}" for column in COLUMNS[3:])
-        bare = ", ".join(("id", place, rest, "NULL AS age", *self._extras))
+        bare = ", ".join(("id", place, rest, "NULL AS age", *self.extras))
         self.carried_heads = SelectByIds(bare, outbox, carried)
         seen = idiom.snapshot_read(outbox)
         self.selected_rows, self.selected_heads = SelectByIds(self._marked, seen), SelectByIds(bare, seen)
         self.heads = SelectByIds(_READ, outbox)
-        self.head_keys = SelectByIds(f"id, {self._key}", outbox)
+        self.head_keys = SelectByIds(f"id, {self.key}", outbox)
 
     def _batch_statements(self) -> None:
         idiom, outbox, time_text = self.idiom, self.outbox, self.idiom.time_text
         seen = idiom.snapshot_read(outbox)
         self.present = SelectByIds("id", seen)
         self.present_old, self.selected_old, self.remove_old = self.present, self.selected_rows, self.remove
+        self.supersede_old = self.supersede
         if time_text:
             old = f"(create_time IS NULL OR {time_text} <= {{newest}})"
             self.present_old = SelectByIds("id", seen, old)
             self.selected_old = SelectByIds(self._marked, seen, old)
             self.remove_old = replace(self.remove, condition=old)
+            self.supersede_old = replace(self.supersede, condition=old)
 
     def _fence_statements(self) -> None:
         idiom, fence = self.idiom, self.fence
@@ -190,7 +199,7 @@ class Statements:
         columns = ", ".join(DEAD_LETTER_COLUMNS)
         values = ", ".join(f"{{{column}}}" for column in DEAD_LETTER_COLUMNS if column != "since")
         self.forget_letter = ChangeByIds(letters, condition=named)
-        self.letters_at = SelectByIds(f"id, status, {self._key}", letters, named)
+        self.letters_at = SelectByIds(f"id, status, {self.key}", letters, named)
         self.lowest_letter = f"SELECT MIN(id) FROM {letters} WHERE name = {{name}}"
         self.move_letter = f"UPDATE {letters} SET id = {{other}} WHERE name = {{name}} AND id = {{id}}"
         self._copies(columns)
@@ -207,7 +216,7 @@ class Statements:
         self.short_letters = SelectByIds(short, letters, named, " ORDER BY id")
         self.chosen = SelectByIds(_READ, letters, chosen, " ORDER BY id")
         self.chosen_heads = SelectByIds(self._without("kafka_value"), letters, chosen, " ORDER BY id")
-        self.chosen_keys = SelectByIds(f"id, {self._key}", letters, chosen)
+        self.chosen_keys = SelectByIds(f"id, {self.key}", letters, chosen)
         self.drop_letters = ChangeByIds(letters, condition=chosen)
         aged = f"{idiom.age_seconds('since')} >= {{age}}"
         self.skipped = idiom.limit(
@@ -220,7 +229,7 @@ class Statements:
             " WHERE name = {name} AND id = {id}"
         )
         self.skip_gone = ChangeByIds(letters, f"status = 'skipped', since = {idiom.now}", chosen)
-        self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self._key} = {idiom.comparable('{key}')}"
+        self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self.key} = {idiom.comparable('{key}')}"
         self.stash = stash(idiom, self.outbox, {column: column for column in COLUMNS[1:]})
 
     def _copies(self, columns: str) -> None:
@@ -282,7 +291,7 @@ class Statements:
             f"CASE WHEN {size} <= {{small}} THEN {column} END AS {column}" for column, size in sizes.items()
         ]
         total = " + ".join(f"COALESCE({size}, 0)" for size in sizes.values())
-        return ", ".join((COLUMNS[0], *small, self._sampled_age, *self._extras, f"{total} AS row_size"))
+        return ", ".join((COLUMNS[0], *small, self._sampled_age, *self.extras, f"{total} AS row_size"))
 
     def source(self, number: int) -> Source:
         """Returns the source of rows of a condition's index; without conditions, that of all rows."""
@@ -303,9 +312,9 @@ class Statements:
         wanted = [source.condition] if source.condition else []
         wanted += conditions
         if lanes > 1:
-            wanted.append(f"{self.idiom.lane_of(self._key)} = {{lane}}")
-        wanted.append(self._unparked)
-        columns = self._sized() if sized else ", ".join((*COLUMNS, self._sampled_age, *self._extras))
+            wanted.append(f"{self.idiom.lane_of(self.key)} = {{lane}}")
+        wanted.append(self.unparked)
+        columns = self._sized() if sized else ", ".join((*COLUMNS, self._sampled_age, *self.extras))
         if source.ripe:
             columns = f"{columns}, {source.ripe} AS is_ripe"
         select = f"SELECT {columns} FROM {self.seen_by(source)} WHERE {' AND '.join(wanted)}"

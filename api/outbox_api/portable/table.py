@@ -16,6 +16,7 @@ from outbox_api.portable.dead_letters import Parking
 from outbox_api.portable.given_ids import ids_behind, last_id, refused_ids
 from outbox_api.portable.marking import Marking
 from outbox_api.portable.notes import ensure_identity, random_identity
+from outbox_api.portable.outlining import Outlining
 from outbox_api.portable.releasing import Releasing
 from outbox_api.portable.retention import Retention
 from outbox_api.portable.rows import storable
@@ -23,7 +24,7 @@ from outbox_api.portable.session import LockTimeout, Session
 from outbox_api.portable.view import PortableView
 from outbox_api.seams.fence import Fence, TransactionalLane, lost_token, token_step, unexpected_token
 from outbox_api.seams.kept import Tended
-from outbox_api.seams.outbox_table import UNBOUNDED, Advanced, Changed
+from outbox_api.seams.outbox_table import UNBOUNDED, Advanced, Changed, Outline
 from outbox_api.seams.parking import Poison
 
 
@@ -65,6 +66,8 @@ class PortableTable(ColdTable):
         self._marking = Marking(session, self._sql, choosing)
         self._batches = Batches(session, self._sql, choosing)
         self._releasing = Releasing(session, self._sql)
+        text = self._idiom.time_text
+        self._outlining = Outlining(session, self._sql, f"MAX({text})" if text else "")
 
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
@@ -157,6 +160,16 @@ class PortableTable(ColdTable):
             if not self._batches.skips_locked:
                 raise
         return advance(waits=False)
+
+    def outline(self, fence: Fence, after: int, limit: int, topics: Sequence[str]) -> Outline:
+        """Reads ids, topics and keys of rows that wait."""
+        return self._outlining.read(fence, after, limit, topics)
+
+    def supersede(self, fence: Fence, batch: Batch) -> int:
+        """Deletes rows that need not be delivered in one transaction that holds the fence, durably."""
+        with self._session.transaction("delete superseded rows"):
+            self._hold(fence)
+            return self._batches.supersede(batch, fence.token)
 
     def rows(self, batch: Batch) -> list[MarkedRecord]:
         """Returns the rows of a batch that are still in the outbox."""

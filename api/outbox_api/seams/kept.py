@@ -1,4 +1,4 @@
-"""Kept records: what was delivered and is still in the table beside the outbox."""
+"""Kept records: what was delivered, or superseded, and is still in the table beside the outbox."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outbox_api.base.record import MarkedRecord
 
 @dataclass(frozen=True, slots=True)
 class KeptRecord:
-    """A record that was delivered.
+    """A record that was delivered, or superseded by a later one of its key.
 
     Attributes:
         position: Its place among the kept records: rises in the order of deliveries within a key.
@@ -23,6 +23,7 @@ class KeptRecord:
         record: The record as it was; with its ``created``.
         has_value: Whether the value was kept.
         has_headers: Whether the headers were kept.
+        superseded: Whether it was deleted without being delivered, as a later one of its key waited.
     """
 
     position: int
@@ -31,6 +32,7 @@ class KeptRecord:
     record: MarkedRecord
     has_value: bool = True
     has_headers: bool = True
+    superseded: bool = False
 
 
 COMPARED: Mapping[str, type] = MappingProxyType(

@@ -24,6 +24,8 @@ from outbox_api.seams.parking import Parked, Poison
 
 UNBOUNDED = 2**62
 """A number of bytes that limits no mark."""
+MAX_OUTLINED_KEY = 512
+"""The bytes of the longest key in an outline: one of many rows has room in memory."""
 
 
 class Advanced(NamedTuple):
@@ -57,6 +59,38 @@ class Changed(NamedTuple):
     rows: int
     locked: Sequence[int] = ()
     kept: Sequence[int] = ()
+
+
+class Outlined(NamedTuple):
+    """A row as an outline has it.
+
+    Attributes:
+        id: Its id.
+        topic: Its topic.
+        key: Its key, never empty.
+        partition: The partition that it names, or ``None``.
+    """
+
+    id: int
+    topic: str
+    key: str
+    partition: int | None = None
+
+
+class Outline(NamedTuple):
+    """The result of :meth:`OutboxTable.outline`.
+
+    Attributes:
+        rows: The rows, ordered by id.
+        last: The id of the last row that it has read, whether or not that is among them.
+        read: How many rows it has read.
+        newest: Their greatest ``create_time``, see :class:`Batch`.
+    """
+
+    rows: list[Outlined]
+    last: int = 0
+    read: int = 0
+    newest: str = ""
 
 
 class OutboxTable(Protocol):
@@ -253,6 +287,43 @@ class OutboxTable(Protocol):
 
         Returns:
             How many rows were deleted, and the selected rows.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was deleted.
+        """
+        ...
+
+    def outline(self, fence: Fence, after: int, limit: int, topics: Sequence[str]) -> Outline:
+        """Reads ids, topics and keys of rows that wait; changes nothing, and waits for nobody.
+
+        Reads the first ``limit`` rows behind an id, whatever they are. Of these it returns the lane's that
+        are of the first source, carry no leader id, and whose topic matches; but none of a parked key, none
+        without a key, and none whose key is long (``MAX_OUTLINED_KEY``).
+
+        Args:
+            fence: The caller's fence, which is compared, and need not be held.
+            after: The id.
+            limit: How many rows to read.
+            topics: Patterns of topics, with ``*`` and ``?``, of which one must match.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's.
+        """
+        ...
+
+    def supersede(self, fence: Fence, batch: Batch) -> int:
+        """Deletes rows of an outline that need not be delivered, as later ones wait, durably on return.
+
+        One transaction, which holds the fence. It waits for no row that others have locked, but leaves it; a
+        dialect that cannot skip locked rows waits, as in :meth:`purge`. Where delivered records are kept, so
+        are these, as superseded (:attr:`outbox_api.seams.kept.KeptRecord.superseded`).
+
+        Args:
+            fence: The caller's fence.
+            batch: The rows; a younger one that has got the id of one is not meant.
+
+        Returns:
+            How many rows were deleted.
 
         Raises:
             LeadershipLost: The fence is no longer the caller's; nothing was deleted.

@@ -50,6 +50,7 @@ class HarvestKeys:
     limits: Limits = field(default_factory=Limits)
     failures: Failures = field(default_factory=Failures)
     topics: tuple[str, ...] = ("*",)
+    coalesce: tuple[str, ...] = ()
     dialect: Raw = None
     elector: Raw = None
     affinity: Raw = None
@@ -60,6 +61,8 @@ class HarvestKeys:
     def __post_init__(self) -> None:
         if not self.topics or not all(self.topics):
             raise ConfigError("topics names no topic; leave it out to permit all, or list patterns")
+        if not all(self.coalesce):
+            raise ConfigError("coalesce has an empty pattern; list the topics, with * and ? as wildcards")
 
 
 def read_harvest(section: Section, path: str, problems: Problems) -> HarvestSettings | None:
@@ -80,6 +83,7 @@ def read_harvest(section: Section, path: str, problems: Problems) -> HarvestSett
         limits=keys.limits,
         failures=keys.failures,
         topics=keys.topics,
+        coalesce=keys.coalesce,
         transforms=transforms,
         **drivers.chosen,
     )

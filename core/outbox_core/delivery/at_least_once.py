@@ -35,6 +35,7 @@ from uuid import UUID
 from outbox_api import Changed, Failure, MarkedRecord
 
 from outbox_core.delivery.batch_size import BatchSize
+from outbox_core.delivery.coalescing import Coalesce, Coalesced, Coalescing
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
 from outbox_core.delivery.held import HeldTopics
 from outbox_core.delivery.left_rows import LOCKED_SECONDS, LeftRows, kept
@@ -77,12 +78,14 @@ class MarkPurgeReset:
         chance: Returns a random number from 0 up to 1; spreads retries.
         ages: The least age of the rows of each source, in seconds (:class:`.Sources`); none for one source.
         run_records: How many records of a key may be in flight, in order.
+        coalesced: Patterns of the topics of which only the newest record of a key is sent out of a backlog.
 
     Attributes:
         leader_id: The leader id of the present marks.
         in_flight: Records published, and not yet purged or failed.
         scoreboard: The barrier of every key, and the records that wait behind it.
         topics: The topics that fail as a whole, which marks leave out.
+        coalescing: When to look for superseded records.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class MarkPurgeReset:
         ages: Sequence[float] = (),
         *,
         run_records: int = 1,
+        coalesced: Sequence[str] = (),
     ) -> None:
         self.leader_id = new_leader_id()
         self.in_flight = 0
@@ -106,6 +110,7 @@ class MarkPurgeReset:
         policy = RetryPolicy(failures, chance)
         self.scoreboard = Scoreboard(policy, key_rows, run_records)
         self.topics = HeldTopics(policy.pause_after)
+        self.coalescing = Coalescing(coalesced)
         self._mark_bytes = limits.max_lane_bytes // 2
         self._failed: list[Failure] = []
         self._expired: list[str] = []  # held keys whose hold is over
@@ -244,6 +249,20 @@ class MarkPurgeReset:
         limit = min(limit, self._room())
         self._mark = Mark(self.leader_id, limit, self._mark_bytes, excluded, source, topics)
         return self._mark
+
+    def coalesce_due(self) -> float:
+        """Returns when :meth:`next_coalesce` has something: comes in turn with marks, never beside one."""
+        if not self._may_mark() or self._remark or self._draining:
+            return float("inf")
+        return max(self.coalescing.due(backlog=self._sources.backlog), self._database.due)
+
+    def next_coalesce(self, now: float) -> Coalesce:
+        """Returns a look for superseded rows, answered by :meth:`coalesced`, without keys that have failed.
+
+        Rows in the lane's hands carry a leader id, and no such row is superseded: a sender that was lost may
+        still send it, and then it would come behind its successors for the first time.
+        """
+        return self.coalescing.begin(now, self.scoreboard.held.holds)
 
     def drain(self) -> None:
         """Stops marking and sending for good; records in flight are still purged or reset. Idempotent."""
@@ -421,6 +440,20 @@ class MarkPurgeReset:
             self._kept.difference_update(number for number in heads if number not in locked)
         self._unholding = []
         self._sources.hurry(now)
+
+    def coalesced(self, now: float, found: Coalesced) -> bool:
+        """Handles the result of a look, which is durable; returns what :meth:`Coalescing.ended` does."""
+        self._database.answered()
+        return self.coalescing.ended(now, found)
+
+    def coalesce_unknown(self, now: float) -> None:
+        """Handles a look that failed, or whose reply was lost.
+
+        All is marked again under another leader id and epoch: a crash of the database may have undone marks,
+        and a delayed deletion must not come after the next.
+        """
+        self._remark = True
+        self._database.failed(now)
 
     def mark_unknown(self, now: float) -> None:
         """Handles a mark that failed, or whose reply was lost.

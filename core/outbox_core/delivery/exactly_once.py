@@ -32,6 +32,7 @@ from outbox_api import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
 
 from outbox_core.delivery.batch_size import BatchSize, ByteLimit
 from outbox_core.delivery.checkpoint import encode, fitting, shorter
+from outbox_core.delivery.coalescing import Coalesce, Coalesced, Coalescing
 from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.failed_keys import FailedKeys
 from outbox_core.delivery.pause import Pause
@@ -78,8 +79,8 @@ class _Selected:
 class SelectPublishPurge:
     """Exactly-once delivery of one lane: which batches to select, publish and purge.
 
-    At most one command to the database is outstanding, answered by :meth:`advanced` or :meth:`parked`, and at
-    most one to the broker, answered by :meth:`published` or :meth:`aborted`.
+    At most one command to the database is outstanding, answered by :meth:`advanced`, :meth:`coalesced` or
+    :meth:`parked`, and at most one to the broker, answered by :meth:`published` or :meth:`aborted`.
 
     Args:
         limits: Bounds and times.
@@ -87,11 +88,13 @@ class SelectPublishPurge:
         chance: Returns a random number from 0 up to 1; spreads retries.
         locked: Batches that are in the log, and of which the lane's recovery found locked rows.
         ages: The least age of the rows of each source, in seconds (:class:`.Sources`); none for one source.
+        coalesced: Patterns of the topics of which only the newest record of a key is sent out of a backlog.
 
     Attributes:
         moves: Changes of batches' stages that nobody has read yet.
         failed: The keys that failed and were not delivered since.
         policy: Decides when a failed record is tried again, and when its key is parked.
+        coalescing: When to look for superseded records.
     """
 
     def __init__(
@@ -101,11 +104,14 @@ class SelectPublishPurge:
         chance: Callable[[], float],
         locked: Sequence[Batch] = (),
         ages: Sequence[float] = (),
+        *,
+        coalesced: Sequence[str] = (),
     ) -> None:
+        self.coalescing = Coalescing(coalesced)
         self.moves: list[tuple[Batch, BatchStage]] = []
         self.policy = RetryPolicy(failures, chance)
         self.failed = FailedKeys(self.policy)
-        self._database: Advance | Park | None = None
+        self._database: Advance | Coalesce | Park | None = None
         self._publishing: _Selected | None = None
         self._selected: _Selected | None = None
         self._selections = 0
@@ -160,6 +166,14 @@ class SelectPublishPurge:
             return float("inf")
         if self._park and self._leading:
             return 0.0
+        return min(self._coalesce_due(), self._advance_due())
+
+    def _coalesce_due(self) -> float:
+        if not self._leading or self._draining:
+            return float("inf")
+        return self.coalescing.due(backlog=self._sources.backlog)
+
+    def _advance_due(self) -> float:
         if self._finished:  # a purge would be in the way of the selection that comes next
             return self._gathered if self._select_first and self._may_select() else 0.0
         wake = self._locked_due if self._locked else float("inf")
@@ -241,8 +255,11 @@ class SelectPublishPurge:
             return selected, None
         return selected.part(selected.records[:fit]), selected.part(selected.records[fit:])
 
-    def next_for_database(self, now: float) -> Advance | Park | None:
-        """Returns what is due at the database."""
+    def next_for_database(self, now: float) -> Advance | Coalesce | Park | None:
+        """Returns what is due at the database.
+
+        A look for superseded rows leaves out all batches there are, and keys that have failed.
+        """
         if self._database is not None:
             return None
         due = self._sources.due(excludes=self.failed.excludes)
@@ -250,6 +267,9 @@ class SelectPublishPurge:
         retries = bool(self._locked) and now >= self._locked_due
         if self._park is not None and self._leading:
             self._database, self._park = self._park, None
+        elif self._coalesce_due() <= now:
+            batches = [batch for batch, _ in self.batches()]
+            self._database = self.coalescing.begin(now, {key for _, key in self.failed.attempts}, batches)
         elif retries or selects or self._finished:
             if selects:
                 self._sources.begin(now, excludes=self.failed.excludes)
@@ -343,6 +363,13 @@ class SelectPublishPurge:
         aborted = self._take_published()
         self._transaction.aborted(aborted.size, now - self._published_at)
         self._take_back(now, aborted, failures)
+
+    def coalesced(self, now: float, found: Coalesced) -> bool:
+        """Handles the result of a look, which is durable; returns what :meth:`Coalescing.ended` does."""
+        if not isinstance(self._database, Coalesce):
+            raise TypeError("a look was answered, but none is out")
+        self._database = None
+        return self.coalescing.ended(now, found)
 
     def parked(self, now: float, keys: int) -> None:
         """Handles the result of the park, which is durable: the number of parked keys."""

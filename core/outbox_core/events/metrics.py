@@ -18,6 +18,7 @@ class LaneMetrics:
     taken_over: int = 0  # those of these that another cluster wrote
     sent: int = 0  # handed to the publisher
     purged: int = 0  # delivered, and deleted from the outbox
+    superseded: int = 0  # deleted and not sent, as later ones of their keys waited
     failed: int = 0  # deliveries that failed
     remarks: int = 0  # times the lane took a new leader id
     recovered: int = 0  # found to be in the log when the lane started, and purged (exactly-once)

@@ -8,6 +8,7 @@ from functools import partial
 from outbox_api import Advanced, Batch, Failure, Poison
 
 from outbox_core.control.protocol import LaneControl
+from outbox_core.delivery.coalescing import Coalesce, Coalesced
 from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Opened
@@ -94,6 +95,7 @@ class ExactlyOnceLane(Lane):
         telemetry = self.telemetry
         telemetry.metrics.in_flight, telemetry.metrics.waiting = machine.in_flight, machine.waiting
         telemetry.gauge(now, machine.policy, machine.failed.blocked, machine.failed.topics)
+        telemetry.no_longer_coalesced(machine.coalescing.quiet(now))
 
     def _settle(self, _now: float, /) -> None:
         failures, topics = self.machine.take_failed()
@@ -128,6 +130,8 @@ class ExactlyOnceLane(Lane):
             raise TypeError("nothing was due at the database")
         if isinstance(command, Park):
             return Work("park", partial(self._park, command))
+        if isinstance(command, Coalesce):
+            return Work("coalesce", partial(self._coalesce, command))
         return Work("advance", partial(self._advance, command))
 
     def _batches(self) -> Mapping[str, object]:
@@ -150,6 +154,12 @@ class ExactlyOnceLane(Lane):
         self.telemetry.marked(now, source, len(advanced.records))
         self.telemetry.metrics.purged += advanced.purged
         self.machine.advanced(now, advanced)
+
+    def _coalesce(self, look: Coalesce, database: Database) -> Settle:
+        return partial(self._coalesced, database.coalesce(self.fence, look))
+
+    def _coalesced(self, found: Coalesced, seconds: float, now: float) -> None:
+        self.telemetry.coalesced(found, seconds, is_first=self.machine.coalesced(now, found))
 
     def _park(self, park: Park, database: Database) -> Settle:
         changed = database.table().park(self.fence, None, park.poisons, park.ids)

@@ -7,6 +7,7 @@ from time import monotonic
 
 from outbox_api import Fence, OutboxTable, Parked, PermittedTopics
 
+from outbox_core.delivery.coalescing import Coalesce, Coalesced
 from outbox_core.lanes.housekeeping import Housekeeping
 from outbox_core.lanes.kept_rows import KeptRows
 
@@ -39,6 +40,14 @@ class Database:
         if self._table is None:
             self._table = self._connect()
         return self._table
+
+    def coalesce(self, fence: Fence, look: Coalesce) -> Coalesced:
+        """Deletes what is superseded in an outline; nothing else is done over this connection meanwhile."""
+        table = self.table()
+        outline = table.outline(fence, look.after, look.limit, look.topics)
+        superseded = look.superseded(outline)
+        number = table.supersede(fence, superseded) if superseded.runs else 0
+        return Coalesced(outline.last, outline.read, number)
 
     def heartbeat(self, fence: Fence, metrics: Mapping[str, object]) -> Parked:
         """Writes a lane's metrics beside its fence for operators, and counts what is parked."""

@@ -28,6 +28,7 @@ class Plan:
     failures: Failures
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     topics: PermittedTopics = field(default_factory=PermittedTopics)
+    coalesce: tuple[str, ...] = ()  # patterns of topics of which a backlog sends only the newest of each key
     transforms: tuple[Choice[Transform], ...] = ()  # what changes records on their way out
     about: Mapping[str, object] = field(default_factory=dict)
     """What heartbeats say besides the lane's metrics, for ``outbox status``."""
@@ -63,6 +64,7 @@ class Plan:
             topics=PermittedTopics(
                 settings.topics, settings.own_topics | own_topics(election, settings.publisher)
             ),
+            coalesce=settings.coalesce,
             transforms=settings.transforms,
             about={
                 "elector": settings.elector.driver,

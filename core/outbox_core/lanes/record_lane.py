@@ -11,6 +11,7 @@ from outbox_api import Changed, Deliveries, DriverError, Failure, MarkedRecord, 
 
 from outbox_core.control.protocol import LaneControl
 from outbox_core.delivery.at_least_once import MarkPurgeReset
+from outbox_core.delivery.coalescing import Coalesce, Coalesced
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
 from outbox_core.delivery.recovery import Entered
 from outbox_core.delivery.retries import RetryPolicy
@@ -89,6 +90,7 @@ class AtLeastOnceLane(Lane):
         telemetry, board = self.telemetry, machine.scoreboard
         telemetry.metrics.in_flight, telemetry.metrics.waiting = machine.in_flight, board.waiting
         telemetry.gauge(now, self._policy, board.held.blocked, machine.topics)
+        telemetry.no_longer_coalesced(machine.coalescing.quiet(now))
 
     def _settle(self, now: float, /) -> None:
         failures, topics = self.machine.take_failed(now)
@@ -126,7 +128,8 @@ class AtLeastOnceLane(Lane):
         machine = self.machine
         if machine.may_refresh:
             return 0.0
-        return min(machine.unhold_due(), machine.mark_due(), self.telemetry.heartbeat_due())
+        due = min(machine.unhold_due(), machine.coalesce_due(), machine.mark_due())
+        return min(due, self.telemetry.heartbeat_due())
 
     def _next_for_marker(self, now: float) -> Work:
         machine = self.machine
@@ -134,6 +137,9 @@ class AtLeastOnceLane(Lane):
             return Work("refresh", partial(self._enter, machine.next_leader_id(now)))
         if self.telemetry.heartbeat_due() <= now:
             return heartbeat(self, self._policy, self.telemetry.next_heartbeat(now, self._policy, {}))
+        if machine.unhold_due() > now and machine.coalesce_due() <= now:
+            look = partial(self._coalesce, machine.next_coalesce(now))
+            return self._work("coalesce", look, machine.coalesce_unknown)
         if machine.unhold_due() > now:
             return self._work("mark", partial(self._mark, machine.next_mark(now)), machine.mark_unknown)
         unhold = machine.next_unhold(now)
@@ -180,6 +186,12 @@ class AtLeastOnceLane(Lane):
         self.telemetry.measurements.step("mark", seconds, len(records))
         self.telemetry.marked(now, source, len(records))
         self.machine.marked(now, records)
+
+    def _coalesce(self, look: Coalesce, database: Database) -> Settle:
+        return partial(self._coalesced, database.coalesce(self.fence, look))
+
+    def _coalesced(self, found: Coalesced, seconds: float, now: float) -> None:
+        self.telemetry.coalesced(found, seconds, is_first=self.machine.coalesced(now, found))
 
     def _purge(self, purge: Purge, database: Database) -> Settle:
         changed = database.table().purge(self.fence, purge.leader_id, purge.ids)

@@ -75,6 +75,7 @@ class LaneRun:
                 random,
                 ages(eligible),
                 run_records=plan.limits.max_run_records if runs else 1,
+                coalesced=plan.coalesce,
             )
             lane = AtLeastOnceLane(
                 machine,
@@ -102,7 +103,9 @@ class LaneRun:
         metrics.purged += opened.recovered
         if opened.doubt:
             self._telemetry.add_event(settled(number, opened.doubt))
-        machine = SelectPublishPurge(plan.limits, plan.failures, random, opened.locked, ages(eligible))
+        machine = SelectPublishPurge(
+            plan.limits, plan.failures, random, opened.locked, ages(eligible), coalesced=plan.coalesce
+        )
         lane = ExactlyOnceLane(
             machine,
             number,

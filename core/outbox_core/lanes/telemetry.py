@@ -23,6 +23,7 @@ from outbox_api import (
 from outbox_api.seams.parking import LONGEST_KEY
 
 from outbox_core.control.protocol import REPORT_SECONDS
+from outbox_core.delivery.coalescing import Coalesced
 from outbox_core.delivery.held import FAILING_KEYS, HeldTopics
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LaneEvent
@@ -122,6 +123,25 @@ class Telemetry:
                 self.add_event(event)
                 why = "as it was told to" if event.deliberate else "which has not published them in time"
                 self.warn("lane %d takes over records of cluster %d, %s", self._lane, cluster, why)
+
+    def coalesced(self, found: Coalesced, seconds: float, *, is_first: bool) -> None:
+        """Counts records that were superseded; says so at the first ones of a backlog."""
+        self.measurements.step("coalesce", seconds, found.superseded)
+        self.metrics.superseded += found.superseded
+        if is_first:
+            self._lines.append(
+                partial(
+                    log.info,
+                    "lane %d: a backlog waits: only the newest records of its keys are sent",
+                    self._lane,
+                )
+            )
+
+    def no_longer_coalesced(self, number: int) -> None:
+        """Says how many records a backlog had that were not sent; nothing for none."""
+        if number:
+            text = "lane %d: %s records were not sent, as later ones of their keys waited"
+            self._lines.append(partial(log.info, text, self._lane, f"{number:,}"))
 
     def failed_to_answer(self, now: float, error: Exception, seconds: float) -> None:
         """Handles an error after so many seconds; what has waited in vain has been due since it began.

@@ -54,6 +54,7 @@ _OF_LANES: Mapping[str, Metric] = {
     "marked": names.MARKED,
     "taken_over": names.TAKEN_OVER,
     "purged": names.PURGED,
+    "superseded": names.SUPERSEDED,
     "failed": names.FAILED,
     "aborted": names.ABORTED,
     "transactions": names.TRANSACTIONS,

@@ -49,6 +49,12 @@ FAILOVER_SILENCE = Metric(
 MARKED = Metric("outbox.marked", Kind.COUNTER, "{record}", "Records that marks and selections returned")
 TAKEN_OVER = Metric("outbox.taken_over", Kind.COUNTER, "{record}", "Those of them that other clusters wrote")
 PURGED = Metric("outbox.purged", Kind.COUNTER, "{record}", "Records delivered, and deleted from the outbox")
+SUPERSEDED = Metric(
+    "outbox.superseded",
+    Kind.COUNTER,
+    "{record}",
+    "Records deleted and not sent, as later ones of their keys waited",
+)
 FAILED = Metric(
     conventions.FAILED, Kind.COUNTER, "{record}", "Deliveries that failed, and are tried again or parked"
 )

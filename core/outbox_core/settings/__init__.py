@@ -199,6 +199,7 @@ class HarvestSettings:
         limits: The bounds and intervals.
         failures: What happens after an error.
         topics: The topics that records may name, with ``*`` and ``?`` as wildcards.
+        coalesce: The topics of which a backlog sends only the newest record of each key, with wildcards.
         transforms: What changes records on their way out, in this order.
         label: What the file calls it, where it names several outboxes; empty otherwise.
         key_names: What log lines call keys.
@@ -216,6 +217,7 @@ class HarvestSettings:
     limits: Limits = field(default_factory=Limits)
     failures: Failures = field(default_factory=Failures)
     topics: tuple[str, ...] = ("*",)
+    coalesce: tuple[str, ...] = ()
     transforms: tuple[Choice[Transform], ...] = ()
     label: str = ""
     key_names: KeyNames = field(default_factory=KeyNames)

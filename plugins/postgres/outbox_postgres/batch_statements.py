@@ -56,6 +56,7 @@ class BatchStatements:
         finish: $6, $7 and $8 the batches to delete. Returns nothing when the fence is lost, else the number
             of rows deleted.
         finish_free: As ``finish``, without the rows that others have locked.
+        supersede: As ``finish_free``, of rows that were not delivered.
         left: $1, $2 and $3 as those of ``finish``. The ids of their rows that are there, in any order.
         rows: As ``left``, with the columns of a selected row.
     """
@@ -89,12 +90,15 @@ class BatchStatements:
         returning = f"RETURNING {keeping.returning}"
         self.finish = f"WITH {held}, {self._purged(6)} {returning}){kept} {deleted}"
         # An array: joined with the rows that are free, the whole table would be read, as it is analyzed.
-        self.finish_free = f"""
+        self.finish_free, self.supersede = (
+            f"""
             WITH {held}, free AS MATERIALIZED (
                 SELECT o.id FROM {self._rows(6)} WHERE EXISTS (SELECT FROM fence)
                 FOR UPDATE OF o SKIP LOCKED
-            ), purged AS (DELETE FROM {outbox} WHERE id = ANY (ARRAY(SELECT id FROM free)) {returning}){kept}
+            ), purged AS (DELETE FROM {outbox} WHERE id = ANY (ARRAY(SELECT id FROM free)) {returning}){keep}
             {deleted}"""
+            for keep in (kept, keeping.kept("purged", superseded=True))
+        )
         # In no order: for one the whole table would be compared with each run, as sessions do not sort.
         self.left = f"SELECT id FROM {self._rows(1)}"
         self.rows = f"SELECT {whole_row(extras)} FROM {self._rows(1)}"

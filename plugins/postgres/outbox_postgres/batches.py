@@ -92,6 +92,10 @@ class Batches:
         rows = self._session.rows(self.sql.rows, _runs([batch]), "read the rows of a batch")
         return sorted(records(rows), key=itemgetter(0))
 
+    def supersede(self, fence: Fence, batch: Batch) -> int:
+        """Deletes rows that need not be delivered; see :meth:`outbox_api.OutboxTable.supersede`."""
+        return self._deleted(self.sql.supersede, fence, [batch])
+
     def _finish(self, fence: Fence, finished: Sequence[Batch]) -> tuple[int, list[Batch]]:
         """Deletes batches; returns how many rows, and those that others have locked."""
         if not self._were_locked(finished):

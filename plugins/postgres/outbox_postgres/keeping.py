@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from outbox_api.portable.keeping import copying
+from outbox_api.portable.keeping import SUPERSEDED, copying
 from outbox_api.portable.sources import COLUMNS
 
 from outbox_postgres.ddl import PostgresIdiom
@@ -17,21 +17,25 @@ class Keeping(NamedTuple):
     Attributes:
         returning: What the DELETE returns.
         insert: What keeps the rows of ``{deleted}``, which the DELETE returned; empty for nothing.
+        insert_superseded: The same for rows that are superseded.
     """
 
     returning: str = "id"
     insert: str = ""
+    insert_superseded: str = ""
 
-    def kept(self, deleted: str) -> str:
+    def kept(self, deleted: str, *, superseded: bool = False) -> str:
         """Writes the part of the statement that keeps what the part ``deleted`` returns."""
         given = {"token": "$4::bigint", "deleted": deleted}
-        return f", kept AS ({self.insert.format_map(given)})" if self.insert else ""
+        insert = self.insert_superseded if superseded else self.insert
+        return f", kept AS ({insert.format_map(given)})" if insert else ""
 
 
 def keeping(layout: Layout) -> Keeping:
     """Returns how rows of an outbox are kept; nothing if they are not."""
     if not layout.keep:
         return Keeping()
-    copied = copying(PostgresIdiom(), layout.tables, layout.keep, layout.extras, source="{deleted}")
-    returning = ", ".join((*COLUMNS, "create_time", *layout.extras))
-    return Keeping(returning, f"{copied} ORDER BY id")
+    idiom, returning = PostgresIdiom(), ", ".join((*COLUMNS, "create_time", *layout.extras))
+    given = (idiom, layout.tables, layout.keep, layout.extras)
+    inserts = (copying(*given, source="{deleted}", lacks=lacks) for lacks in (0, SUPERSEDED))
+    return Keeping(returning, *(f"{insert} ORDER BY id" for insert in inserts))

@@ -18,13 +18,16 @@ from outbox_api import (
     Fence,
     MarkedRecord,
     Origin,
+    Outline,
     Poison,
     TransactionalLane,
 )
 from outbox_api.portable.given_ids import refused_ids
 from outbox_api.portable.intake_table import WaitingRows
 from outbox_api.portable.notes import random_identity
+from outbox_api.portable.outlining import Outlining
 from outbox_api.portable.rows import storable
+from outbox_api.portable.statements import Statements as PortableStatements
 from outbox_api.portable.table import ColdTable
 from outbox_api.seams.fence import lost_token, token_step, unexpected_token
 
@@ -71,6 +74,8 @@ class PostgresTable(PostgresView, ColdTable):
         self._batches = Batches(session, layout, starts, taken_from)
         self._releasing = Releasing(session, layout, self._fencing)
         self._sourced = bool(eligible)
+        read = PortableStatements(session.idiom, layout.tables, eligible, extras=layout.extras)
+        self._outlining = Outlining(session, read, "MAX(create_time)::text")
 
     def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
@@ -131,6 +136,14 @@ class PostgresTable(PostgresView, ColdTable):
         source = source if self._sourced else 0
         excluded = (frozenset(excluded_keys), frozenset(excluded_topics))
         return self._batches.advance(fence, finished, pending, limit, max_bytes, source, *excluded, dated)
+
+    def outline(self, fence: Fence, after: int, limit: int, topics: Sequence[str]) -> Outline:
+        """Reads ids, topics and keys of rows that wait."""
+        return self._outlining.read(fence, after, limit, topics)
+
+    def supersede(self, fence: Fence, batch: Batch) -> int:
+        """Deletes rows that need not be delivered in one statement that holds the fence, durably."""
+        return self._batches.supersede(fence, batch)
 
     def rows(self, batch: Batch) -> list[MarkedRecord]:
         """Returns the rows of a batch that are still in the outbox."""
