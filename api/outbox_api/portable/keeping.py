@@ -1,7 +1,7 @@
 """Kept records: rows that a purge moves into a table beside the outbox, where the option ``keep`` says so.
 
 The purge's own statement or transaction moves them, so a row is either in the outbox or kept. Whatever purges
-does it: both deliveries, recoveries, and the Spark source. Superseded records are kept, too, and marked as such.
+does it: both deliveries, recoveries, and the Spark source. Superseded records are kept, too, and marked so.
 A record that an operator skips was not delivered, and is not kept.
 """
 # ruff: noqa: S608 - names come quoted from the idiom, and every value is a parameter or a literal of its own

@@ -5,6 +5,7 @@ from __future__ import annotations
 from outbox_testkit.conformance.batches import BatchConformance
 from outbox_testkit.conformance.bounds import BoundConformance, ExclusionConformance
 from outbox_testkit.conformance.clusters import ClusterConformance
+from outbox_testkit.conformance.coalescing import CoalescingConformance
 from outbox_testkit.conformance.concurrency import ConcurrencyConformance
 from outbox_testkit.conformance.copies import CopyConformance
 from outbox_testkit.conformance.cost import CostConformance
@@ -44,6 +45,7 @@ THEMES = {
     "keeping": KeepingConformance,
     "replays": ReplayConformance,
     "retention": RetentionConformance,
+    "coalescing": CoalescingConformance,
     "intake": IntakeConformance,
     "intake while something fails": IntakeFaultConformance,
     "lease": LeaseConformance,
@@ -80,6 +82,7 @@ class DialectConformance(
     ReplayConformance,
     KeepingConformance,
     RetentionConformance,
+    CoalescingConformance,
     IntakeConformance,
     IntakeFaultConformance,
     LeaseConformance,
