@@ -87,6 +87,12 @@ class Audit:
         self._there[entry.key].pop(number, None)
         self._owed.pop(number, None)
 
+    def superseded(self, number: int) -> None:
+        """Takes that a lane has deleted a record, as a later one of its key waits."""
+        self.skipped(number)
+        self.entries[number].superseded = True
+        self.counts["records superseded"] += 1
+
     def forgiven(self, number: int) -> None:
         """Takes that an operator has a record delivered whether or not it is in the log."""
         self.entries[number].forgiven = True
@@ -161,6 +167,8 @@ class Audit:
         """I2 and I5: what a reader of committed messages may come to next in the log of a key."""
         entry = self.entries[number]
         key, trail = entry.key, session.trail
+        if entry.superseded:
+            self._arrived_nevertheless(entry, session, stale=stale)
         if not stale:
             self._owed.pop(number, None)
         if entry.seen and entry.forgiven:
@@ -184,6 +192,13 @@ class Audit:
             there = self._there[key].values()
             self._owed.update((each.serial, each) for each in there if each.seen and entry.precedes(each))
         furthest.take(entry)
+
+    def _arrived_nevertheless(self, entry: Entry, session: Session, *, stale: bool) -> None:
+        """*coalesced*: what a lane has deleted as superseded is sent by none that lives."""
+        if not (stale or entry.forgiven):
+            text = f"{session.name} delivered {entry.serial}, which was superseded"
+            raise Violation("coalesced", text, entry.key, session.lane)
+        self.counts["stale copies of superseded records"] += not entry.seen
 
     def _check_purged(self, entry: Entry, session: Session) -> None:
         """I2: where keys have runs, what follows what is repeated is not purged."""

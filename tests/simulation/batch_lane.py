@@ -42,7 +42,11 @@ class BatchLane(LaneRun):
         world.tell(self, None, "begins with %s", opened.fence)
         limits = world.scenario.limits_of_a_lane(group.lanes)
         machine = world.parts.batch_machine(
-            limits, world.scenario.failures, world.chance.random, opened.locked
+            limits,
+            world.scenario.failures,
+            world.chance.random,
+            opened.locked,
+            coalesced=world.scenario.coalesced,
         )
         lane = self.lane = world.parts.batch_lane(
             machine,

@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from outbox_api import Advanced, Batch, Changed, Fence, MarkedRecord, Poison
+from outbox_api import Advanced, Batch, Changed, Fence, MarkedRecord, Outline, Poison
 from outbox_core.delivery.commands import Advance, Mark
+from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_postgres.settled import FIRST
 
 from . import statements
 from .base_statements import AroundLocked, Common, Marked
+from .coalescing import Supersede
 from .database import Transaction
 from .greenlets import Then, step
 from .recovery import Servers
@@ -118,6 +120,18 @@ class LaneTable(Servers):
         reply = self._told(command, statement)
         self._horizon.take_note(command, reply)
         return Advanced(reply.purged, [*reply.records], reply.newest, reply.locked)
+
+    def outline(self, fence: Fence, after: int, limit: int, topics: Sequence[str]) -> Outline:
+        statement = partial(self.world.parts.outline, self._common(fence, None), after, limit, topics)
+        outline: Outline = self._told(f"an outline behind {after}", statement)
+        return outline
+
+    def supersede(self, fence: Fence, batch: Batch) -> int:
+        machine: Any = self._lane.lane and self._lane.lane.machine
+        taken = [each for each, _ in machine.batches()] if isinstance(machine, SelectPublishPurge) else []
+        statement = partial(Supersede, self._common(fence, None), batch, taken)
+        number: int = self._told(f"{batch} to be superseded", statement)
+        return number
 
     def purge(self, fence: Fence, leader_id: Any, ids: list[int]) -> Changed:
         statement = partial(self.world.parts.purge, self._common(fence, leader_id), ids)

@@ -53,6 +53,7 @@ class RecordLane(LaneRun):
             world.mint,
             world.chance.random,
             run_records=world.audit.run_records,
+            coalesced=world.scenario.coalesced,
         )
         world.audit.leader_id_taken(machine.leader_id, self.number)
         lane = self.lane = world.parts.lane(

@@ -25,6 +25,7 @@ from outbox_postgres.settled import Settled
 from . import fencing, statements
 from .advance import Advance
 from .broker import Producer
+from .coalescing import ReadOutline
 from .operator import Free
 from .recovery import Settings
 from .sender import TransactionalProducer
@@ -111,6 +112,7 @@ class Parts:
     batch_producer: type[TransactionalProducer] = TransactionalProducer
     transactional_id: type[TransactionalId] = TransactionalId
     advance: type[Advance] = Advance
+    outline: type[ReadOutline] = ReadOutline
     write_note: type[fencing.WriteNote] = fencing.WriteNote
     recovery: type[Recovery] = Recovery
     take_over: Callable[..., TakenOver] = take_over
@@ -139,6 +141,7 @@ class Scenario:
         tables: What the database may call the table, which is renamed between the starts of processes.
         places: Where configurations may have checkpoints kept.
         topics: How many topics records have.
+        coalesced: Of which a backlog sends only the newest record of each key.
         sizes: How many bytes values may have.
         byte_seconds: How long a byte takes from the database to a lane.
         hot: Which part of all records is of one key.
@@ -183,6 +186,7 @@ class Scenario:
     tables: tuple[str, ...] = ("public.box",)
     places: tuple[str, ...] = ("here",)
     topics: int = 1
+    coalesced: tuple[str, ...] = ()
     sizes: tuple[int, ...] = (1,)
     byte_seconds: float = 0.0
     hot: float = 0.0
@@ -244,7 +248,7 @@ class Scenario:
 def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
     """Draws a scenario whose faults are some of ``kinds``."""
     kinds = tuple(kinds)
-    drawn = _draw(chance, kinds)
+    drawn = replace(_draw(chance, kinds), coalesced=_coalesced(chance))
     if chance.random() < SIZED_SHARE:
         drawn = replace(drawn, **SIZED, limits=replace(drawn.limits, **SIZED_LIMITS))
     if mode is Mode.AT_LEAST_ONCE:
@@ -289,6 +293,13 @@ def _hands_on_rows(chance: Random) -> Mapping[str, Any]:
         "withdrawn": aside.choice((0.0, 0.0, 0.3)),
         "kept": aside.choice((0.0, 0.0, 0.02, 0.1)),
     }
+
+
+def _coalesced(chance: Random) -> tuple[str, ...]:
+    """Draws which topics are coalesced."""
+    aside = Random()
+    aside.setstate(chance.getstate())
+    return aside.choice(((), TOPICS, TOPICS[:1]))
 
 
 def _late_requests(chance: Random, mode: Mode) -> Mapping[str, Any]:

@@ -89,7 +89,8 @@ class Entry:
         transacted: How many of these are a transaction's.
         token: The newest leader of whom there is one without a transaction.
         seen: Whether a reader of committed messages has seen a copy.
-        skipped: Whether an operator or an application has deleted it.
+        skipped: Whether it was deleted and need not arrive.
+        superseded: Whether a lane has deleted it, as a later record of its key waited.
         forgiven: Whether an operator has taken it for unpublished, whatever the log holds.
         refusals: How often the broker will still refuse it for good.
         size: The bytes of its value.
@@ -112,6 +113,7 @@ class Entry:
     token: int = 0
     seen: bool = False
     skipped: bool = False
+    superseded: bool = False
     forgiven: bool = False
     refusals: int = 0
     size: int = 1
