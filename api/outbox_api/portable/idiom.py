@@ -63,6 +63,7 @@ class Idiom(TableIdiom, ABC):
             if the database keeps its counter ahead of all ids, as MySQL and SQLite do.
         last_id_cure: What moves the counter of ``{table}`` ahead.
         partitions: How a table of kept records has a partition for each day; ``None`` if it has none.
+        unmarked: The condition that a row carries no leader id.
         fills_create_time: Whether the outbox fills ``create_time`` itself, so that an INSERT leaves it out.
     """
 
@@ -79,6 +80,7 @@ class Idiom(TableIdiom, ABC):
     last_id: ClassVar[str] = ""
     last_id_cure: ClassVar[str] = ""
     partitions: ClassVar[Partitions | None] = None
+    unmarked: ClassVar[str] = "leader_id IS NULL"
     fills_create_time: ClassVar[bool] = False
 
     @property

@@ -55,7 +55,8 @@ class Outlining:
         sql, idiom = self._sql, self._sql.idiom
         source = sql.source(0)
         wanted = [
-            "id > {after} AND id <= {last} AND leader_id IS NULL",
+            "id > {after} AND id <= {last}",
+            idiom.unmarked,
             chosen_topics(idiom, topics),
             f"{idiom.byte_length('kafka_key')} BETWEEN 1 AND {MAX_OUTLINED_KEY}",
             *([source.condition] if source.condition else []),

@@ -119,6 +119,7 @@ class MySqlIdiom(Idiom):
     second_digits: ClassVar[int] = 0
     upkeep: ClassVar[UpkeepQueries | None] = UPKEEP
     id_index: ClassVar[str] = "PRIMARY"
+    unmarked: ClassVar[str] = "(leader_id IS NULL OR CHAR_LENGTH(leader_id) = 0)"
     time_text: ClassVar[str] = "CAST(create_time AS CHAR)"
     # ON DUPLICATE KEY UPDATE tells no new row from a known one where a connection counts what it finds.
     insert_new: ClassVar[tuple[str, str]] = ("INSERT IGNORE", "")
