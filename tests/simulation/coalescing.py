@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from outbox_api import Batch, Outline, Outlined
 
@@ -60,12 +60,12 @@ class Supersede(Fenced):
     Args:
         common: As of every statement; there is no leader id.
         batch: The rows.
-        taken: The batches that the lane has in its hands, for the audit.
+        taken: Returns the batches that the lane has in its hands, for the audit.
     """
 
     share_lock = True
 
-    def __init__(self, common: Common, batch: Batch, taken: Collection[Batch]) -> None:
+    def __init__(self, common: Common, batch: Batch, taken: Callable[[], Collection[Batch]]) -> None:
         super().__init__(common)
         self.batch = batch
         self.taken = taken
@@ -106,7 +106,7 @@ class Supersede(Fenced):
         if row.bucket % right.lanes != right.lane:
             self._violate(row, "it is another lane's")
         entry = audit.entries[row.serial]
-        if names(self.taken, row) or (entry.transacted and not entry.forgiven):
+        if names(self.taken(), row) or (entry.transacted and not entry.forgiven):
             self._violate(row, "a transaction may have committed it")
 
     def _has_successor(self, row: Row) -> bool:

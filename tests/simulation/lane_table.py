@@ -13,7 +13,6 @@ from outbox_postgres.settled import FIRST
 
 from . import statements
 from .base_statements import AroundLocked, Common, Marked
-from .coalescing import Supersede
 from .database import Transaction
 from .greenlets import Then, step
 from .recovery import Servers
@@ -128,8 +127,12 @@ class LaneTable(Servers):
 
     def supersede(self, fence: Fence, batch: Batch) -> int:
         machine: Any = self._lane.lane and self._lane.lane.machine
-        taken = [each for each, _ in machine.batches()] if isinstance(machine, SelectPublishPurge) else []
-        statement = partial(Supersede, self._common(fence, None), batch, taken)
+
+        def taken() -> list[Batch]:
+            batches = machine.batches() if isinstance(machine, SelectPublishPurge) else []
+            return [each for each, _ in batches]
+
+        statement = partial(self.world.parts.supersede, self._common(fence, None), batch, taken)
         number: int = self._told(f"{batch} to be superseded", statement)
         return number
 

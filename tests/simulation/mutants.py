@@ -10,6 +10,7 @@ from .batch_mutants import BATCH_MUTANTS
 from .broken_servers import BROKEN_SERVERS, SELDOM
 from .checkpoint_mutants import CHECKPOINT_MUTANTS
 from .cluster_mutants import MUTANTS as CLUSTER_MUTANTS
+from .coalescing_mutants import COALESCING_MUTANTS
 from .doubt_mutants import DOUBT_MUTANTS
 from .flow_mutants import FLOW_MUTANTS
 from .intake_mutants import MUTANTS as INTAKE_MUTANTS
@@ -41,6 +42,7 @@ MUTANTS: Sequence[Mutant] = (
     *LEADERSHIP_MUTANTS,
     *SPARK_MUTANTS,
     *TRANSFORMED_MUTANTS,
+    *COALESCING_MUTANTS,
 )
 """Bugs in files that ship."""
 

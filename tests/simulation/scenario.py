@@ -25,7 +25,7 @@ from outbox_postgres.settled import Settled
 from . import fencing, statements
 from .advance import Advance
 from .broker import Producer
-from .coalescing import ReadOutline
+from .coalescing import ReadOutline, Supersede
 from .operator import Free
 from .recovery import Settings
 from .sender import TransactionalProducer
@@ -113,6 +113,7 @@ class Parts:
     transactional_id: type[TransactionalId] = TransactionalId
     advance: type[Advance] = Advance
     outline: type[ReadOutline] = ReadOutline
+    supersede: type[Supersede] = Supersede
     write_note: type[fencing.WriteNote] = fencing.WriteNote
     recovery: type[Recovery] = Recovery
     take_over: Callable[..., TakenOver] = take_over
