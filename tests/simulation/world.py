@@ -286,9 +286,8 @@ def _bounds(characters: int) -> Mapping[str, object]:
     """Returns the bounds of production's modules where a checkpoint may have so many characters."""
     return {
         "outbox_core.delivery.checkpoint.MAX_BATCH": characters // 2,
-        "outbox_core.delivery.coalescing.FIRST_ROWS": 8,
         "outbox_core.delivery.coalescing.LEAST_ROWS": 4,
-        "outbox_core.delivery.coalescing.MOST_ROWS": 32,
+        "outbox_core.delivery.coalescing.MOST_ROWS": 16,
         "outbox_core.delivery.exactly_once.MAX_CHECKPOINT": characters,
         "outbox_core.delivery.exactly_once.MAX_LOCKED": characters // 4,
         "outbox_core.delivery.recovery.MAX_CHECKPOINT": characters,

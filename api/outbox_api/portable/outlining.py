@@ -35,7 +35,7 @@ class Outlining:
         Of its statements the last may see rows that were committed after the one before. Where they are newer
         than ``newest``, they are not deleted: that is no harm.
         """
-        session, sql, text = self._session, self._sql, self._session.idiom.read_text
+        session, sql = self._session, self._sql
         held = {"name": sql.name, "lane": fence.lane, "lanes": fence.lanes}
         with session.transaction("outline what waits", reads=True):
             if not session.fetch(sql.look, **held, token=fence.token, epoch=fence.epoch):
@@ -45,11 +45,15 @@ class Outlining:
                 return Outline([])
             values = {**held, **sql.source(0).values, "after": after, "last": int(last)}
             found = session.fetch(self._rows(fence.lanes, topics), **values)
+        # Most drivers return text as such, and asking for each would take longer than all else.
         rows = [
-            Outlined(int(number), text(topic) or "", text(key) or "", None if part is None else int(part))
-            for number, topic, key, part in found
+            Outlined._make(row if type(row[1]) is type(row[2]) is str else self._texts(*row)) for row in found
         ]
-        return Outline(rows, int(last), int(read), text(newest) or "")
+        return Outline(rows, int(last), int(read), sql.idiom.read_text(newest) or "")
+
+    def _texts(self, number: int, topic: object, key: object, part: int | None) -> tuple[object, ...]:
+        text = self._sql.idiom.read_text
+        return number, text(topic) or "", text(key) or "", part
 
     def _rows(self, lanes: int, topics: Sequence[str]) -> str:
         sql, idiom = self._sql, self._sql.idiom

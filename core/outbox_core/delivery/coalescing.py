@@ -16,16 +16,14 @@ from typing import NamedTuple
 
 from outbox_api import Batch, Outline
 
-FIRST_ROWS = 10_000
-"""How many rows the first look reads."""
 MOST_ROWS = 50_000
-"""How many a look reads at most."""
+"""How many rows a look reads at most, and the first: the more, the more of them are superseded."""
 LEAST_ROWS = 1000
-"""How many a look reads that is not the last, at least."""
-SHORT_SECONDS = 0.1
+"""How many a look reads at least."""
+LONG_SECONDS = 0.5
+"""After a look that took longer, the next reads half as many rows: no mark goes on meanwhile."""
+SHORT_SECONDS = 0.2
 """After a look that was full and took no longer, the next reads twice as many rows."""
-LONG_SECONDS = 0.3
-"""After a look that took longer, the next reads half as many: no mark goes on meanwhile."""
 WORTHWHILE = 0.1
 """Which share of the rows of a look must have been superseded, so that the next is not rarer."""
 MOST_REST = 64
@@ -89,7 +87,7 @@ class Coalescing:
         self.topics = topics
         self.superseded = 0
         self._after = 0
-        self._limit = FIRST_ROWS
+        self._limit = MOST_ROWS
         self._rest = 1
         self._due = self._began = 0.0
         self._quiet_at = float("inf")
@@ -99,9 +97,13 @@ class Coalescing:
         return self._due if self.topics and backlog else float("inf")
 
     def begin(self, now: float, keys: Collection[str], batches: Sequence[Batch] = ()) -> Coalesce:
-        """Begins a look, answered by :meth:`ended`, or forgotten when the next begins."""
+        """Begins a look, answered by :meth:`ended`, or forgotten when the next begins.
+
+        Before the last row of a batch there are only batches, and rows of keys that have failed.
+        """
         self._began = now
-        return Coalesce(self._after, self._limit, self.topics, frozenset(keys), batches)
+        after = max((last for batch in batches for _, last in batch.runs), default=0)
+        return Coalesce(max(self._after, after), self._limit, self.topics, frozenset(keys), batches)
 
     def ended(self, now: float, found: Coalesced) -> bool:
         """Takes what came of a look; returns whether it has superseded the first records for a while."""
