@@ -183,8 +183,8 @@ class ParkedBefore(SelectPublishPurge):
 class StandingStill(SelectPublishPurge):
     """Has no room for keys that fail, so that the lane waits with each."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
         self.failed.held = Held(0, self.policy.pause_after)
 
 
