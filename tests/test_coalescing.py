@@ -1,0 +1,119 @@
+"""Coalescing on real servers: of a backlog the newest record of each key arrives, whatever is killed."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import closing
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from outbox_api.seams.kept import Chosen
+from outbox_audit import SEQUENCE_HEADER
+
+from .harvesters import Fleet, Measure, until
+from .shop import Shop
+from .topics import sequence
+
+KEYS = 1000
+BACKLOG = 100_000
+MORE = 30_000
+"""Records that are stashed before each kill."""
+KILLS = 4
+Sale = tuple[str, int]
+
+
+def waiting(shop: Shop) -> int:
+    """Returns how many records are in the outbox."""
+    return int(shop.database.fetch("SELECT count(*) FROM outbox")[0][0])
+
+
+def has_fewer(shop: Shop, records: int) -> bool:
+    return waiting(shop) < records
+
+
+def log_of(shop: Shop) -> dict[str, list[int]]:
+    """Returns key → the numbers of its messages, in order."""
+    numbers: dict[str, list[int]] = {}
+    for message in shop.messages():
+        numbers.setdefault((message.key() or b"").decode(), []).append(sequence(message) or 0)
+    return numbers
+
+
+def kept(shop: Shop) -> tuple[list[Sale], list[Sale]]:
+    """Returns what is kept as delivered, and as superseded."""
+    delivered, superseded, after = list[Sale](), list[Sale](), 0
+    with closing(shop.database.dialect.kept()) as archive:
+        while found := archive.find(Chosen(), after, 10_000):
+            after = found[-1].position
+            for each in found:
+                number = int(dict(each.record.headers)[SEQUENCE_HEADER])
+                (superseded if each.superseded else delivered).append((each.record.key, number))
+    return delivered, superseded
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_the_newest_of_each_key_arrives_though_leaders_are_killed(
+    shop: Shop, fleet: Fleet, measure: Measure, delivery: str
+) -> None:
+    shop.database.dialect.create()
+    settings: dict[str, Any] = {
+        "delivery": delivery,
+        "coalesce": [f"{shop.topic}*"],
+        "limits": {"sendConcurrency": 2, "maxBatchRecords": 500, "minMetricsInterval": "1s"},
+        "dialect": {"driver": "postgres", "keep": {"for": "24h"}},
+    }
+    chance, sold = random.Random(delivery), BACKLOG
+    shop.stash(BACKLOG, keys=KEYS)
+    for number in range(KILLS):
+        before = waiting(shop)
+        harvester = fleet.start(f"leader-{number}", **settings)
+        until(partial(has_fewer, shop, before - MORE // 4), "the backlog shrinks", 120, pause=0.001)
+        time.sleep(chance.uniform(0.0, 0.2))
+        harvester.kill()
+        measure(f"left by leader {number} of {before}", waiting(shop))
+        shop.stash(MORE, keys=KEYS, start=sold + 1)
+        sold += MORE
+    last = fleet.start("last", **settings)
+    shop.wait_until_harvested(120)
+    last.wait_for("were not sent, as later ones of their keys waited", 60)
+    last.leave()
+
+    log = log_of(shop)
+    newest = {f"key-{number % KEYS}": number for number in range(sold - KEYS + 1, sold + 1)}
+    assert {key: numbers[-1] for key, numbers in log.items()} == newest
+    firsts = {key: list(dict.fromkeys(numbers)) for key, numbers in log.items()}
+    assert all(one < other for numbers in firsts.values() for one, other in pairwise(numbers))
+    repeats = sum(map(len, log.values())) - sum(map(len, firsts.values()))
+    assert delivery == "at-least-once" or repeats == 0
+
+    delivered, superseded = kept(shop)
+    arrived = {(key, number) for key, numbers in log.items() for number in numbers}
+    assert sorted(delivered) == sorted(arrived), "what arrived is kept once"
+    assert sorted([*delivered, *superseded]) == sorted(shop.sold()), "and so is all else, as superseded"
+    measure("superseded", len(superseded))
+    measure("repeated", repeats)
+    assert len(superseded) > BACKLOG // 2
+
+
+def test_topics_that_are_not_named_are_delivered_whole(shop: Shop, fleet: Fleet) -> None:
+    other = f"{shop.topic}.whole"
+    shop.create_topic(name=other)
+    with closing(shop.database.connect()) as connection:
+        for number in range(1, 3001):
+            shop.sell(connection, f"whole {number % 10}", number, "value", topic=other)
+        shop.stash(20_000, keys=10, connection=connection)
+        connection.commit()
+    fleet.start("a", coalesce=[shop.topic])
+    shop.wait_until_harvested(120)
+    numbers: dict[bytes, list[int]] = {}
+    for message in shop.messages(other):
+        numbers.setdefault(message.key() or b"", []).append(sequence(message) or 0)
+    assert sorted(number for each in numbers.values() for number in each) == list(range(1, 3001))
+    assert all(each == sorted(each) for each in numbers.values())
+    assert {key: each[-1] for key, each in log_of(shop).items()} == {
+        f"key-{number % 10}": number for number in range(19_991, 20_001)
+    }
+    assert sum(map(len, log_of(shop).values())) < 15_000
