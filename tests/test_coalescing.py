@@ -49,7 +49,7 @@ def kept(shop: Shop) -> tuple[list[Sale], list[Sale]]:
         while found := archive.find(Chosen(), after, 10_000):
             after = found[-1].position
             for each in found:
-                number = int(dict(each.record.headers)[SEQUENCE_HEADER])
+                number = int(dict(each.record.headers)[SEQUENCE_HEADER] or 0)
                 (superseded if each.superseded else delivered).append((each.record.key, number))
     return delivered, superseded
 

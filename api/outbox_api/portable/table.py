@@ -167,9 +167,12 @@ class PortableTable(ColdTable):
 
     def supersede(self, fence: Fence, batch: Batch) -> int:
         """Deletes rows that need not be delivered in one transaction that holds the fence, durably."""
-        with self._session.transaction("delete superseded rows"):
-            self._hold(fence)
-            return self._batches.supersede(batch, fence.token)
+        try:
+            with self._session.transaction("delete superseded rows"):
+                self._hold(fence)
+                return self._batches.supersede(batch, fence.token)
+        except LockTimeout:
+            return 0
 
     def rows(self, batch: Batch) -> list[MarkedRecord]:
         """Returns the rows of a batch that are still in the outbox."""

@@ -315,8 +315,8 @@ class OutboxTable(Protocol):
         """Deletes rows of an outline that need not be delivered, as later ones wait, durably on return.
 
         One transaction, which holds the fence. It waits for no row that others have locked, but leaves it; a
-        dialect that cannot skip locked rows waits, as in :meth:`purge`. Where delivered records are kept, so
-        are these, as superseded (:attr:`outbox_api.seams.kept.KeptRecord.superseded`).
+        dialect that cannot skip locked rows waits, and deletes none if that takes too long. Where delivered
+        records are kept, so are these, as superseded (:attr:`outbox_api.seams.kept.KeptRecord.superseded`).
 
         Args:
             fence: The caller's fence.

@@ -20,9 +20,9 @@ MOST_ROWS = 50_000
 """How many rows a look reads at most, and the first: the more, the more of them are superseded."""
 LEAST_ROWS = 1000
 """How many a look reads at least."""
-LONG_SECONDS = 0.5
+LONG_SECONDS = 1.0
 """After a look that took longer, the next reads half as many rows: no mark goes on meanwhile."""
-SHORT_SECONDS = 0.2
+SHORT_SECONDS = 0.5
 """After a look that was full and took no longer, the next reads twice as many rows."""
 WORTHWHILE = 0.1
 """Which share of the rows of a look must have been superseded, so that the next is not rarer."""
