@@ -118,7 +118,10 @@ class PortableKept:
 
     def count(self, chosen: Chosen, after: int = 0) -> Kept:
         """Returns how much is kept of what is chosen, behind a position. May read the whole table."""
-        lacking = (f"COALESCE(SUM(CASE WHEN lacks IN ({part}, 3) THEN 1 ELSE 0 END), 0)" for part in (1, 2))
+        sums = [[str(total) for total in range(2 * SUPERSEDED) if total & part] for part in (1, 2)]
+        lacking = (
+            f"COALESCE(SUM(CASE WHEN lacks IN ({', '.join(some)}) THEN 1 ELSE 0 END), 0)" for some in sums
+        )
         where, values = self._where(chosen)
         query = (
             f"SELECT COUNT(*), COUNT(DISTINCT key_hash), COALESCE(SUM({self._size}), 0),"
@@ -170,6 +173,8 @@ class PortableKept:
             if moment is not None:
                 conditions.append(f"delivered_at {compares} {{{name}}}")
                 values[name] = idiom.time_parameter(moment)
+        if not chosen.superseded:
+            conditions.append(f"lacks < {SUPERSEDED}")
         if chosen.through is not None:
             conditions.append("position <= {through}")
             values["through"] = chosen.through

@@ -106,6 +106,7 @@ class Chosen:
         until: Delivered before then; with a time zone.
         where: Conditions of columns.
         through: The greatest position; ``None`` for any.
+        superseded: Whether superseded records are meant, too.
     """
 
     key: str | None = None
@@ -114,6 +115,7 @@ class Chosen:
     until: datetime | None = None
     where: Sequence[Condition] = ()
     through: int | None = None
+    superseded: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def prepare_replay(settings: HarvestSettings, wanted: Wanted, *, read_only: bool
         OutboxError: It cannot be done: the name is used, or values were left out.
     """
     with closing(settings.dialect.create().replays(read_only=read_only)) as replays:
-        chosen = wanted.choice.chosen(replays.kept.now())
+        chosen = replace(wanted.choice.chosen(replays.kept.now()), superseded=False)
         if found := replays.find(wanted.name):
             state = _goes_on(wanted, found)
             chosen = replace(chosen, since=state.since, until=state.until)

@@ -200,7 +200,11 @@ class CoalescingConformance(Conformance):
         kept = box.kept().find(Chosen(), 0, ALL)
         assert [each.record.id for each in kept] == numbers[:3]
         assert [each.superseded for each in kept] == [True, True, False]
+        delivered = box.kept().find(Chosen(superseded=False), 0, ALL)
+        assert [each.record.id for each in delivered] == numbers[2:3]
         assert {each.has_value for each in kept} == {not without}
+        counted = box.kept().count(Chosen())
+        assert counted.without_value == counted.without_headers == (3 if without else 0)
         assert texts([each.record for each in kept]) == (["", "", ""] if without else ["v1", "v2", "v3"])
 
     def _keeping(self, bare: Box, stack: ExitStack, **options: Any) -> Box:
