@@ -91,7 +91,7 @@ class Statements:
         self._batch_statements()
         sample = idiom.limit(f"SELECT id FROM {self.outbox} ORDER BY id", "{limit}")
         self.count = f"SELECT COUNT(*) FROM ({sample}) counted"
-        free = f"SELECT id FROM {idiom.snapshot_by_id(self.outbox)} WHERE {self._unparked} ORDER BY id"
+        free = f"SELECT id FROM {idiom.snapshot_by_id(self.outbox)} WHERE {self.unparked} ORDER BY id"
         self.flowing = f"SELECT COUNT(*) FROM ({idiom.limit(free, '{limit}')}) counted"
         self.spread = f"SELECT MIN(id), MAX(id) FROM {self.outbox}"
         self.oldest = idiom.limit(
