@@ -84,6 +84,7 @@ def _flow() -> list[Shown]:
         rate(names.MARKED, legend=f"{EACH} marked"),
         published(legend=f"{EACH} published"),
         rate(names.PURGED, legend=f"{EACH} purged"),
+        rate(names.SUPERSEDED, legend=f"{EACH} superseded"),
     ]
     commit = "From the creation of a record until the broker's acknowledgement."
     sending = "From handing a record to the client until the broker's report."
@@ -93,7 +94,7 @@ def _flow() -> list[Shown]:
     )
     return [
         curves(Panel("Published, by topic", "Records per second.", "cps", by_topic), 12, stacked=True),
-        curves(Panel("Marked, published, purged", "Healthy: about equal.", "cps", stages), 12),
+        curves(Panel("Marked, published, purged", "Healthy: about equal; superseded ones are not sent.", "cps", stages), 12),
         curves(Panel("From commit to acknowledgement", commit, "s", quantiles(names.DELIVERY_DURATION)), 12),
         spread(Panel("From commit to acknowledgement, spread", commit, "s", [buckets]), 12),
         curves(Panel("Sending", sending, "s", quantiles(names.OPERATION_DURATION)), 24),
