@@ -94,7 +94,9 @@ def _flow() -> list[Shown]:
     )
     return [
         curves(Panel("Published, by topic", "Records per second.", "cps", by_topic), 12, stacked=True),
-        curves(Panel("Marked, published, purged", "Healthy: about equal; superseded ones are not sent.", "cps", stages), 12),
+        curves(
+            Panel("Marked, published, purged", "Healthy: about equal; not superseded.", "cps", stages), 12
+        ),
         curves(Panel("From commit to acknowledgement", commit, "s", quantiles(names.DELIVERY_DURATION)), 12),
         spread(Panel("From commit to acknowledgement, spread", commit, "s", [buckets]), 12),
         curves(Panel("Sending", sending, "s", quantiles(names.OPERATION_DURATION)), 24),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -201,20 +202,25 @@ def test_an_unknown_outcome_leads_to_a_remark():
 # --- exactly-once delivery -----------------------------------------------------------------------------
 
 
+def next_of(line: SelectPublishPurge, now: float = 0.0) -> Any:
+    """Returns what is due at the database."""
+    return line.next_for_database(now)
+
+
 def test_a_lane_looks_between_selections_and_leaves_out_its_batches():
     line = SelectPublishPurge(FEW, Failures(), lambda: 0.5, coalesced=TOPICS)
     line.look(leading=True)
-    assert isinstance(line.next_for_database(0.0), Advance)
+    assert isinstance(next_of(line), Advance)
     line.advanced(0.0, Advanced(0, records(1, 2), "now"))
-    look = line.next_for_database(0.0)
+    look = next_of(line)
     assert isinstance(look, Coalesce)
     assert list(look.batches) == [Batch.of([1, 2], "now")]
     assert line.database_due() == FOREVER
     line.coalesced(1.0, Coalesced(9, 10, 7))
     assert isinstance(line.next_to_publish(1.0), Publish)
-    assert isinstance(line.next_for_database(1.5), Advance), "marks have as much time as looks"
+    assert isinstance(next_of(line, 1.5), Advance), "marks have as much time as looks"
     line.advanced(2.0, Advanced(0, records(3, 4), "now"))
-    assert list(line.next_for_database(2.0).batches) == [Batch.of([1, 2], "now"), Batch.of([3, 4], "now")]
+    assert list(next_of(line, 2.0).batches) == [Batch.of([1, 2], "now"), Batch.of([3, 4], "now")]
     line.coalesced(2.0, Coalesced(9, 10, 7))
     line.aborted(2.0, [Failure(records(1)[0], "no", retryable=True)])
     line.drain()
@@ -224,14 +230,14 @@ def test_a_lane_looks_between_selections_and_leaves_out_its_batches():
 def test_a_key_that_failed_in_a_batch_is_left_out():
     line = SelectPublishPurge(FEW, Failures(first_backoff=9.0), lambda: 0.5, coalesced=TOPICS)
     line.look(leading=True)
-    line.next_for_database(0.0)
-    bad, good = [*records(1, key="a"), *records(2, key="b")]
+    next_of(line)
+    bad, good = records(1, key="a")[0], records(2, key="b")[0]
     line.advanced(0.0, Advanced(0, [bad, good], "now"))
-    assert line.next_for_database(0.0).keys == frozenset()
+    assert next_of(line).keys == frozenset()
     line.coalesced(0.0, Coalesced(0, 0, 0))
     line.next_to_publish(0.0)
     line.aborted(0.0, [Failure(bad, "no", retryable=True)])
-    assert line.next_for_database(0.0).keys == {"a"}
+    assert next_of(line).keys == {"a"}
 
 
 def test_an_answer_that_nobody_waits_for_is_refused():
@@ -261,7 +267,7 @@ class Table:
 
 @pytest.mark.parametrize(("rows", "deleted"), [(("a", "b", "a"), [[1]]), (("a", "b"), [])])
 def test_only_what_is_superseded_is_deleted(rows, deleted):
-    table = Table(*rows)
+    table: Any = Table(*rows)
     database = Database(lambda: table, PermittedTopics())
     found = database.coalesce(Fence(0, 1, 1, 1), Coalesce(3, 10, TOPICS))
     assert [batch.ids() for batch in table.deleted] == deleted
