@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from outbox_api import Advanced, Batch, Failure, MarkedRecord
 from outbox_core.delivery.checkpoint import decode
+from outbox_core.delivery.coalescing import Coalesce
 from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.events.stages import BatchStage
@@ -98,7 +99,7 @@ class Comparison:
         if machine.database_due() <= self._now and (command := machine.next_for_database(self._now)):
             self._compare(command)
 
-    def _compare(self, command: Publish | Advance | Park) -> None:
+    def _compare(self, command: Publish | Advance | Coalesce | Park) -> None:
         if isinstance(command, Publish):
             self._publish = command
             self._left = self._cut(len(command.records))
