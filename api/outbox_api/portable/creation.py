@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from outbox_api.base.errors import AccessDenied, DriverError
+from outbox_api.portable.keeping import holds_bytes
 from outbox_api.portable.notes import forget_identity, note_schema, read_schema, schema_query
 from outbox_api.portable.origin_columns import OriginColumns
 from outbox_api.portable.retention import Retention
@@ -44,10 +46,19 @@ def due(dialect: PortableDialect, session: Session) -> list[Together]:
     names = dialect.names(session)
     wanted = [
         statements
-        for table, statements in dialect.kept_tables(names).items()
+        for table, statements in _as_found(dialect, session, names).kept_tables(names).items()
         if session.columns(session.idiom.quote_table(table)) is None
     ]
     return [*wanted, *migrations(dialect, session)]
+
+
+def _as_found(dialect: PortableDialect, session: Session, names: Tables) -> PortableDialect:
+    """Returns the dialect with values of the type that an existing outbox has: they are kept as they are."""
+    options = dialect.options
+    found = holds_bytes(session, dialect.idiom, names.outbox) if options.keep else None
+    if found in {None, options.binary}:
+        return dialect
+    return type(dialect)(replace(options, value_type=options.value_types[bool(found)]))
 
 
 def migrate(dialect: PortableDialect, session: Session) -> list[str]:
@@ -190,14 +201,15 @@ def create(dialect: PortableDialect, session: Session) -> list[str]:
     """
     names = dialect.names(session)
     # The table of kept records is the last, and need not be wanted.
-    tables = zip(dialect.options.tables, dialect.tables(names).items(), strict=False)
+    statements = _as_found(dialect, session, names).tables(names)
+    tables = zip(dialect.options.tables, statements.items(), strict=False)
     with suppress(AccessDenied):  # what follows says what to run
         if session.columns(session.idiom.quote_table(names.notes)) is not None:
             require_version(dialect, session, names)
     created = [
         configured.unquoted
-        for configured, (table, statements) in tables
-        if _create_table(session, table, statements, optional=table == names.journal)
+        for configured, (table, ddl) in tables
+        if _create_table(session, table, ddl, optional=table == names.journal)
     ]
     if dialect.options.outbox.unquoted in created:
         name = dialect.names(session).name

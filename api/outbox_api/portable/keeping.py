@@ -8,12 +8,15 @@ A record that an operator skips was not delivered, and is not kept.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from outbox_api.base.errors import ConfigError
 from outbox_api.portable.idiom import Idiom
+from outbox_api.portable.partitions import Session
 from outbox_api.portable.sources import COLUMNS, EXTRAS, KEPT_COLUMNS, quoted
+from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables, created
 from outbox_api.seams.hooks import Duration
 
@@ -25,6 +28,8 @@ SUPERSEDED = 4
 
 PARTS = {"value": ("kafka_value",), "headers": ("kafka_header_keys", "kafka_header_values")}
 """What can be left out of a kept record → its columns."""
+
+_BYTES = re.compile(r"bytea|(tiny|medium|long)?blob|(var)?binary|(long )?raw|image", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,13 @@ class Keep:
     def lacks(self) -> int:
         """The column of the same name."""
         return sum(1 << place for place, part in enumerate(PARTS) if part in self.without)
+
+
+def holds_bytes(session: Session, idiom: Idiom, table: TableName) -> bool | None:
+    """Returns whether the values of a table are bytes; ``None`` if it is not there."""
+    rows = session.query(f"look at the columns of {table}", idiom.types, **idiom.place(table))
+    types = [str(row[1]) for row in rows if str(row[0]).lower() == "kafka_value"]
+    return bool(_BYTES.match(types[0])) if types else None
 
 
 def kept_statements(idiom: Idiom, tables: Tables, *, binary: bool) -> Sequence[str]:

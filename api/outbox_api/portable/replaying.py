@@ -51,6 +51,7 @@ class PortableReplays:
         self._look = f"SELECT {columns} FROM {idiom.snapshot_read(journal)} WHERE {entry}"
         self._hold = idiom.locking_select(columns, journal, entry, idiom.exclusive_lock)
         self._note = f"UPDATE {journal} SET outcome = {{outcome}} WHERE {entry}"
+        self._await = idiom.await_changes.format(table=quoted(idiom, tables.kept))
         found = session.columns(idiom.quote_table(tables.outbox)) or ()
         self._extras = [name for name in EXTRAS if name in found]
         self._stash = stash(idiom, self._sql.outbox, {name: name for name in (*COLUMNS[1:], *self._extras)})
@@ -60,11 +61,16 @@ class PortableReplays:
 
         Waits for the purges that are under way, by whose end lower positions may appear.
         """
-        with self._session.transaction("look for the last kept record"):
-            # The row of notes, which bumps lock first: two that lock several rows might wait for each other.
-            self._session.fetch(self._sql.hold_note, name=self._name)
-            self._session.fetch(self._sql.hold_lanes, name=self._name)
-            return self.kept.last_position()
+        with self._session.transaction("look for the last kept record", reads=True):
+            last = self.kept.last_position()  # may read the whole table, and holds up nobody
+        with self._session.transaction("wait for the purges under way"):
+            if self._await:
+                self._session.execute(self._await)
+            else:
+                # The row of notes, which bumps lock first: two that lock several rows might wait for each other.
+                self._session.fetch(self._sql.hold_note, name=self._name)
+                self._session.fetch(self._sql.hold_lanes, name=self._name)
+        return last
 
     def find(self, name: str) -> Replay | None:
         """Returns the replay of a name; ``None`` if there is none. Reads only."""

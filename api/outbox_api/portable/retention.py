@@ -12,7 +12,7 @@ from itertools import chain
 from outbox_api.base.errors import AccessDenied, DriverError, RolledBack
 from outbox_api.base.finding import Finding, Level
 from outbox_api.portable.by_ids import ChangeByIds
-from outbox_api.portable.keeping import Keep
+from outbox_api.portable.keeping import Keep, holds_bytes
 from outbox_api.portable.session import AlreadyExists, Session, TableMissing
 from outbox_api.portable.sources import quoted
 from outbox_api.portable.tables import NEEDS, Tables
@@ -189,6 +189,13 @@ def retention_findings(session: Session, tables: Tables, keep: Keep) -> Iterator
     retention = Retention(session, tables, keep)
     plan = retention.plan()
     well = True
+    values = [holds_bytes(session, session.idiom, table) for table in (tables.outbox, kept)]
+    if None not in values and len(set(values)) > 1:
+        well = False
+        outboxs, own = ("bytes" if each else "texts" for each in values)
+        seen = f"kafka_value of {kept} holds {own}, and that of the outbox {outboxs}"
+        cure = "while no harvester runs, give it the type of the outbox's, or drop it and run 'outbox init'"
+        yield Finding(Level.ERROR, subject, seen, cure)
     if plan.parted and parts:
         statements = "; ".join(chain.from_iterable(retention.due(plan)))
         if grant := parts.refusal(session, kept):

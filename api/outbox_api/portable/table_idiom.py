@@ -136,6 +136,8 @@ class TableIdiom:
             byte for byte, where that is not so by default.
         brief_locks: The statement after which a session waits for locks of tables and rows for a second at
             most; empty if there is none.
+        await_changes: The statement that waits for the changes of a ``{table}`` that are under way, where purges
+            hold no lock of the fence.
     """
 
     now: ClassVar[str] = "CURRENT_TIMESTAMP"
@@ -173,6 +175,7 @@ class TableIdiom:
     moment_type: ClassVar[str] = "TIMESTAMP WITH TIME ZONE"
     table_end: ClassVar[str] = ""
     brief_locks: ClassVar[str] = ""
+    await_changes: ClassVar[str] = ""
 
     def text_type(self, octets: int) -> str:
         """Writes the type of a column for any text of up to ``octets`` bytes in UTF-8, 4,000 at most."""

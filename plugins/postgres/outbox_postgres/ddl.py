@@ -29,6 +29,8 @@ class PostgresIdiom(Idiom):
     now: ClassVar[str] = "clock_timestamp()"
     stash_now: ClassVar[str] = "pg_catalog.clock_timestamp()"
     brief_locks: ClassVar[str] = "SET lock_timeout = '1s'"
+    # Of partitions, which are vacuumed, no lock: each change of one locks the table, too.
+    await_changes: ClassVar[str] = "LOCK TABLE ONLY {table} IN SHARE MODE"
     short_text_type: ClassVar[str] = "TEXT"
     long_text_type: ClassVar[str] = "TEXT"
     bytes_type: ClassVar[str] = "BYTEA"

@@ -1,0 +1,63 @@
+"""Kept records of an outbox that was there before, and purges beside a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+from outbox_api import Level
+from outbox_api.portable.keeping import Keep
+from outbox_api.seams.kept import Chosen
+
+from .outbox_hands import MakeOutbox, Outbox, ask, until
+
+KEEP = Keep(for_=3600)
+ROW = "INSERT INTO outbox_kept (delivered_at, token, key_hash, lacks, id, kafka_topic) VALUES (now(), 1, 1, 0, 1, 't')"
+TYPE = "SELECT data_type FROM information_schema.columns WHERE table_name = %s AND column_name = 'kafka_value'"
+
+
+@pytest.fixture
+def kept(make_outbox: MakeOutbox) -> Iterator[Outbox]:
+    box = make_outbox(keep=KEEP)
+    box.dialect.create()
+    yield box
+
+
+@pytest.mark.parametrize("migrates", [False, True])
+def test_values_are_kept_in_the_type_that_the_outbox_has(make_outbox: MakeOutbox, migrates: bool) -> None:
+    box, keeping = make_outbox(value_type="bytea"), make_outbox(keep=KEEP)
+    box.dialect.create()
+    keeping.dialect.migrate() if migrates else keeping.dialect.create()
+    assert ask(box.admin, TYPE, "outbox_kept") == "bytea"
+    box.admin.execute(
+        "INSERT INTO outbox (kafka_topic, kafka_key, kafka_value) VALUES ('orders', 'k', '\\xff00')"
+    )
+    hand = keeping.lead()
+    assert hand.purge(*[each.id for each in hand.mark()]) == 1
+    with closing(keeping.dialect.kept()) as archive:
+        [found] = archive.find(Chosen(), 0, 10)
+    assert found.record.value == b"\xff\x00"
+
+
+def test_check_says_that_values_have_another_type(kept: Outbox) -> None:
+    kept.admin.execute("ALTER TABLE outbox ALTER kafka_value TYPE BYTEA USING convert_to(kafka_value, 'UTF8')")
+    [found] = [each for each in kept.dialect.check() if each.level is Level.ERROR]
+    assert "outbox_kept\" holds texts, and that of the outbox bytes" in found.message
+    kept.admin.execute("DROP TABLE outbox_kept")
+    kept.dialect.create()
+    assert not [each for each in kept.dialect.check() if each.level is Level.ERROR]
+
+
+def test_a_replay_waits_for_the_purges_under_way(kept: Outbox, pool: ThreadPoolExecutor) -> None:
+    purge = kept.session()
+    purge.execute(ROW)
+    kept.admin.execute(ROW)
+    with closing(kept.dialect.replays()) as replays:
+        newest = pool.submit(replays.newest)
+        until(lambda: bool(ask(kept.admin, "SELECT count(*) FROM pg_locks WHERE NOT granted")))
+        assert not newest.done()
+        purge.commit()
+        last = newest.result(10)
+        assert replays.kept.count(Chosen(through=last)).records == 2
