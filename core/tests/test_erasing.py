@@ -74,6 +74,24 @@ def test_quotes_in_the_journal(
         assert dialect.left.texts == [f"key {digest('7')} (record 17), lane 7"]
 
 
+@pytest.mark.parametrize("key", ["é" * 1000, "'" + "x" * 999, "😀" * 3000, "customer-4711"])
+@pytest.mark.parametrize("room", [2000, 1999])
+def test_a_quote_that_the_journal_has_cut_is_erased(
+    key: str, room: int, box: HarvestSettings, dialect: FakeDialect
+) -> None:
+    text = f"key {key[:LONGEST_KEY]!r}"
+    text = f"{'.' * max(0, 2009 - len(text.encode()))}{text}".encode()[:room].decode(errors="ignore")
+    dialect.left.texts = [text]
+    assert operations.erase(box, key, ALICE).journal == 1
+    assert digest(key) in dialect.left.texts[0]
+    assert key[:5] not in dialect.left.texts[0]
+
+
+def test_a_text_that_fits_keeps_its_end(box: HarvestSettings, dialect: FakeDialect) -> None:
+    dialect.left.texts = ["she asks for custom"]
+    assert operations.erase(box, KEY, ALICE).journal == 0
+
+
 def test_a_parked_key_is_refused(box: HarvestSettings, dialect: FakeDialect) -> None:
     dialect.left.parked = 1
     with pytest.raises(KeyParked, match="outbox parked skip"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,6 +13,7 @@ from hashlib import sha256
 from outbox_api.base.errors import OutboxError
 from outbox_api.base.record import Record
 from outbox_api.portable.erasing import Live, PortableErasing
+from outbox_api.portable.sources import JOURNAL_TEXTS
 from outbox_api.seams.parking import LONGEST_KEY, is_cut
 
 from outbox_core.operations.journalled import Operator, journalled
@@ -118,8 +119,20 @@ def _live(erasing: PortableErasing, key: str) -> Live:
 def _eraser(key: str) -> Callable[[str], str]:
     """Returns what replaces a key in texts by its digest: where it is quoted, and where it is a word."""
     cut = f"{key[:LONGEST_KEY]!r}{'…' if is_cut(key) else ''}"
-    spellings = [re.escape(cut), re.escape(repr(key)), re.escape(f'"{key}"')]
+    quotes = [cut, repr(key), f'"{key}"']
+    spellings = [re.escape(each) for each in quotes]
     if len(key) >= SHORTEST_WORD:
         spellings.append(rf"(?<!\w){re.escape(key)}(?!\w)")
     pattern, name = re.compile("|".join(spellings)), digest(key)
-    return lambda text: pattern.sub(name, text)
+    return lambda text: pattern.sub(name, _without_end(text, [*quotes, key], name))
+
+
+def _without_end(text: str, spellings: Sequence[str], name: str) -> str:
+    """Replaces the beginning of a key with which a text ends, where the journal had no room for the rest."""
+    if len(text.encode()) <= JOURNAL_TEXTS["subject"] - len("\U0010ffff".encode()):
+        return text
+    for spelling in spellings:
+        for length in range(min(len(spelling), len(text)), SHORTEST_WORD, -1):
+            if text.endswith(spelling[:length]):
+                return text[:-length] + name
+    return text

@@ -116,6 +116,19 @@ class KeepingConformance(Conformance):
         assert not any(each.has_value or each.has_headers for each in found)
         assert {each.record.value for each in found} == {None}
 
+    @needs(Capability.BYTES_VALUES)
+    def test_bytes_are_kept_though_the_options_do_not_name_the_type(
+        self, bytes_box: Box, stack: ExitStack
+    ) -> None:
+        values = [bytes(range(256)), b"", None, b"\\xff", b"text"]
+        bytes_box.stash(*(Record("orders", "k", value) for value in values))
+        under, text = bytes_box.under, bytes_box.options.value_types[0]
+        options = {**under.options, "value_type": text, "keep": Keep(for_=60.0)}
+        box = Box(replace(under, options=options), stack)
+        box.dialect.create()
+        assert marked(box.lead(), ALL) == len(values)
+        assert [each.record.value for each in kept(box)] == values
+
     @each_way
     def test_nothing_is_purged_that_cannot_be_kept(self, keeping: Callable[..., Box], purge: Purge) -> None:
         box = keeping()
