@@ -31,7 +31,8 @@ def ids_behind(session: Session, outbox: str, last: Counter, origin: Origin | No
         return ""
     idiom, own = session.idiom, {"own": origin.own} if origin else {}
     also = f"{idiom.quote(origin.column)} = {{own}} AND " if origin else ""
-    rows = f"FROM {idiom.snapshot_by_id(outbox)} WHERE {also}id"
+    table = outbox.replace("{", "{{").replace("}", "}}")
+    rows = f"FROM {idiom.snapshot_by_id(table)} WHERE {also}id"
     two_above = idiom.limit(f"SELECT id {rows} > {{given}} AND id <= {{reach}} ORDER BY id", "2")
     any_below = idiom.limit(f"SELECT id {rows} <= {{given}}", "1")
     reach = {"reach": min(given + _REACH, 2**63 - 1), **own}

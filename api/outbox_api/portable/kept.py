@@ -133,7 +133,7 @@ class PortableKept:
         if since is None:
             return Kept()
         records, keys, octets, without_value, without_headers, first, last = map(int, counted)
-        moments = map(self._idiom.read_timestamp, (since, until))
+        moments = (self._idiom.read_timestamp(each).astimezone(UTC) for each in (since, until))
         return Kept(records, keys, octets, without_value, without_headers, first, last, *moments)
 
     def days(self) -> Iterator[tuple[date, Kept]]:
@@ -201,7 +201,7 @@ class PortableKept:
         position, delivered, token, lacks = behind
         return KeptRecord(
             position=int(position),
-            delivered_at=self._idiom.read_timestamp(delivered),
+            delivered_at=self._idiom.read_timestamp(delivered).astimezone(UTC),
             token=int(token),
             record=placed_row(made, *extras),
             has_value=not int(lacks) & 1,

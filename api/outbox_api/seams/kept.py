@@ -18,7 +18,7 @@ class KeptRecord:
 
     Attributes:
         position: Its place among the kept records: rises in the order of deliveries within a key.
-        delivered_at: When its row was purged (database clock).
+        delivered_at: When its row was purged (database clock), in UTC.
         token: The fence token of the leader that purged it.
         record: The record as it was; with its ``created``.
         has_value: Whether the value was kept.
@@ -130,7 +130,7 @@ class Kept:
         without_headers: Records whose headers were left out.
         first: The least position; 0 for no records.
         last: The greatest position; 0 for no records.
-        since: When the first of them was delivered; ``None`` for no records.
+        since: When the first of them was delivered, in UTC; ``None`` for no records.
         until: When the last of them was delivered.
     """
 

@@ -15,6 +15,7 @@ from .outbox_hands import MakeOutbox, Outbox, ask, until
 
 KEEP = Keep(for_=3600)
 ROW = "INSERT INTO outbox_kept (delivered_at, token, key_hash, lacks, id, kafka_topic) VALUES (now(), 1, 1, 0, 1, 't')"
+TIME = "'2026-03-01 23:30'"
 TYPE = "SELECT data_type FROM information_schema.columns WHERE table_name = %s AND column_name = 'kafka_value'"
 
 
@@ -61,3 +62,23 @@ def test_a_replay_waits_for_the_purges_under_way(kept: Outbox, pool: ThreadPoolE
         purge.commit()
         last = newest.result(10)
         assert replays.kept.count(Chosen(through=last)).records == 2
+
+
+def test_days_and_times_are_in_utc_whatever_the_sessions_zone(kept: Outbox) -> None:
+    kept.admin.execute(f"ALTER DATABASE {kept.admin.info.dbname} SET timezone = 'Asia/Kathmandu'".encode())
+    kept.admin.execute(f"SET timezone = UTC; {ROW.replace('now()', TIME)}".encode())
+    with closing(kept.dialect.kept()) as archive:
+        [(day, told)] = archive.days()
+        [found] = archive.find(Chosen(), 0, 1)
+    assert day.isoformat() == "2026-03-01"
+    assert {str(each) for each in (told.since, told.until, found.delivered_at)} == {"2026-03-01 23:30:00+00:00"}
+
+
+def test_a_name_with_braces(make_outbox: MakeOutbox) -> None:
+    box = make_outbox(table='"{x} %s"', keep=KEEP)
+    box.dialect.create()
+    box.admin.execute('INSERT INTO "{x} %s" (kafka_topic, kafka_key) VALUES (\'orders\', \'k\')')
+    hand = box.lead()
+    assert hand.purge(*[each.id for each in hand.mark()]) == 1
+    with closing(box.dialect.replays()) as replays:
+        assert replays.kept.count(Chosen(key="k", through=replays.newest())).records == 1
