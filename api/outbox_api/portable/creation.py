@@ -125,7 +125,7 @@ def require(
     faults = list[str]()
     for name, there in found.items():
         lacks = missing_columns(getattr(names, name), NEEDS[name].columns, there)
-        faults += [f"{each}; correct {NEEDS[name].option}" for each in lacks]
+        faults += [f"{each}; {NEEDS[name].instead}" for each in lacks]
     outbox = found["outbox"]
     if absent := missing_columns(options.outbox, _asked(eligible, options.origin), outbox):
         faults += [f"{absent[0]}; run 'outbox init', which adds what the affinity needs"]
@@ -148,7 +148,9 @@ def require_tables(
         table: TableName = getattr(tables, name)
         columns = session.columns(dialect.idiom.quote_table(table))
         if columns is None:
-            cure = f"run 'outbox init', or correct {NEEDS[name].option}"
+            cure = f"run 'outbox init', or {NEEDS[name].instead}"
+            if name == "kept":
+                cure = "run 'outbox init'" if dialect.options.keep else "set the option 'keep', and run 'outbox init'"
             message = f"there is no {NEEDS[name].subject} '{table}' in {dialect.address}; {cure}"
             raise TableMissing(message, retryable=False)
         found[name] = columns

@@ -64,6 +64,11 @@ class Need(NamedTuple):
     columns: Collection[str]
     privileges: Sequence[str] = ("SELECT", "INSERT", "UPDATE")
 
+    @property
+    def instead(self) -> str:
+        """What to do with a table that lacks columns, unless it is to go."""
+        return "add the columns" if self.option == "keep" else f"set {self.option} to another name"
+
 
 _EVERY = ("SELECT", "INSERT", "UPDATE", "DELETE")
 NEEDS = {

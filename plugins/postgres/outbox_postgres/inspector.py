@@ -117,13 +117,14 @@ class Inspector:
         if found is None:
             granted = WATCHERS_PRIVILEGES if self._read_only else privileges
             cure = init_and(grant(granted, table, layout.user)) if granted else "run 'outbox init'"
+            cure = cure if name != "kept" or layout.keep else f"set the option 'keep', and {cure}"
             yield Fault(f"there is no {need.subject} {table}", cure)
             return
         wanted = {*need.columns, *(["releases"] if name == "fence" else [])}
         if missing := sorted(wanted.difference(self.catalogue.columns(found.oid))):
             yield Fault(
                 f"{need.subject} {table} lacks the columns {', '.join(missing)}",
-                f"set {need.option} to another name, or drop the table while no harvester runs",
+                f"{need.instead}, or drop the table while no harvester runs",
             )
         yield from self._privilege_faults(layout, found.oid, table, privileges)
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from outbox_api import Level
+from outbox_api import DriverError, Level
 from outbox_api.portable.keeping import Keep
 from outbox_api.seams.kept import Chosen
 
@@ -49,6 +49,17 @@ def test_check_says_that_values_have_another_type(kept: Outbox) -> None:
     kept.admin.execute("DROP TABLE outbox_kept")
     kept.dialect.create()
     assert not [each for each in kept.dialect.check() if each.level is Level.ERROR]
+
+
+def test_what_to_do_about_the_table_is_said(kept: Outbox, make_outbox: MakeOutbox) -> None:
+    kept.admin.execute("ALTER TABLE outbox_kept DROP COLUMN lacks")
+    with pytest.raises(DriverError, match="lacks the columns lacks: add the columns, or drop the table"):
+        kept.connect()
+    kept.admin.execute("DROP TABLE outbox_kept")
+    with pytest.raises(DriverError, match="no table of kept records .*: run 'outbox init'"):
+        kept.connect()
+    with pytest.raises(DriverError, match="no table of kept records .*: set the option 'keep', and run 'outbox init'"):
+        make_outbox().dialect.kept()
 
 
 def test_a_replay_waits_for_the_purges_under_way(kept: Outbox, pool: ThreadPoolExecutor) -> None:

@@ -156,8 +156,8 @@ class SqliteIdiom(Idiom):
         return f"CASE WHEN LENGTH({octets}) <= {_SHORT} THEN HEX({text}) ELSE outbox_digest({octets}) END"
 
     def matches(self, column: str, pattern: str) -> str:
-        """Writes that a text matches a pattern; LIKE takes no regard of case."""
-        return f"{column} GLOB {self.literal(pattern.replace('[', '[[]'))}"
+        """Writes that a text, perhaps written as bytes, matches; LIKE takes no regard of case."""
+        return f"CAST({column} AS TEXT) GLOB {self.literal(pattern.replace('[', '[[]'))}"
 
     def time_parameter(self, moment: datetime) -> object:
         """Makes the parameter for a time, a text like those of ``now``."""

@@ -9,7 +9,9 @@ from uuid import uuid4
 
 import pytest
 from outbox_api import UNBOUNDED, Batch, MarkedRecord, Record, Stasher
+from outbox_api.portable.keeping import Keep
 from outbox_api.portable.rows import records
+from outbox_api.seams.kept import Chosen
 from outbox_sqlite.dialect import SqliteDialect, SqliteOptions
 from outbox_sqlite.idiom import Garbled, SqliteIdiom
 from outbox_testkit.conformance import OutboxUnderTest
@@ -156,3 +158,17 @@ def test_of_a_long_key_little_is_compared(tmp_path: Path) -> None:
         query = f"SELECT LENGTH({dialect.idiom.comparable('?1')})"
         for key in ("k" * 60_000, "k" * 65, "k" * 64, b"\xff" * 1000):
             assert connection.execute(query, (key,)).fetchone()[0] <= 128
+
+
+def test_a_topic_that_was_written_as_bytes_is_kept(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        keep = Keep(for_=60.0, topics=("or*",))
+        options = {"data_source": str(tmp_path / "shop.db"), "keep": keep}
+        box = Box(OutboxUnderTest("sqlite", options), stack)
+        box.dialect.create()
+        box.stash(plain("a", "1"), plain("b", "2"))
+        box.execute("UPDATE outbox SET kafka_topic = CAST(kafka_topic AS BLOB) WHERE id = 1")
+        hand = box.lead()
+        assert hand.purge(*hand.ids()) == 2
+        found = box.kept().find(Chosen(topics=["orders"]), 0, 10)
+        assert [(each.record.topic, each.record.key) for each in found] == [("orders", "a"), ("orders", "b")]
