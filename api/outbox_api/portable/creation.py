@@ -150,7 +150,11 @@ def require_tables(
         if columns is None:
             cure = f"run 'outbox init', or {NEEDS[name].instead}"
             if name == "kept":
-                cure = "run 'outbox init'" if dialect.options.keep else "set the option 'keep', and run 'outbox init'"
+                cure = (
+                    "run 'outbox init'"
+                    if dialect.options.keep
+                    else "set the option 'keep', and run 'outbox init'"
+                )
             message = f"there is no {NEEDS[name].subject} '{table}' in {dialect.address}; {cure}"
             raise TableMissing(message, retryable=False)
         found[name] = columns

@@ -67,7 +67,7 @@ class PortableReplays:
             if self._await:
                 self._session.execute(self._await)
             else:
-                # The row of notes, which bumps lock first: two that lock several rows might wait for each other.
+                # Notes first, as bumps do: two that lock several rows might wait for each other.
                 self._session.fetch(self._sql.hold_note, name=self._name)
                 self._session.fetch(self._sql.hold_lanes, name=self._name)
         return last

@@ -136,8 +136,8 @@ class TableIdiom:
             byte for byte, where that is not so by default.
         brief_locks: The statement after which a session waits for locks of tables and rows for a second at
             most; empty if there is none.
-        await_changes: The statement that waits for the changes of a ``{table}`` that are under way, where purges
-            hold no lock of the fence.
+        await_changes: The statement that waits for the changes of a ``{table}`` that are under way; empty
+            where whoever holds the lanes of the fence has waited for all purges.
     """
 
     now: ClassVar[str] = "CURRENT_TIMESTAMP"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -14,16 +13,19 @@ from outbox_api.seams.kept import Chosen
 from .outbox_hands import MakeOutbox, Outbox, ask, until
 
 KEEP = Keep(for_=3600)
-ROW = "INSERT INTO outbox_kept (delivered_at, token, key_hash, lacks, id, kafka_topic) VALUES (now(), 1, 1, 0, 1, 't')"
+COLUMNS = "delivered_at, token, key_hash, lacks, id, kafka_topic"
+ROW = f"INSERT INTO outbox_kept ({COLUMNS}) VALUES (now(), 1, 1, 0, 1, 't')"
 TIME = "'2026-03-01 23:30'"
-TYPE = "SELECT data_type FROM information_schema.columns WHERE table_name = %s AND column_name = 'kafka_value'"
+TYPE = (
+    "SELECT data_type FROM information_schema.columns WHERE table_name = %s AND column_name = 'kafka_value'"
+)
 
 
 @pytest.fixture
-def kept(make_outbox: MakeOutbox) -> Iterator[Outbox]:
+def kept(make_outbox: MakeOutbox) -> Outbox:
     box = make_outbox(keep=KEEP)
     box.dialect.create()
-    yield box
+    return box
 
 
 @pytest.mark.parametrize("migrates", [False, True])
@@ -43,9 +45,11 @@ def test_values_are_kept_in_the_type_that_the_outbox_has(make_outbox: MakeOutbox
 
 
 def test_check_says_that_values_have_another_type(kept: Outbox) -> None:
-    kept.admin.execute("ALTER TABLE outbox ALTER kafka_value TYPE BYTEA USING convert_to(kafka_value, 'UTF8')")
+    kept.admin.execute(
+        "ALTER TABLE outbox ALTER kafka_value TYPE BYTEA USING convert_to(kafka_value, 'UTF8')"
+    )
     [found] = [each for each in kept.dialect.check() if each.level is Level.ERROR]
-    assert "outbox_kept\" holds texts, and that of the outbox bytes" in found.message
+    assert 'outbox_kept" holds texts, and that of the outbox bytes' in found.message
     kept.admin.execute("DROP TABLE outbox_kept")
     kept.dialect.create()
     assert not [each for each in kept.dialect.check() if each.level is Level.ERROR]
@@ -56,16 +60,18 @@ def test_what_to_do_about_the_table_is_said(kept: Outbox, make_outbox: MakeOutbo
     with pytest.raises(DriverError, match="lacks the columns lacks: add the columns, or drop the table"):
         kept.connect()
     kept.admin.execute("DROP TABLE outbox_kept")
-    with pytest.raises(DriverError, match="no table of kept records .*: run 'outbox init'"):
+    with pytest.raises(DriverError, match=r"no table of kept records .*: run 'outbox init'"):
         kept.connect()
-    with pytest.raises(DriverError, match="no table of kept records .*: set the option 'keep', and run 'outbox init'"):
+    with pytest.raises(
+        DriverError, match=r"no table of kept records .*: set the option 'keep', and run 'outbox init'"
+    ):
         make_outbox().dialect.kept()
 
 
 def test_a_replay_waits_for_the_purges_under_way(kept: Outbox, pool: ThreadPoolExecutor) -> None:
     purge = kept.session()
-    purge.execute(ROW)
-    kept.admin.execute(ROW)
+    purge.execute(ROW.encode())
+    kept.admin.execute(ROW.encode())
     with closing(kept.dialect.replays()) as replays:
         newest = pool.submit(replays.newest)
         until(lambda: bool(ask(kept.admin, "SELECT count(*) FROM pg_locks WHERE NOT granted")))
@@ -82,13 +88,15 @@ def test_days_and_times_are_in_utc_whatever_the_sessions_zone(kept: Outbox) -> N
         [(day, told)] = archive.days()
         [found] = archive.find(Chosen(), 0, 1)
     assert day.isoformat() == "2026-03-01"
-    assert {str(each) for each in (told.since, told.until, found.delivered_at)} == {"2026-03-01 23:30:00+00:00"}
+    assert {str(each) for each in (told.since, told.until, found.delivered_at)} == {
+        "2026-03-01 23:30:00+00:00"
+    }
 
 
 def test_a_name_with_braces(make_outbox: MakeOutbox) -> None:
     box = make_outbox(table='"{x} %s"', keep=KEEP)
     box.dialect.create()
-    box.admin.execute('INSERT INTO "{x} %s" (kafka_topic, kafka_key) VALUES (\'orders\', \'k\')')
+    box.admin.execute("INSERT INTO \"{x} %s\" (kafka_topic, kafka_key) VALUES ('orders', 'k')")
     hand = box.lead()
     assert hand.purge(*[each.id for each in hand.mark()]) == 1
     with closing(box.dialect.replays()) as replays:
