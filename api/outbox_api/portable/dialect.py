@@ -277,7 +277,7 @@ class PortableDialect(ABC):
         """
         from outbox_api.portable.erasing import PortableErasing
 
-        session = self.session()
+        session = self.patient().session()
         return PortableErasing(session, self._required(session, "journal"))
 
     def journal(self, *, read_only: bool = False) -> PortableJournal:

@@ -75,10 +75,12 @@ class PortableErasing:
             return
         archive = PortableKept(self._session, self._tables, binary=False)
         change = ChangeByIds(self._kept, id_column="position", index=self._idiom.id_index)
-        last = 0
+        with self._session.transaction("look at the kept records", reads=True):
+            first, newest = archive.ends()
+        chosen, last = Chosen(key=key, through=newest), first - 1
         while True:
             with self._session.transaction("erase kept records"):
-                found = archive.positions(Chosen(key=key), last, limit)
+                found = archive.positions(chosen, last, limit)
                 done = self._session.execute_by_ids(change, found)
             if not found:
                 return

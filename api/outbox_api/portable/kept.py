@@ -98,7 +98,7 @@ class PortableKept:
         query = self._idiom.limit(f"{select} AND position <= {{reach}} ORDER BY position", "{limit}")
         reach, last = after, chosen.through
         if not after or last is None:  # a look at all rows
-            first, newest = self._ends()
+            first, newest = self.ends()
             reach, last = max(after, first - 1), min(newest, newest if last is None else last)
         rows = list[Sequence[Any]]()
         while reach < last and len(rows) < limit:
@@ -106,7 +106,7 @@ class PortableKept:
             rows += self._session.fetch(query, after=start, reach=reach, limit=limit - len(rows), **values)
         return rows
 
-    def _ends(self) -> tuple[int, int]:
+    def ends(self) -> tuple[int, int]:
         """Returns the least and the greatest position, or 0, within the caller's transaction."""
         ends = f"SELECT COALESCE(MIN(position), 0), COALESCE(MAX(position), 0) FROM {self._seen}"
         [(first, last)] = self._session.fetch(ends)
@@ -114,7 +114,7 @@ class PortableKept:
 
     def last_position(self) -> int:
         """Returns the greatest position, or 0, within the caller's transaction of the session."""
-        return self._ends()[1]
+        return self.ends()[1]
 
     def count(self, chosen: Chosen, after: int = 0) -> Kept:
         """Returns how much is kept of what is chosen, behind a position. May read the whole table."""
