@@ -72,12 +72,9 @@ def test_a_batch_of_superseded_rows_knows_the_newest_time():
     assert Coalesce(0, 10, TOPICS).superseded(outline("a", "a")) == Batch(((1, 1),), "now")
 
 
-def test_keys_that_failed_and_rows_in_hand_are_left_out():
+def test_keys_that_failed_are_left_out():
     found = outline("a", "b", "a", "b", "c", "c", "c")
     assert superseded(found, keys={"a"}) == [2, 5, 6]
-    # A row in hand is neither superseded nor a reason to supersede another.
-    assert superseded(found, batches=[Batch.of([4, 6])]) == [1, 5]
-    assert superseded(found, batches=[Batch.of([7])]) == [1, 2, 5]
 
 
 # --- when to look --------------------------------------------------------------------------------------
@@ -207,20 +204,20 @@ def next_of(line: SelectPublishPurge, now: float = 0.0) -> Any:
     return line.next_for_database(now)
 
 
-def test_a_lane_looks_between_selections_and_leaves_out_its_batches():
+def test_a_lane_looks_between_selections_behind_its_batches():
     line = SelectPublishPurge(FEW, Failures(), lambda: 0.5, coalesced=TOPICS)
     line.look(leading=True)
     assert isinstance(next_of(line), Advance)
     line.advanced(0.0, Advanced(0, records(1, 2), "now"))
     look = next_of(line)
     assert isinstance(look, Coalesce)
-    assert list(look.batches) == [Batch.of([1, 2], "now")]
+    assert look.after == 2
     assert line.database_due() == FOREVER
-    line.coalesced(1.0, Coalesced(9, 10, 7))
+    line.coalesced(1.0, Coalesced(9, MOST_ROWS, MOST_ROWS))
     assert isinstance(line.next_to_publish(1.0), Publish)
     assert isinstance(next_of(line, 1.5), Advance), "marks have as much time as looks"
     line.advanced(2.0, Advanced(0, records(3, 4), "now"))
-    assert list(next_of(line, 2.0).batches) == [Batch.of([1, 2], "now"), Batch.of([3, 4], "now")]
+    assert next_of(line, 2.0).after == 9
     line.coalesced(2.0, Coalesced(9, 10, 7))
     line.aborted(2.0, [Failure(records(1)[0], "no", retryable=True)])
     line.drain()

@@ -69,7 +69,7 @@ class EveryLane(ReadOutline):
 class SelectedToo(SelectPublishPurge):
     def next_for_database(self, now: float) -> Advance | Coalesce | Park | None:
         command = super().next_for_database(now)
-        return command._replace(batches=()) if isinstance(command, Coalesce) else command
+        return command._replace(after=0) if isinstance(command, Coalesce) else command
 
 
 class Late(Supersede):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 from outbox_api import Batch, Outline
@@ -41,21 +40,18 @@ class Coalesce(NamedTuple):
         limit: How many rows to read.
         topics: Patterns of the topics.
         keys: The keys that are left out: they have failed, and were not delivered since.
-        batches: The rows that are left out.
     """
 
     after: int
     limit: int
     topics: Sequence[str]
     keys: Collection[str] = frozenset()
-    batches: Sequence[Batch] = ()
 
     def superseded(self, outline: Outline) -> Batch:
         """Returns the rows that a later one of the same topic, key and partition supersedes."""
-        out = frozenset(chain.from_iterable(batch.ids() for batch in self.batches))
         later, ids = set[tuple[str, str, int | None]](), list[int]()
         for row in reversed(outline.rows):
-            if row.id in out or row.key in self.keys:
+            if row.key in self.keys:
                 continue
             if (state := row[1:]) in later:
                 ids.append(row.id)
@@ -99,11 +95,15 @@ class Coalescing:
     def begin(self, now: float, keys: Collection[str], batches: Sequence[Batch] = ()) -> Coalesce:
         """Begins a look, answered by :meth:`ended`, or forgotten when the next begins.
 
-        Before the last row of a batch there are only batches, and rows of keys that have failed.
+        Args:
+            now: The time.
+            keys: The keys to leave out.
+            batches: What the lane has in its hands. The look begins behind all of them: before that there are
+                only these, and rows of keys that have failed.
         """
         self._began = now
         after = max((last for batch in batches for _, last in batch.runs), default=0)
-        return Coalesce(max(self._after, after), self._limit, self.topics, frozenset(keys), batches)
+        return Coalesce(max(self._after, after), self._limit, self.topics, frozenset(keys))
 
     def ended(self, now: float, found: Coalesced) -> bool:
         """Takes what came of a look; returns whether it has superseded the first records for a while."""

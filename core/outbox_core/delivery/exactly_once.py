@@ -258,7 +258,7 @@ class SelectPublishPurge:
     def next_for_database(self, now: float) -> Advance | Coalesce | Park | None:
         """Returns what is due at the database.
 
-        A look for superseded rows leaves out all batches there are, and keys that have failed.
+        A look for superseded rows begins behind all batches, and leaves out keys that have failed.
         """
         if self._database is not None:
             return None
