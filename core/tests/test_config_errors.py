@@ -59,8 +59,8 @@ the configuration has 21 problems:
   f.yaml:20: harvest.affinity: expected the name of a driver, or a mapping with 'driver:' and its options
   f.yaml:21: harvest.dialect.conectTimeout: unknown key; did you mean 'connectTimeout'?
   f.yaml:21: harvest.dialect.prepare: expected true or false, found 'maybe'
-  f.yaml:22: harvest.zebra: unknown key; valid keys here: affinity, baseKafkaConfig, dataSource, delivery, \
-dialect, elector, engine, failures, leaderGroupID, leaderTopic, limits, \
+  f.yaml:22: harvest.zebra: unknown key; valid keys here: affinity, baseKafkaConfig, coalesce, dataSource, \
+delivery, dialect, elector, engine, failures, leaderGroupID, leaderTopic, limits, \
 name, outboxTable, password, producerKafkaConfig, publisher, topics, transform
   f.yaml:23: loging: unknown key; did you mean 'logging'?
   f.yaml:26: logging.level: expected 'trace', 'debug', 'info', 'warn' or 'error', found 'Loud'
