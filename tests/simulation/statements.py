@@ -131,8 +131,7 @@ class Park(Reset):
 
     def run(self) -> None:
         if self.leader_id is None:
-            rows = self.database.rows
-            self.under_fence([rows[number] for number in sorted(self.heads) if number in rows])
+            self.under_fence([])  # rows that are only copied are not locked
         else:
             super().run()
 
@@ -141,7 +140,8 @@ class Park(Reset):
 
     def apply(self) -> Changed:
         database, left = self.database, self.left(self.ids)
-        heads = [row for row in self.locked if row.id in self.heads]
+        seen = self.locked if self.leader_id else database.rows.values()
+        heads = [row for row in seen if row.id in self.heads]
         current = self.still_current()
         for row in heads:
             database.audit.fenced_write(self.session, "park", current=current, key=row.key)
