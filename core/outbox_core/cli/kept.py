@@ -182,6 +182,7 @@ def as_data(kept: KeptRecord, settings: HarvestSettings) -> dict[str, Any]:
         "token": kept.token,
         "has_value": kept.has_value,
         "has_headers": kept.has_headers,
+        "superseded": kept.superseded,
     }
 
 
@@ -192,7 +193,7 @@ def _as_table(found: Sequence[KeptRecord]) -> Table:
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     for each in found:
         record = each.record
-        delivered = date_clock_and_zone(each.delivered_at)
+        delivered = date_clock_and_zone(each.delivered_at) + " (superseded)" * each.superseded
         cells = (Text(cut_key(record.key)), Text(printable(record.topic)))
         table.add_row(str(each.position), delivered, *cells, str(record.id))
     return table
@@ -203,7 +204,10 @@ def _as_text(kept: KeptRecord) -> Table:
     return as_grid(
         [
             ("position", str(kept.position)),
-            ("delivered", f"{date_clock_and_zone(kept.delivered_at)}, token {kept.token}"),
+            (
+                "superseded" if kept.superseded else "delivered",
+                f"{date_clock_and_zone(kept.delivered_at)}, token {kept.token}",
+            ),
             *place_rows(record),
             *(header_rows(record) if kept.has_headers else [("headers", "not kept")]),
             ("value", shortened(record.value) if kept.has_value else "not kept"),

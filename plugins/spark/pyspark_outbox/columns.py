@@ -19,7 +19,10 @@ SCHEMA = (
 """The same as ``ARROW``, as Spark writes it."""
 LETTER_SCHEMA = f"{SCHEMA}, status STRING, reason STRING, attempts BIGINT, since TIMESTAMP"
 """The same as ``LETTER_ARROW``."""
-KEPT_SCHEMA = f"{SCHEMA}, delivered_at TIMESTAMP, token BIGINT, has_value BOOLEAN, has_headers BOOLEAN"
+KEPT_SCHEMA = (
+    f"{SCHEMA}, delivered_at TIMESTAMP, token BIGINT, has_value BOOLEAN, has_headers BOOLEAN, "
+    "superseded BOOLEAN"
+)
 """The same as ``KEPT_ARROW``."""
 _TIME = pa.timestamp("us", tz="UTC")
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -45,7 +48,7 @@ KEPT_ARROW = pa.schema(
     [
         *ARROW,
         *(("delivered_at", _TIME), ("token", pa.int64())),
-        *(("has_value", pa.bool_()), ("has_headers", pa.bool_())),
+        *((name, pa.bool_()) for name in ("has_value", "has_headers", "superseded")),
     ]
 )
 ROWS = 1_000
@@ -87,7 +90,9 @@ def kept_batch(kept: Sequence[KeptRecord], *, values: bool) -> pa.RecordBatch:
     place = ARROW.get_field_index("deleted")
     known = zip(columns[place].to_pylist(), kept, strict=True)
     columns[place] = pa.array([deleted if each.has_value else None for deleted, each in known], pa.bool_())
-    told = [(each.delivered_at, each.token, each.has_value, each.has_headers) for each in kept]
+    told = [
+        (each.delivered_at, each.token, each.has_value, each.has_headers, each.superseded) for each in kept
+    ]
     return _extended(columns, told, KEPT_ARROW)
 
 

@@ -328,6 +328,7 @@ def test_what_a_query_has_delivered_is_kept_and_read_as_a_batch(
     rows = sorted(kept.collect(), key=lambda row: row.position)
     assert_once_in_order(rows, range(2500))
     assert {(row.has_value, row.has_headers, row.deleted) for row in rows} == {(True, True, False)}
+    assert not any(row.superseded for row in rows)
     assert all(row.create_time <= row.delivered_at and row.token for row in rows)
     assert "read what is kept as a batch" in end_of(
         by_batch(source(spark, {**options, "of": "kept"}), tmp_path)
