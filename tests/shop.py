@@ -200,6 +200,19 @@ class Shop:
 
     # --- what arrived -------------------------------------------------------------------------------
 
+    def waiting(self) -> int:
+        """Returns how many records are in the outbox."""
+        return int(self.database.fetch("SELECT count(*) FROM outbox")[0][0])
+
+    def numbers(self, topic: str | None = None) -> dict[str, list[int]]:
+        """Returns key → the numbers of its messages in the topic, or in another one, in order."""
+        numbers: dict[str, list[int]] = {}
+        for message in self.messages(topic):
+            headers = dict(message.headers() or ())
+            key = (message.key() or b"").decode()
+            numbers.setdefault(key, []).append(int(headers[SEQUENCE_HEADER] or b""))
+        return numbers
+
     def audit(self) -> Result:
         """Compares what was committed with what is in the topic now."""
         audit = Audit()

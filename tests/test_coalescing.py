@@ -17,7 +17,6 @@ from outbox_audit import SEQUENCE_HEADER
 
 from .harvesters import Fleet, Measure, until
 from .shop import Shop
-from .topics import sequence
 
 KEYS = 1000
 BACKLOG = 100_000
@@ -27,21 +26,8 @@ KILLS = 4
 Sale = tuple[str, int]
 
 
-def waiting(shop: Shop) -> int:
-    """Returns how many records are in the outbox."""
-    return int(shop.database.fetch("SELECT count(*) FROM outbox")[0][0])
-
-
 def has_fewer(shop: Shop, records: int) -> bool:
-    return waiting(shop) < records
-
-
-def log_of(shop: Shop) -> dict[str, list[int]]:
-    """Returns key → the numbers of its messages, in order."""
-    numbers: dict[str, list[int]] = {}
-    for message in shop.messages():
-        numbers.setdefault((message.key() or b"").decode(), []).append(sequence(message) or 0)
-    return numbers
+    return shop.waiting() < records
 
 
 def archive_of(shop: Shop) -> Dialect:
@@ -78,13 +64,13 @@ def test_the_newest_of_each_key_arrives_though_leaders_are_killed(
     chance, sold = random.Random(delivery), BACKLOG
     shop.stash(BACKLOG, keys=KEYS)
     for number in range(KILLS):
-        before = waiting(shop)
+        before = shop.waiting()
         harvester = fleet.start(f"leader-{number}", **settings)
         harvester.wait_for("leader acquired", 120)
         until(partial(has_fewer, shop, before - MORE // 4), "the backlog shrinks", 60, pause=0.001)
         time.sleep(chance.uniform(0.0, 0.2))
         harvester.kill()
-        measure(f"left by leader {number} of {before}", waiting(shop))
+        measure(f"left by leader {number} of {before}", shop.waiting())
         shop.stash(MORE, keys=KEYS, start=sold + 1)
         sold += MORE
     last = fleet.start("last", **settings)
@@ -92,7 +78,7 @@ def test_the_newest_of_each_key_arrives_though_leaders_are_killed(
     last.wait_for("were not sent, as later ones of their keys waited", 60)
     last.leave()
 
-    log = log_of(shop)
+    log = shop.numbers()
     newest = {f"key-{number % KEYS}": number for number in range(sold - KEYS + 1, sold + 1)}
     assert {key: numbers[-1] for key, numbers in log.items()} == newest
     firsts = {key: list(dict.fromkeys(numbers)) for key, numbers in log.items()}
@@ -119,12 +105,10 @@ def test_topics_that_are_not_named_are_delivered_whole(shop: Shop, fleet: Fleet)
         connection.commit()
     fleet.start("a", coalesce=[shop.topic])
     shop.wait_until_harvested(120)
-    numbers: dict[bytes, list[int]] = {}
-    for message in shop.messages(other):
-        numbers.setdefault(message.key() or b"", []).append(sequence(message) or 0)
+    numbers = shop.numbers(other)
     assert sorted(number for each in numbers.values() for number in each) == list(range(1, 3001))
     assert all(each == sorted(each) for each in numbers.values())
-    assert {key: each[-1] for key, each in log_of(shop).items()} == {
+    assert {key: each[-1] for key, each in shop.numbers().items()} == {
         f"key-{number % 10}": number for number in range(19_991, 20_001)
     }
-    assert sum(map(len, log_of(shop).values())) < 15_000
+    assert sum(map(len, shop.numbers().values())) < 15_000

@@ -53,22 +53,8 @@ def sell(shop: Shop, keys: list[str], refused: frozenset[int] = frozenset()) -> 
     connection.close()
 
 
-def waiting(shop: Shop) -> int:
-    """Returns how many records are in the outbox."""
-    return int(shop.database.fetch("SELECT count(*) FROM outbox")[0][0])
-
-
 def has_fewer(shop: Shop, records: int) -> bool:
-    return waiting(shop) < records
-
-
-def log_of(shop: Shop) -> dict[str, list[int]]:
-    """Returns key → the numbers of its messages, in order."""
-    numbers: dict[str, list[int]] = {}
-    for message in shop.messages():
-        headers = dict(message.headers() or ())
-        numbers.setdefault((message.key() or b"").decode(), []).append(int(headers[SEQUENCE_HEADER] or b""))
-    return numbers
+    return shop.waiting() < records
 
 
 def check_repeats(numbers: list[int]) -> tuple[int, int]:
@@ -90,20 +76,20 @@ def test_leaders_that_are_killed_amid_runs(shop: Shop, fleet: Fleet, measure: Me
     sell(shop, zipf(80_000, keys))
     chance, kills = random.Random(7), 0
     while kills < 6:
-        fewer = partial(has_fewer, shop, waiting(shop) - 2000)
+        fewer = partial(has_fewer, shop, shop.waiting() - 2000)
         harvester = fleet.start(f"leader-{kills}", limits={"sendConcurrency": 1})
         until(fewer, "runs are sent", 120)
         time.sleep(chance.uniform(0.0, 0.3))
         harvester.kill()
         kills += 1
-        if not waiting(shop):
+        if not shop.waiting():
             break
     assert kills >= 3
     fleet.start("last", limits={"sendConcurrency": 1})
     shop.wait_until_harvested(120)
     result = shop.audit()
     assert result.lost == result.foreign == result.overtaken == 0, result.summary()
-    found = [check_repeats(numbers) for numbers in log_of(shop).values()]
+    found = [check_repeats(numbers) for numbers in shop.numbers().values()]
     repeats, deepest = sum(each for each, _ in found), max(depth for _, depth in found)
     measure(f"repeated with {keys} keys, {kills} kills", repeats)
     measure(f"the deepest step back with {keys} keys", deepest)
@@ -142,7 +128,7 @@ def test_records_that_are_refused_amid_runs(
     measure("until the others were delivered", time.monotonic() - began)
     until(lambda: len(harvester.outbox("parked", "list")["letters"]) == len(refused), "all are parked", 120)
     measure("until all were parked", time.monotonic() - began)
-    numbers = log_of(shop)
+    numbers = shop.numbers()
     for key, of_key in numbers.items():
         check_repeats(of_key)
         assert max(of_key) == before.get(key, of_records.count(key))
@@ -176,7 +162,7 @@ def test_records_that_are_refused_now_and_then(
         time.sleep(0.5)
     measure(f"20,000 records of a hot key, with {poisoned} refused", time.monotonic() - began)
     until(lambda: len(harvester.outbox("parked", "list")["letters"]) == poisoned, "all are parked", 120)
-    numbers = log_of(shop)
+    numbers = shop.numbers()
     check_repeats(hot := numbers.pop("hot"))
     assert hot[-1] == 20_000
     assert [{*each} for each in numbers.values()] == [{1}] * (poisoned if place else 0)

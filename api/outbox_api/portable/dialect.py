@@ -246,8 +246,8 @@ class PortableDialect(ABC):
         """
         from outbox_api.portable.kept import PortableKept
 
-        session, options = self.patient().session(watches=read_only), self.options
-        return PortableKept(session, self._required(session, "kept"), binary=options.binary)
+        session = self.patient().session(watches=read_only)
+        return PortableKept(session, self._required(session, "kept"))
 
     def replays(self, *, read_only: bool = False) -> PortableReplays:
         """Connects to the replays of kept records, for an operator.

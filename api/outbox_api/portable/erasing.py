@@ -59,8 +59,7 @@ class PortableErasing:
 
     def now(self) -> datetime:
         """Returns the present time by the database's clock."""
-        with self._session.transaction("ask for the time", reads=True):
-            return self._session.now()
+        return self._session.ask_time()
 
     def live(self, key: str) -> Live:
         """Returns what is to be delivered of a key, if this user may erase. May read the whole outbox."""
@@ -73,7 +72,7 @@ class PortableErasing:
         """Deletes the kept records of a key, ``limit`` in a transaction; yields how many each has deleted."""
         if not self._has_kept:
             return
-        archive = PortableKept(self._session, self._tables, binary=False)
+        archive = PortableKept(self._session, self._tables)
         change = ChangeByIds(self._kept, id_column="position", index=self._idiom.id_index)
         with self._session.transaction("look at the kept records", reads=True):
             first, newest = archive.ends()

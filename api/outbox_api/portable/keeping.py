@@ -20,7 +20,7 @@ from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables, created
 from outbox_api.seams.hooks import Duration
 
-KEY_HASHES = 2**31 - 1
+_KEY_HASHES = 2**31 - 1
 """How many hashes of keys there are: the number of lanes that the hash of a lane is asked for."""
 
 SUPERSEDED = 4
@@ -95,13 +95,17 @@ def copying(
     left_out = {column for part in keep.without for column in PARTS[part]}
     names = ("create_time", *COLUMNS, *(name for name in EXTRAS if name in extras))
     values = ["NULL" if name in left_out else name for name in names]
-    key = idiom.comparable("COALESCE(kafka_key, '')")
-    hashed = idiom.lane_of(key).replace("{lanes}", str(KEY_HASHES))
+    hashed = key_hash(idiom, idiom.comparable("COALESCE(kafka_key, '')"))
     return (
         f"INSERT INTO {quoted(idiom, tables.kept)} (delivered_at, token, key_hash, lacks, {', '.join(names)})"
         f" SELECT {idiom.now}, {{token}}, {hashed}, {keep.lacks | lacks}, {', '.join(values)}"
         f" FROM {source} WHERE {chosen_topics(idiom, keep.topics)}"
     )
+
+
+def key_hash(idiom: Idiom, key: str) -> str:
+    """Writes what ``key_hash`` holds of a key, given as :meth:`Idiom.comparable` writes it."""
+    return idiom.lane_of(key).replace("{lanes}", str(_KEY_HASHES))
 
 
 def chosen_topics(idiom: Idiom, topics: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from time import time
 from typing import Any
 
-from outbox_api.portable.keeping import KEY_HASHES, SUPERSEDED, chosen_topics
+from outbox_api.portable.keeping import SUPERSEDED, chosen_topics, key_hash
 from outbox_api.portable.rows import record
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import COLUMNS, EXTRAS, quoted
@@ -31,14 +31,11 @@ class PortableKept:
     Args:
         session: The connection.
         tables: The tables of the outbox, which itself has its schema as far as it is known.
-        binary: Whether values are bytes.
     """
 
-    def __init__(self, session: Session, tables: Tables, *, binary: bool) -> None:
+    def __init__(self, session: Session, tables: Tables) -> None:
         self._session = session
         self._idiom = session.idiom
-        self._tables = tables
-        self._binary = binary
         octets = map(session.idiom.byte_length, ("kafka_key", "kafka_value"))
         self._size = " + ".join(f"COALESCE({each}, 0)" for each in octets)
         self._seen = session.idiom.snapshot_read(quoted(session.idiom, tables.kept))
@@ -47,8 +44,7 @@ class PortableKept:
 
     def now(self) -> datetime:
         """Returns the present time by the database's clock, with a time zone."""
-        with self._session.transaction("ask for the time", reads=True):
-            return self._session.now()
+        return self._session.ask_time()
 
     def find(self, chosen: Chosen, after: int, limit: int, *, whole: bool = True) -> list[KeptRecord]:
         """Returns kept records with a higher position than ``after``, ordered by position.
@@ -99,7 +95,7 @@ class PortableKept:
         reach, last = after, chosen.through
         if not after or last is None:  # a look at all rows
             first, newest = self.ends()
-            reach, last = max(after, first - 1), min(newest, newest if last is None else last)
+            reach, last = max(after, first - 1), newest if last is None else min(last, newest)
         rows = list[Sequence[Any]]()
         while reach < last and len(rows) < limit:
             start, reach = reach, reach + self._window
@@ -164,8 +160,7 @@ class PortableKept:
         idiom, conditions, values = self._idiom, list[str](), dict[str, object]()
         if chosen.key is not None:
             key, own = (idiom.comparable(text) for text in ("{key}", "COALESCE(kafka_key, '')"))
-            hashed = idiom.lane_of(key).replace("{lanes}", str(KEY_HASHES))
-            conditions.append(f"key_hash = {hashed} AND {own} = {key}")
+            conditions.append(f"key_hash = {key_hash(idiom, key)} AND {own} = {key}")
             values["key"] = chosen.key
         if chosen.topics:
             conditions.append(chosen_topics(idiom, chosen.topics))

@@ -109,6 +109,11 @@ class Session:
         [(moment,)] = self.fetch(self.idiom.present or f"SELECT {self.idiom.now}")
         return self.idiom.read_timestamp(moment)
 
+    def ask_time(self) -> datetime:
+        """Returns the present time as :meth:`now`, in a transaction of its own."""
+        with self.transaction("ask for the time", reads=True):
+            return self.now()
+
     def fetch(self, sql: str, **values: object) -> Sequence[Sequence[Any]]:
         """Executes a query in the transaction and returns its rows."""
         return self.idiom.fetch_rows(self._execute(sql, values))

@@ -254,8 +254,7 @@ class PortableView:
 
     def now(self) -> datetime:
         """Returns the present time by the database's clock, with a time zone."""
-        with self._session.transaction("ask for the time", reads=True):
-            return self._session.now()
+        return self._session.ask_time()
 
     def upkeep(self) -> Upkeep:
         """Returns what waits to be removed from the outbox, and which old snapshot prevents it.

@@ -87,8 +87,8 @@ def erase(
     with closing(settings.dialect.create().erasing()) as erasing:
         live, began = _live(erasing, key), erasing.now()
         with journalled(settings, Verb.ERASE, f"key {name}", who) as outcome:
-            kept = _told(erasing.erase_kept(key, STEP), advance)
-            letters = _told(iter(partial(erasing.erase_skipped, key, STEP), 0), advance)
+            kept = _sum(erasing.erase_kept(key, STEP), advance)
+            letters = _sum(iter(partial(erasing.erase_skipped, key, STEP), 0), advance)
             entries = sum(erasing.erase_quotes(without))
             if tombstone:
                 erasing.stash(Record(tombstone, key, None))
@@ -98,7 +98,7 @@ def erase(
     return Receipt(name, began, ended, kept, letters, entries, live.waiting, tombstone, outcome.unnoted)
 
 
-def _told(steps: Iterator[int], advance: Callable[[int], object]) -> int:
+def _sum(steps: Iterator[int], advance: Callable[[int], object]) -> int:
     total = 0
     for done in steps:
         total += done

@@ -12,7 +12,7 @@ import psycopg
 from outbox_api import UNBOUNDED, Advanced, Batch, Fence, MarkedRecord
 
 from outbox_postgres.batch_statements import BatchStatements
-from outbox_postgres.keeping import keeping
+from outbox_postgres.keeping import Keeping
 from outbox_postgres.layout import Layout
 from outbox_postgres.rows import Claimed, claimed, records
 from outbox_postgres.scan_starts import ScanStarts, excluding
@@ -36,7 +36,12 @@ class Batches:
     """Deletes and selects batches of one outbox."""
 
     def __init__(
-        self, session: Session, layout: Layout, starts: ScanStarts, sources: Sequence[Source]
+        self,
+        session: Session,
+        layout: Layout,
+        starts: ScanStarts,
+        sources: Sequence[Source],
+        keeping: Keeping,
     ) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
         self.sql = BatchStatements(
@@ -45,7 +50,7 @@ class Batches:
             time=layout.time,
             extras=layout.extras,
             sequence=layout.sequence,
-            keeping=keeping(layout),
+            keeping=keeping,
         )
         self._sources = sources
         self._session = session

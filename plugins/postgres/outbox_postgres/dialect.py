@@ -141,8 +141,7 @@ class PostgresDialect(PortableDialect):
         from outbox_postgres.rows import PostgresKept
 
         session = self.patient().session(watches=read_only)
-        layout = self._found(session, more="kept")
-        return PostgresKept(session, layout.tables, binary=layout.binary)
+        return PostgresKept(session, self._required(session, "kept"))
 
     def lease(self) -> PostgresLease:
         """Connects to the outbox's lease."""

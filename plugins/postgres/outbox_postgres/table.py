@@ -66,12 +66,13 @@ class PostgresTable(PostgresView, ColdTable):
     ) -> None:
         super().__init__(session, layout, intakes=intakes, origin=origin)
         self._connection = session.connection
-        self._fencing = statements.Statements(layout.tables, keeping(layout))
+        kept = keeping(layout)
+        self._fencing = statements.Statements(layout.tables, kept)
         self._parks = ParkingStatements(layout.tables, binary=layout.binary)
         taken_from = sources(layout.outbox, eligible, layout.indexed)
         self._starts = starts = ScanStarts(session, layout, taken_from[0])
         self._marks = Marking(session, layout, starts, taken_from)
-        self._batches = Batches(session, layout, starts, taken_from)
+        self._batches = Batches(session, layout, starts, taken_from, kept)
         self._releasing = Releasing(session, layout, self._fencing)
         self._sourced = bool(eligible)
         read = PortableStatements(session.idiom, layout.tables, eligible, extras=layout.extras)
