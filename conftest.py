@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path, PurePath
@@ -216,6 +216,12 @@ def _turn(item: pytest.Item) -> int:
     if file in LONG_FILES:
         return 1 + LONG_FILES.index(file)
     return 1 + len(LONG_FILES) + (not file.startswith("tests/"))
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[logging.LogRecord]]:
+    """What was logged under a logger: Kafka clients of earlier tests still look for brokers that are gone, and say so."""
+    return lambda logger: [record for record in caplog.records if f"{record.name}.".startswith(f"{logger}.")]
 
 
 @pytest.fixture(autouse=True)

@@ -271,7 +271,7 @@ def test_only_what_is_superseded_is_deleted(rows, deleted):
     assert found == Coalesced(len(rows), len(rows), len(deleted))
 
 
-def test_superseded_records_are_counted_and_told_of(caplog):
+def test_superseded_records_are_counted_and_told_of(caplog, logged):
     telemetry = Telemetry(3, 1.0, 0.0)
     with caplog.at_level(logging.INFO):
         telemetry.coalesced(Coalesced(0, 9, 5), 0.1, is_first=True)
@@ -280,7 +280,7 @@ def test_superseded_records_are_counted_and_told_of(caplog):
         telemetry.no_longer_coalesced(2005)
         telemetry.write_lines()
     assert telemetry.metrics.superseded == 2005
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [record.getMessage() for record in logged("outbox_core")] == [
         "lane 3: a backlog waits: only the newest records of its keys are sent",
         "lane 3: 2,005 records were not sent, as later ones of their keys waited",
     ]

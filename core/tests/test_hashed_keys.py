@@ -50,14 +50,14 @@ def test_a_hash_needs_a_secret_that_nobody_guesses(logs: str):
     assert "short-and" not in str(caught.value)
 
 
-def test_a_line_about_a_failure_names_the_key_by_its_hash(caplog: pytest.LogCaptureFixture):
+def test_a_line_about_a_failure_names_the_key_by_its_hash(caplog: pytest.LogCaptureFixture, logged):
     failure = Failure(MarkedRecord(7, "orders", PERSONAL, "v"), "too large", retryable=False)
     for names in (KeyNames(), KeyNames(SECRET)):
         with caplog.at_level(logging.WARNING):
             telemetry = Telemetry(3, 1.0, 0.0, key_names=names)
             telemetry.failed([failure])
             telemetry.write_lines()
-    plain, hashed = (record.getMessage() for record in caplog.records)
+    plain, hashed = (record.getMessage() for record in logged("outbox_core"))
     assert f"its key '{PERSONAL}' is held" in plain
     assert f"its key {KeyNames(SECRET).of(PERSONAL)} is held" in hashed
     assert PERSONAL not in hashed
@@ -90,9 +90,9 @@ def test_an_operator_finds_the_key_of_a_hash(
     assert json.loads(told(file, "parked", "show", PERSONAL, "--json"))["letters"][0]["key_in_logs"]
 
 
-def test_each_parked_key_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_parked_key_is_told(logged) -> None:
     telemetry = Telemetry(3, 1.0, 0.0)
     telemetry.parked([Poison(1, "too large", 5)], 1)
     telemetry.write_lines()
-    [record] = caplog.records
+    [record] = logged("outbox_core")
     assert record.__dict__["always"], "however many were parked before"

@@ -88,12 +88,12 @@ def test_it_ends_when_another_process_has_raised_the_fence(leadership):
     assert not leadership.over, "which is for the lanes to find"
 
 
-def test_no_error_ends_it(leadership, caplog):
+def test_no_error_ends_it(leadership, logged):
     away = DriverError("away", retryable=True)
     intakes = Intakes(away, away, DriverError("no such table", retryable=False), ValueError("odd"))
     started(intakes, leadership)
     until(lambda: len(intakes.calls) > 5)
-    said = [line.message for line in caplog.records if line.levelno == logging.WARNING]
+    said = [line.getMessage() for line in logged("outbox_core.harvest.intakes")]
     assert said == [f"cannot take rows in, trying again: {why}" for why in ("away", "no such table", "odd")]
     assert not intakes.closed
 

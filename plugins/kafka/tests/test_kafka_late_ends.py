@@ -163,7 +163,7 @@ def test_a_client_with_other_words_costs_time_and_says_so_once(caplog: pytest.Lo
 def test_lines_that_nobody_has_asked_for_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     ended(ANSWERED)
-    assert not caplog.records
+    assert not [line for line in caplog.messages if "TXNSTATE" in line or "ENDTXN" in line]
     asked = TransactionLog({"debug": "msg"})
     assert asked.contexts == "msg,eos"
     asked.log(logging.DEBUG, "%s %s %s", *ANSWERED[:1], "client", ANSWERED[1])

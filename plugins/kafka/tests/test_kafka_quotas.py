@@ -23,7 +23,7 @@ def test_the_longest_delay_counts_and_the_first_is_logged(caplog: pytest.LogCapt
     quota(event(2.5))
     quota(event(1))
     assert (quota.seconds, quota.is_used_up) == (2.5, True)
-    [line] = caplog.messages
+    [line] = [line for line in caplog.messages if "quota" in line]
     assert "outbox.0: a quota of Kafka's is used up: broker 3" in line
     assert "producer_byte_rate" in line
     now[0] += 3
@@ -32,4 +32,4 @@ def test_the_longest_delay_counts_and_the_first_is_logged(caplog: pytest.LogCapt
     now[0] += 700
     assert not quota.is_used_up
     quota(event(1))
-    assert len(caplog.messages) == 2
+    assert sum("quota" in line for line in caplog.messages) == 2
