@@ -22,6 +22,7 @@ from outbox_postgres.check_origin import check_origin
 from outbox_postgres.check_queries import SERVER_PROBES, TABLE_PROBES, Probe
 from outbox_postgres.inspector import BESIDE, Inspector
 from outbox_postgres.intake import PostgresIntake, inserted
+from outbox_postgres.keeping import positions_behind
 from outbox_postgres.layout import Layout, find_layout
 from outbox_postgres.options import PostgresOptions, quoted
 from outbox_postgres.search_path import Connection
@@ -162,6 +163,8 @@ def _kept(inspector: Inspector, session: Session, layout: Layout) -> Iterator[Fi
         for right in catalogue.missing_to_insert(kept.oid, list(KEPT_COLUMNS)):
             seen = f"user '{layout.user}' lacks the privilege {right}, so nothing can be kept"
             yield Finding(Level.ERROR, NEEDS["kept"].subject, seen, f"GRANT {right} TO {quoted(layout.user)}")
+        if behind := positions_behind(session, layout):
+            yield behind
         yield from retention_findings(session, layout.tables, layout.keep)
 
 

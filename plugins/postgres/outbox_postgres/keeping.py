@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from outbox_api.base.finding import Finding, Level
 from outbox_api.portable.keeping import SUPERSEDED, copying
+from outbox_api.portable.session import Session
 from outbox_api.portable.sources import COLUMNS
+from outbox_api.portable.tables import NEEDS
 
 from outbox_postgres.ddl import PostgresIdiom
 from outbox_postgres.layout import Layout
+from outbox_postgres.options import QuotedName
+
+_LAST_POSITION = """
+SELECT name, coalesce(pg_sequence_last_value(name::regclass), 0)
+FROM pg_get_serial_sequence({kept}, 'position') AS name WHERE has_sequence_privilege(name, 'SELECT, USAGE')
+"""
+# The index of positions finds ranges, which a session that marks does not look for.
+_BY_RANGES = "SET LOCAL enable_bitmapscan = on; SET LOCAL enable_seqscan = off"
 
 
 class Keeping(NamedTuple):
@@ -39,3 +50,26 @@ def keeping(layout: Layout) -> Keeping:
     given = (idiom, layout.tables, layout.keep, layout.extras)
     inserts = (copying(*given, source="{deleted}", lacks=lacks) for lacks in (0, SUPERSEDED))
     return Keeping(returning, *(f"{insert} ORDER BY id" for insert in inserts))
+
+
+def positions_behind(session: Session, layout: Layout) -> Finding | None:
+    """Reports that the sequence of positions is behind kept records, as in a copy made without it.
+
+    Records that are delivered from then on would stand before earlier ones of their keys.
+    """
+    kept = QuotedName(*layout.tables.kept)
+    with session.transaction("compare the positions of kept records with their sequence", reads=True):
+        for name, last in session.fetch(_LAST_POSITION, kept=str(kept)):
+            session.execute_ddl(_BY_RANGES)
+            rows = f"SELECT max(position) FROM {kept} WHERE position > {int(last)}"  # noqa: S608 - quoted, and a number
+            [(position,)] = session.fetch(rows.replace("{", "{{").replace("}", "}}"))
+            if position is None:
+                continue
+            seen = (
+                f"the next position of {layout.tables.kept} is to be {int(last) + 1}, and {int(position)} is "
+                "there, as in a copy that was made without its sequence: what is delivered next would be "
+                "replayed before it"
+            )
+            cure = f"SELECT setval({PostgresIdiom().literal(name)}, {int(position)})"
+            return Finding(Level.ERROR, NEEDS["kept"].subject, seen, cure)
+    return None

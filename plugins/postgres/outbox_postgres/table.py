@@ -34,7 +34,7 @@ from outbox_api.seams.fence import lost_token, token_step, unexpected_token
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
 from outbox_postgres.catalogue import Catalogue
-from outbox_postgres.keeping import keeping
+from outbox_postgres.keeping import keeping, positions_behind
 from outbox_postgres.layout import Layout
 from outbox_postgres.marking import Marking, Releasing, Wanted
 from outbox_postgres.parking_statements import ParkingStatements
@@ -203,11 +203,13 @@ class PostgresTable(PostgresView, ColdTable):
             raise fence.lost()
 
     def _refuse_ids_behind(self) -> None:
-        """Raises an error if a copy was made without the sequence of its ids."""
+        """Raises an error if a copy was made without the sequences of its ids, or of what is kept."""
         layout, catalogue = self._layout, Catalogue(self._connection)
         with self._numbered.translated("compare the ids with their sequence"):
             if seen := catalogue.ids_behind(self._numbered, layout.outbox, layout.oid, self._origin):
                 raise refused_ids(layout.outbox, seen, catalogue.last_id_cure(layout.oid))
+        if layout.keep and (found := positions_behind(self._session, layout)):
+            raise refused_ids(layout.outbox, found.message, found.cure)
 
     def _raise(self, lanes: int, holder: str, expected: int | None) -> int:
         with self._connection.transaction():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from outbox_api import DriverError
+from outbox_api.portable.keeping import Keep
+from outbox_api.seams.kept import Chosen
 
 from .outbox_hands import MakeOutbox, Outbox
 from .test_postgres_check import troubles
@@ -69,3 +73,23 @@ def test_a_serial_and_a_partitioned_outbox_are_compared_too(make_outbox: MakeOut
         other.lead()
     cure(other)
     other.lead()
+
+
+def test_nobody_leads_a_copy_whose_sequence_of_kept_records_begins_anew(make_outbox: MakeOutbox) -> None:
+    box = make_outbox(keep=Keep(for_=3600))
+    box.dialect.create()
+    box.fill(3)
+    hand = box.lead()
+    hand.purge(*[each.id for each in hand.mark()])
+    box.admin.execute("ALTER SEQUENCE outbox_kept_position_seq RESTART")
+    with pytest.raises(
+        DriverError, match=r"the next position of .* is to be 1, and 3 is there.*; SELECT setval"
+    ):
+        box.lead()
+    cure(box)
+    box.fill(1)
+    hand = box.lead()
+    hand.purge(*[each.id for each in hand.mark()])
+    with closing(box.dialect.kept()) as archive:
+        assert [each.position for each in archive.find(Chosen(), 0, 10)] == [1, 2, 3, 4]
+    assert not [each for each in box.dialect.check() if each.level == "error"]
