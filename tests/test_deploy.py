@@ -31,6 +31,7 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 PANELS = [each for each in DASHBOARD["panels"] if each["type"] != "row"]
 NO_METRIC = {
     Code.INTAKE,
+    Code.OVERDUE,
     Code.DATABASE_REFUSES,
     Code.BROKER_UNREACHABLE,
     Code.BROKER_REFUSES,

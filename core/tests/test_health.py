@@ -245,3 +245,9 @@ def test_the_owner_of_an_old_snapshot_is_named():
     assert owner == "process 9 (psql of user bob) has kept an old snapshot for 1m02s"
     assert problem.number == 62.0
     assert look(Services(upkeep_=held), dead=230_412).healthy
+
+
+def test_what_a_lane_cannot_remove_in_time_is_a_problem():
+    said: dict[str, Any] = {"overdue": "kept records cannot be removed in time: no right"}
+    [problem] = look(Services(holdings_=[lane(0, lanes=2, **said), lane(1, lanes=2)])).problems
+    assert (problem.code, problem.message) == (Code.OVERDUE, said["overdue"])

@@ -112,6 +112,11 @@ def test_a_refusal_is_told_once_and_ends_nothing(caplog: pytest.LogCaptureFixtur
     assert len(letters.asked) == letters.asked_to_tend == 9
     assert caplog.text.count("skipped dead letters cannot be deleted: permission denied") == 1
     assert caplog.text.count("kept records cannot be removed in time: permission denied") == 1
+    said = "skipped dead letters cannot be deleted: permission denied; kept records cannot be removed in time"
+    assert housekeeping.about == {"overdue": f"{said}: permission denied"}
+    letters.refusal = None
+    housekeeping.work(table_of(letters), 1e9)
+    assert not housekeeping.about
 
 
 def test_a_fault_is_told_again_if_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:

@@ -76,10 +76,10 @@ class Retention:
         waiting = max(0, len(plan.expired) - CHANGES)
         # What the next calls drop is not deleted row by row.
         deleted = 0 if waiting and not faults else self._delete(plan.before, limit)
-        if self.remains(plan.before - DAY):
+        if overdue := self.remains(plan.before - DAY):
             days = self.keep.for_ / DAY.total_seconds()
             faults[f"records are kept that were to go more than a day ago (keep.for is {days:g} days)"] = None
-        return Tended(deleted, more=bool(waiting) or deleted >= limit, faults=tuple(faults))
+        return Tended(deleted, more=bool(waiting) or deleted >= limit, faults=tuple(faults), overdue=overdue)
 
     def prepare(self) -> None:
         """Makes the partitions of today and the next days, as far as this user may and others permit."""

@@ -88,11 +88,13 @@ class Tended(NamedTuple):
         more: Whether there is more to do, so that another call should come soon.
         faults: What could not be done, and is not done by a later call unless somebody helps: in words that
             stay the same from call to call.
+        overdue: Whether records are kept that were to go more than a day ago; one of the faults says so.
     """
 
     deleted: int = 0
     more: bool = False
     faults: Sequence[str] = ()
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,8 @@ class Database:
     def heartbeat(self, fence: Fence, metrics: Mapping[str, object]) -> Parked:
         """Writes a lane's metrics beside its fence for operators, and counts what is parked."""
         table = self.table()
-        table.heartbeat(fence, {**metrics, **self._about()})
+        overdue = self._housekeeping.about if self._housekeeping else {}
+        table.heartbeat(fence, {**metrics, **self._about(), **overdue})
         parked = table.parked()
         if self._housekeeping is not None:
             self._housekeeping.work(table, monotonic())

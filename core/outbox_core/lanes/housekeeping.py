@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from outbox_api import DriverError, OutboxTable
 
@@ -33,9 +34,13 @@ class Housekeeping:
     """Deletes skipped dead letters after ``skipped`` seconds, or never, and tends what was kept.
 
     Seldom, few at a time, and in one lane.
+
+    Attributes:
+        about: What heartbeats say: under ``overdue`` what should be gone, and why it is not.
     """
 
     def __init__(self, lane: int, skipped: float | None, now: float) -> None:
+        self.about: Mapping[str, str] = {}
         self._skipped = skipped
         self._next = float("inf") if lane else now + FIRST_SECONDS
 
@@ -48,36 +53,41 @@ class Housekeeping:
         if now < self._next:
             return
         self._next = now + INTERVAL_SECONDS
-        if self._forget(table) | self._tend(table):
+        (skipped, more_skipped), (kept, more_kept) = self._forget(table), self._tend(table)
+        overdue = "; ".join(filter(None, (skipped, kept)))
+        self.about = {"overdue": overdue} if overdue else {}
+        if more_skipped or more_kept:
             self._next = now
 
-    def _forget(self, table: OutboxTable) -> bool:
+    def _forget(self, table: OutboxTable) -> tuple[str, bool]:
+        """Returns what is overdue, and whether there is more to do."""
         if self._skipped is None:
-            return False
+            return "", False
         try:
-            return table.forget_skipped(self._skipped, AT_ONCE) == AT_ONCE
+            return "", table.forget_skipped(self._skipped, AT_ONCE) == AT_ONCE
         except DriverError as error:
-            _refused(table, _SKIPPED, error)
-        return False
+            return _refused(table, _SKIPPED, error), False
 
-    def _tend(self, table: OutboxTable) -> bool:
+    def _tend(self, table: OutboxTable) -> tuple[str, bool]:
+        """As :meth:`_forget`."""
         try:
             tended = table.tend_kept(KEPT_AT_ONCE)
         except DriverError as error:
-            _refused(table, _KEPT, error)
-            return False
+            return _refused(table, _KEPT, error), False
         for fault in tended.faults:
             _tell(table, _KEPT, fault)
         if not tended.faults:  # what comes back is news
             _told.difference_update([each for each in _told if each[:2] == (table.name, _KEPT)])
-        return tended.more
+        return f"{_KEPT}: {'; '.join(tended.faults)}" if tended.overdue else "", tended.more
 
 
-def _refused(table: OutboxTable, subject: str, error: DriverError) -> None:
+def _refused(table: OutboxTable, subject: str, error: DriverError) -> str:
+    """Returns what the refusal means; says it, once."""
     if error.retryable:
         log.warning(_LINE, table.name, subject, error)
         raise error
     _tell(table, subject, str(error))
+    return f"{subject}: {error}"
 
 
 def _tell(table: OutboxTable, subject: str, fault: str) -> None:

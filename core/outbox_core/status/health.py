@@ -38,6 +38,7 @@ class Code(StrEnum):
     DELIBERATE_TAKEOVER = "deliberate-takeover"
     OLD_SNAPSHOT = "old-snapshot"
     DEAD_ROWS = "dead-rows"
+    OVERDUE = "overdue"
     DATABASE_UNREACHABLE = "database-unreachable"
     DATABASE_REFUSES = "database-refuses"
     BROKER_UNREACHABLE = "broker-unreachable"
@@ -168,6 +169,11 @@ def problems(snapshot: Snapshot, thresholds: Thresholds | None = None) -> list[H
         *_blocked(speaking, limits.blocked),
         *_parked(snapshot.parked, limits.parked),
         *_dead_rows(snapshot.upkeep, limits),
+        *(
+            HealthProblem(Code.OVERDUE, str(lane.metrics["overdue"]))
+            for lane in speaking
+            if "overdue" in lane.metrics
+        ),
         *(problem for cluster in snapshot.clusters or () for problem in _cluster(cluster)),
     ]
 

@@ -174,6 +174,7 @@ _ENDED = {
     Code.ORPHANS: "there are no more records of clusters that nobody serves",
     Code.OLD_SNAPSHOT: "no old snapshot keeps dead rows any more",
     Code.DEAD_ROWS: "there are no longer too many dead rows",
+    Code.OVERDUE: "what should be gone is gone",
 }
 """The problems whose begin and end are told here. Silence, parked keys and deliberate takeovers are told by
 what changed."""
