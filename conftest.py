@@ -220,7 +220,7 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[logging.LogRecord]]:
-    """What was logged under a logger: Kafka clients of earlier tests still look for brokers that are gone, and say so."""
+    """What was logged under a logger: Kafka clients of earlier tests still say that their broker is gone."""
     return lambda logger: [record for record in caplog.records if f"{record.name}.".startswith(f"{logger}.")]
 
 
