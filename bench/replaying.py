@@ -22,6 +22,7 @@ from latency import quantile, write
 
 KILLS = (0.3, 0.6)
 """When a replay is killed: once this share of the records was stashed."""
+QUANTILES = (("p50", 0.5), ("p99", 0.99), ("most", 1.0))
 QUIET = 5.0
 """Seconds without a record after which there are none any more."""
 
@@ -157,17 +158,20 @@ def report(
         twice = sum(count > 1 for count in counts.values())
         print(f"{name}: {wanted:,} wanted, {wanted - len(counts):,} missing, {twice:,} more than once")
     print(f"out of order of their key: {seen.disorder:,}")
-    ages = {
-        name: [
+    tell_ages(seen, committed, begin, end)
+
+
+def tell_ages(seen: Seen, committed: list[float], begin: float, end: float) -> None:
+    """Prints how long live records took that were committed before a time, and until another one."""
+    for name, after, before in (("before", committed[0] + 5, begin), ("during", begin, end)):
+        ages = [
             1000 * (seen.arrived[number] - moment)
             for number, moment in enumerate(committed)
             if after <= moment < before and number in seen.arrived
         ]
-        for name, after, before in (("before", committed[0] + 5, begin), ("during", begin, end))
-    }
-    for name, some in ages.items():
-        if some:
-            print(f"live records {name}: p50 {quantile(some, 0.5):.1f} ms, p99 {quantile(some, 0.99):.1f} ms")
+        if ages:
+            quantiles = ", ".join(f"{words} {quantile(ages, share):.1f} ms" for words, share in QUANTILES)
+            print(f"live records {name}: {quantiles}")
 
 
 if __name__ == "__main__":
