@@ -145,7 +145,9 @@ def fill(on: Environment, topic: str, arguments: argparse.Namespace) -> None:
             last = min(first + 999_999, arguments.kept)
             given = {"rows": arguments.kept, "every": arguments.every, "keys": arguments.keys}
             connection.execute(FILL.format(topic=topic, first=first, last=last, **given).encode())
-        connection.execute("ANALYZE outbox_kept")
+        connection.execute(
+            "VACUUM ANALYZE outbox_kept"
+        )  # as autovacuum does soon, for the index of positions
 
 
 def report(

@@ -48,6 +48,7 @@ class ChangeByIds:
         index: The index that finds the rows, quoted if necessary; empty leaves the choice to the database.
             Applications insert into such a table meanwhile, so the statement must lock no other rows.
         copy: What keeps the rows before: an INSERT … SELECT up to its condition; empty for nothing.
+        ranged: Whether the index finds ranges of ids only, so that a look for each single one costs as much.
     """
 
     table: str
@@ -56,6 +57,7 @@ class ChangeByIds:
     id_column: str = "id"
     index: str = ""
     copy: str = ""
+    ranged: bool = False
 
     def where(self, chosen: str) -> str:
         """Returns what stands behind ``WHERE``; ``chosen`` is the condition that chooses the rows."""
@@ -67,6 +69,9 @@ class ChangeByIds:
 
     def within(self, ids: str) -> str:
         """Returns the condition that a row is listed; ``ids`` stands between the parentheses of ``IN``."""
+        if self.ranged:
+            within = f"{self.id_column} BETWEEN LEAST({ids}) AND GREATEST({ids})"
+            return f"{within} AND {self.id_column} + 0 IN ({ids})"
         return f"{self.id_column} IN ({ids})"
 
     def sql(self, ids: str) -> str:

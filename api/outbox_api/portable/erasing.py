@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from outbox_api.base.record import Record
-from outbox_api.portable.by_ids import ChangeByIds
+from outbox_api.portable.keeping import of_positions
 from outbox_api.portable.kept import PortableKept
 from outbox_api.portable.rows import fitting
 from outbox_api.portable.session import Session
@@ -73,7 +73,7 @@ class PortableErasing:
         if not self._has_kept:
             return
         archive = PortableKept(self._session, self._tables)
-        change = ChangeByIds(self._kept, id_column="position", index=self._idiom.id_index)
+        change = of_positions(self._idiom, self._kept)
         with self._session.transaction("look at the kept records", reads=True):
             first, newest = archive.ends()
         chosen, last = Chosen(key=key, through=newest), first - 1

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from outbox_api.base.errors import ConfigError
+from outbox_api.portable.by_ids import ChangeByIds
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.partitions import Session
 from outbox_api.portable.sources import COLUMNS, EXTRAS, KEPT_COLUMNS, quoted
@@ -101,6 +102,18 @@ def copying(
         f" SELECT {idiom.now}, {{token}}, {hashed}, {keep.lacks | lacks}, {', '.join(values)}"
         f" FROM {source} WHERE {chosen_topics(idiom, keep.topics)}"
     )
+
+
+def of_positions(idiom: Idiom, kept: str, condition: str = "") -> ChangeByIds:
+    """Makes the change that deletes kept records by their positions.
+
+    Args:
+        idiom: How the database writes SQL.
+        kept: The table, quoted.
+        condition: What else must hold; empty for nothing.
+    """
+    ranged = bool(idiom.partitions and idiom.partitions.window)
+    return ChangeByIds(kept, condition=condition, id_column="position", index=idiom.id_index, ranged=ranged)
 
 
 def key_hash(idiom: Idiom, key: str) -> str:

@@ -11,8 +11,7 @@ from itertools import chain
 
 from outbox_api.base.errors import AccessDenied, DriverError, RolledBack
 from outbox_api.base.finding import Finding, Level
-from outbox_api.portable.by_ids import ChangeByIds
-from outbox_api.portable.keeping import Keep, holds_bytes
+from outbox_api.portable.keeping import Keep, holds_bytes, of_positions
 from outbox_api.portable.session import AlreadyExists, Session, TableMissing
 from outbox_api.portable.sources import quoted
 from outbox_api.portable.tables import NEEDS, Tables
@@ -165,9 +164,7 @@ class Retention:
         if not found:
             return 0
         idiom = self.session.idiom
-        change = ChangeByIds(
-            self._table, condition="delivered_at < {before}", id_column="position", index=idiom.id_index
-        )
+        change = of_positions(idiom, self._table, "delivered_at < {before}")
         with self.session.transaction("delete what was kept for long enough"):
             return self.session.execute_by_ids(change, found, before=idiom.time_parameter(before))
 
