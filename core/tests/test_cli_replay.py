@@ -312,3 +312,46 @@ def test_without_kept_records_a_cure_is_named(tmp_path: Path, made: Made):
     told(file, "init")
     done = outbox(file, "kept", "days")
     assert (done.returncode, "there is no table of kept records" in done.stderr) == (1, True)
+
+
+@every_database
+def test_a_replay_that_is_given_up_ends_as_it_is(database: str, made: Made):
+    file = made(database)
+    box = load(file).harvest
+    stash(box, 1_200)
+    first = deliver(box)
+    wanted = Wanted(name="x", choice=Choice(until="2999-01-01"))
+    prepared = operations.prepare_replay(box, wanted)
+    operations.replay(box, prepared, ALICE, pace(stop_after=1))
+    [under_way] = operations.replays(box)
+    assert (under_way.name, under_way.ended) == ("x", None)
+    assert under_way.state is not None
+    assert under_way.state.progress == "500 of 1,200 records stashed"
+    given_up: list[Any] = []
+
+    def wait(_: float) -> bool:
+        if not given_up:
+            command = ("replay", "--name", "x", "--give-up", "--reason", "the wrong topic", "--yes")
+            given_up.append(asked(file, *command))
+        return False
+
+    done = operations.replay(
+        box, operations.prepare_replay(box, wanted), ALICE, Pace(wait, lambda _: None, lambda: None)
+    )
+    assert given_up == [{"outbox": "outbox", "name": "x", "chosen": 1_200, "stashed": 500, "ended": True}]
+    assert (done.outcome, done.state.done) == ("given up: 500 of 1,200 records stashed", 500)
+    assert deliver(box) == first[:500]
+    noted = [(each.action.verb, each.action.subject, each.outcome) for each in operations.entries(box)]
+    assert noted == [
+        ("give-up", "replay x", "500 of 1,200 records stashed"),
+        ("replay", "x: goes on behind position 500", "given up: 500 of 1,200 records stashed"),
+        ("replay", "x: until 2999-01-01", "given up: 500 of 1,200 records stashed"),
+    ]
+    [ended] = operations.replays(box)
+    assert (ended.name, ended.outcome) == ("x", "given up: 500 of 1,200 records stashed")
+    for name, words in (("x", "given up: 500 of 1,200"), ("y", "there is no replay 'y'")):
+        refused = outbox(file, "replay", "--name", name, "--give-up", "--yes")
+        assert (refused.returncode, words in refused.stderr) == (1, True), refused.stderr
+    again = outbox(file, "replay", "--name", "x", "--until", "2999-01-01", "--yes")
+    assert (again.returncode, "another one needs another name" in again.stderr) == (1, True)
+    assert waiting(box) == 0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from time import time
 from typing import Any
@@ -14,6 +15,7 @@ from outbox_api.portable.session import Session
 from outbox_api.portable.sources import COLUMNS, EXTRAS, quoted
 from outbox_api.portable.tables import Tables
 from outbox_api.seams.kept import Chosen, Condition, Kept, KeptRecord
+from outbox_api.seams.parking import listed
 from outbox_api.seams.placement import placed_row
 
 _BEHIND = ("position", "delivered_at", "token", "lacks")
@@ -53,8 +55,8 @@ class PortableKept:
             chosen: Which.
             after: The last position that is known already; 0 for none.
             limit: How many at most.
-            whole: Whether to return all of each record, which may be large; if not, values are ``None``, and
-                headers are left out.
+            whole: Whether to return all of each record, which may be large; if not, values are ``None``,
+                headers are left out, and topics and keys are as :func:`listed` says.
         """
         with self._session.transaction("read kept records", reads=True):
             return self.page(chosen, after, limit, whole=whole)
@@ -64,7 +66,8 @@ class PortableKept:
         age = self._idiom.age_seconds("create_time")
         columns = ", ".join((*(COLUMNS if whole else _SHORT), f"{age} AS age", *EXTRAS, *_BEHIND))
         rows, at = self._ordered(columns, chosen, after, limit), time()
-        return [self._kept(row, at) for row in rows]
+        found = [self._kept(row, at) for row in rows]
+        return found if whole else [replace(each, record=listed(each.record)) for each in found]
 
     def positions(self, chosen: Chosen, after: int, limit: int) -> list[int]:
         """Returns the positions of what :meth:`page` returns, within the caller's transaction."""

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+from uuid import UUID
 
 from outbox_api.base.errors import DriverError
 from outbox_api.base.record import Record
@@ -47,9 +50,16 @@ class PortableReplays:
         self._notes = JournalStatements(idiom, tables.journal)
         self.journal = PortableJournal(session, tables)
         journal = quoted(idiom, tables.journal)
-        entry, columns = "name = {name} AND id = {id}", "begun, subject, outcome, ended"
+        entry, columns = "name = {name} AND id = {id}", "begun, subject, outcome, ended, id"
         self._look = f"SELECT {columns} FROM {idiom.snapshot_read(journal)} WHERE {entry}"
         self._hold = idiom.locking_select(columns, journal, entry, idiom.exclusive_lock)
+        # An entry of somebody who goes on with a replay has no outcome until it ends.
+        self._list = idiom.limit(
+            f"SELECT {columns} FROM {idiom.snapshot_read(journal)} WHERE name = {{name}} AND verb = 'replay'"
+            " AND (ended IS NOT NULL OR outcome IS NOT NULL)"
+            " ORDER BY CASE WHEN ended IS NULL THEN 0 ELSE 1 END, begun DESC",
+            "{limit}",
+        )
         self._note = f"UPDATE {journal} SET outcome = {{outcome}} WHERE {entry}"
         self._await = idiom.await_changes.format(table=quoted(idiom, tables.kept))
         found = session.columns(idiom.quote_table(tables.outbox)) or ()
@@ -76,6 +86,26 @@ class PortableReplays:
         """Returns the replay of a name; ``None`` if there is none. Reads only."""
         with self._session.transaction("look for a replay", reads=True):
             return self._found(self._look, name)
+
+    def latest(self, limit: int) -> list[Replay]:
+        """Returns replays, those under way first, then the newest first; reads ``limit`` entries at most."""
+        rows = self._session.query("look for replays", self._list, name=self._name, limit=limit)
+        named = [(self._idiom.read_text(row[1]) or "").partition(":")[0] for row in rows]
+        return [
+            self._read(name, row)
+            for name, row in zip(named, rows, strict=True)
+            if UUID(str(row[4])) == replay_entry(name)  # not one of somebody who went on with it
+        ]
+
+    def give_up(self, name: str) -> Replay | None:
+        """Ends a replay as it is; returns it, with its state if this has ended it, or ``None`` for none."""
+        with self._session.transaction("give up a replay"):
+            found = self._found(self._hold, name)
+            if found is None or found.state is None:
+                return found
+            outcome = f"given up: {found.state.progress}"
+            self._session.execute(self._notes.end, **self._entry(name), outcome=outcome)
+            return replace(found, outcome=outcome, ended=self._session.now())
 
     def begin(self, name: str, action: Action, state: ReplayState) -> bool:
         """Notes that a replay begins, durably; returns whether there was none of this name."""
@@ -136,14 +166,15 @@ class PortableReplays:
 
     def _found(self, query: str, name: str) -> Replay | None:
         rows = self._session.fetch(query, **self._entry(name))
-        if not rows:
-            return None
-        begun, subject, outcome, ended = rows[0]
+        return self._read(name, rows[0]) if rows else None
+
+    def _read(self, name: str, row: Sequence[Any]) -> Replay:
+        begun, subject, outcome, ended = row[:4]
         text, moment = self._idiom.read_text, self._idiom.read_timestamp
         told = text(outcome) or ""
         if ended is not None:
-            return Replay(moment(begun), text(subject) or "", None, told, moment(ended))
-        return Replay(moment(begun), text(subject) or "", ReplayState.read(told))
+            return Replay(name, moment(begun), text(subject) or "", None, told, moment(ended))
+        return Replay(name, moment(begun), text(subject) or "", ReplayState.read(told))
 
     def _row(self, name: str, kept: KeptRecord, topic: str) -> dict[str, object]:
         record = kept.record

@@ -47,11 +47,15 @@ class ReplayState:
     until: datetime | None = None
 
     @property
+    def progress(self) -> str:
+        """How far it is, in words."""
+        return f"{self.done:,} of {self.chosen:,} records stashed"
+
+    @property
     def result(self) -> str:
         """What came of it, in words, once all is stashed."""
         gone = self.chosen - self.done
-        lost = f"; {gone:,} were deleted from the kept records meanwhile" if gone else ""
-        return f"{self.done:,} of {self.chosen:,} records stashed{lost}"
+        return self.progress + (f"; {gone:,} were deleted from the kept records meanwhile" if gone else "")
 
     def as_json(self) -> str:
         """Returns it as a text of some hundred bytes."""
@@ -76,6 +80,7 @@ class Replay:
     """A replay that has begun.
 
     Attributes:
+        name: Its name.
         begun: When (database clock), with a time zone.
         subject: What was chosen, for people.
         state: How far it is; ``None`` for one that has ended, but for whoever has ended it.
@@ -83,6 +88,7 @@ class Replay:
         ended: When it ended; ``None`` if it has not.
     """
 
+    name: str
     begun: datetime
     subject: str
     state: ReplayState | None

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import typer
-from outbox_api.base.bounds import is_topic
+from outbox_api.base.errors import ConfigError
 from rich.text import Text
 
 from outbox_core import operations
@@ -18,21 +18,9 @@ from outbox_core.operations.erasing import Receipt
 from outbox_core.text.printable import printable
 
 
-def _topic(text: str | None) -> str | None:
-    if text is not None and not is_topic(text):
-        raise typer.BadParameter(f"'{printable(text)}' is not the name of a topic")
-    return text
-
-
-def _key(text: str) -> str:
-    if not text:
-        raise typer.BadParameter("an empty key is the one of all records without a key")
-    return text
-
-
 def forget(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
-    key: Annotated[str, typer.Option("--key", metavar="KEY", callback=_key, help="The key, whole.")],
+    key: Annotated[str, typer.Option("--key", metavar="KEY", help="The key, whole.")],
     file: FileOption = None,
     outbox: OutboxOption = None,
     tombstone: Annotated[
@@ -41,7 +29,6 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
             "--tombstone",
             metavar="TOPIC",
             show_default=False,
-            callback=_topic,
             help="Also stash a record of the key without a value, after which a compacted topic forgets it.",
         ),
     ] = None,
@@ -63,6 +50,10 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
     outbox, and Kafka deletes the key's earlier records when it compacts. In other topics they go when their
     retention ends.
     """
+    try:
+        operations.check_erasure(key, tombstone)
+    except ConfigError as error:
+        raise typer.BadParameter(printable(str(error))) from None
     settings = operated_outbox(context, file, outbox)
     live = operations.look_for_key(settings, key)
     told = f"outbox {printable(settings.outbox)}: {Verb.ERASE.effect()} {live.waiting} wait in the outbox."

@@ -58,6 +58,9 @@ def replay(  # noqa: PLR0917 - typer makes each parameter an option
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be stashed, and change nothing.")
     ] = False,
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="End the replay of this name that has begun, as it is.")
+    ] = False,
     reason: ReasonOption = None,
     yes: YesOption = False,
     json: JsonOption = False,
@@ -69,9 +72,13 @@ def replay(  # noqa: PLR0917 - typer makes each parameter an option
     'outbox-replay'. What is delivered after the start of the replay is not part of it.
 
     It waits while more than 2,000 rows wait in the outbox. Ended before its end, in whatever way, the same
-    command goes on where it was: no record is left out or stashed twice.
+    command goes on where it was: no record is left out or stashed twice. One that is not to go on, '--give-up'
+    ends.
     """
     settings = operated_outbox(context, file, outbox)
+    if give_up:
+        _give_up(settings, name, reason, yes=yes, json=json)
+        return
     try:
         wanted = Wanted(name=name, choice=choice_of(key, topics, since, until, where), to=to)
         prepared = operations.prepare_replay(settings, wanted, read_only=dry_run)
@@ -82,6 +89,18 @@ def replay(  # noqa: PLR0917 - typer makes each parameter an option
         return
     confirm(Text(f"{_described(settings, prepared)}\n{Verb.REPLAY.effect()}"), _question(prepared), yes=yes)
     _run(settings, prepared, operator(reason, yes=yes), rate, json=json)
+
+
+def _give_up(settings: HarvestSettings, name: str, reason: str | None, *, yes: bool, json: bool) -> None:
+    about = f"outbox {printable(settings.outbox)}, replay {printable(name)}: {Verb.GIVE_UP.effect()}"
+    confirm(Text(about), Verb.GIVE_UP.about.question, yes=yes)
+    done = operations.give_up(settings, name, operator(reason, yes=yes))
+    tell_unnoted(done.unnoted)
+    if json:
+        told = {"chosen": done.chosen, "stashed": done.stashed, "ended": True}
+        print_json({"outbox": settings.outbox, "name": name, **told})
+    else:
+        output().print(f"replay {name}: given up, {done.stashed:,} of {done.chosen:,} records stashed")
 
 
 def _run(
@@ -174,6 +193,7 @@ COMMAND = Command(
     (
         "outbox replay --name incident-7 --key order-4711 --since 2h --dry-run",
         "outbox replay --name incident-8 --topic 'orders.*' --since 2026-03-01T09:00Z --until 2026-03-02",
+        "outbox replay --name incident-8 --give-up --reason 'the wrong topic'",
         "outbox replay --name to-search --where 'id >= 4711' --to orders.rebuilt --rate 500 --yes",
     ),
 )

@@ -8,13 +8,23 @@ message that names the cure.
 
 from outbox_core.operations.dead_letters import Changed, change, letters, reveal, waiting
 from outbox_core.operations.dispatch import Arguments, Done, perform
-from outbox_core.operations.erasing import KeyParked, Receipt, erase
+from outbox_core.operations.erasing import KeyParked, Receipt, check_erasure, erase
 from outbox_core.operations.erasing import look as look_for_key
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
-from outbox_core.operations.kept import Choice, kept_days, kept_records, reveal_kept
+from outbox_core.operations.kept import Choice, kept_days, kept_record, kept_records, reveal_kept
 from outbox_core.operations.reason import LONGEST_REASON, ReasonTooLong, check_reason
-from outbox_core.operations.replaying import Pace, Prepared, Replayed, Wanted, prepare_replay, replay
+from outbox_core.operations.replaying import (
+    GivenUp,
+    Pace,
+    Prepared,
+    Replayed,
+    Wanted,
+    give_up,
+    prepare_replay,
+    replay,
+    replays,
+)
 from outbox_core.operations.takeovers import (
     TakeoverChanged,
     UnknownCluster,
@@ -31,6 +41,7 @@ __all__ = [
     "Choice",
     "Done",
     "Forgotten",
+    "GivenUp",
     "KeyParked",
     "Operator",
     "Pace",
@@ -47,11 +58,14 @@ __all__ = [
     "change",
     "change_takeover",
     "check_cluster",
+    "check_erasure",
     "check_reason",
     "entries",
     "erase",
     "forget",
+    "give_up",
     "kept_days",
+    "kept_record",
     "kept_records",
     "letters",
     "look_for_key",
@@ -59,6 +73,7 @@ __all__ = [
     "prepare_replay",
     "raise_fence",
     "replay",
+    "replays",
     "reveal",
     "reveal_kept",
     "waiting",

@@ -9,6 +9,7 @@ from outbox_core.operations.dead_letters import Changed, change, reveal
 from outbox_core.operations.erasing import Receipt, erase
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import Operator
+from outbox_core.operations.replaying import GivenUp, give_up
 from outbox_core.operations.takeovers import TakeoverChanged, change_takeover
 from outbox_core.operations.verbs import Target, Verb
 from outbox_core.settings import HarvestSettings
@@ -23,9 +24,11 @@ class Arguments(NamedTuple):
     """The fence's token as the operator has seen it, for a leader or a cluster; ``None`` for whatever it is.
     """
     key: str = ""  # a key, whole
+    tombstone: str = ""  # the topic for a tombstone of the key; empty for none
+    name: str = ""  # the name of a replay
 
 
-Done = Changed | Raised | Forgotten | TakeoverChanged | Receipt | list[DeadLetter]
+Done = GivenUp | Changed | Raised | Forgotten | TakeoverChanged | Receipt | list[DeadLetter]
 
 
 def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Operator) -> Done:
@@ -44,4 +47,6 @@ def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Oper
         case Target.KEPT:
             raise ValueError(f"{verb} is done step by step: see outbox_core.operations.replaying")
         case Target.KEY:
-            return erase(settings, to.key, operator)
+            return erase(settings, to.key, operator, to.tombstone)
+        case Target.REPLAY:
+            return give_up(settings, to.name, operator)

@@ -10,7 +10,8 @@ from datetime import datetime
 from functools import partial
 from hashlib import sha256
 
-from outbox_api.base.errors import OutboxError
+from outbox_api.base.bounds import is_topic
+from outbox_api.base.errors import ConfigError, OutboxError
 from outbox_api.base.record import Record
 from outbox_api.portable.erasing import Live, PortableErasing
 from outbox_api.portable.sources import JOURNAL_TEXTS
@@ -54,8 +55,17 @@ def digest(key: str) -> str:
     return f"sha256:{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:DIGITS]}"
 
 
+def check_erasure(key: str, tombstone: str | None = None) -> None:
+    """Raises ``ConfigError`` if that can be no key to erase, or no topic for a tombstone."""
+    if not key:
+        raise ConfigError("an empty key is the one of all records without a key")
+    if tombstone is not None and not is_topic(tombstone):
+        raise ConfigError(f"'{tombstone:.300}' is not the name of a topic")
+
+
 def look(settings: HarvestSettings, key: str) -> Live:
     """Returns what is to be delivered of a key; raises as :func:`erase` where that would be refused."""
+    check_erasure(key)
     with closing(settings.dialect.create().erasing()) as erasing:
         return _live(erasing, key)
 
@@ -81,7 +91,9 @@ def erase(
 
     Raises:
         KeyParked: A record of the key is parked; nothing was done.
+        ConfigError: As :func:`check_erasure`.
     """
+    check_erasure(key, tombstone or None)
     name, without = digest(key), _eraser(key)
     who = replace(operator, reason=without(operator.reason))
     with closing(settings.dialect.create().erasing()) as erasing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from contextlib import closing
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from outbox_api.base.errors import ConfigError, OutboxError
+from outbox_api.portable.kept import PortableKept
 from outbox_api.seams.kept import COMPARED, OPERATORS, Chosen, Condition, Kept, KeptRecord
 
 from outbox_core.operations.journalled import Operator, journalled
@@ -16,6 +18,8 @@ from outbox_core.operations.verbs import Verb
 from outbox_core.settings import HarvestSettings
 from outbox_core.settings.logs import KeyNames
 from outbox_core.text.moment import parse_moment, parse_time
+
+log = logging.getLogger(__name__)
 
 _CONDITION = re.compile(r"\s*(\w+)\s*([=!<>]+)\s*(.*?)\s*", re.DOTALL)
 _NUMBERS = range(-(2**63), 2**63)
@@ -107,14 +111,24 @@ def kept_days(settings: HarvestSettings) -> list[tuple[date, Kept]]:
         return list(kept.days())
 
 
-def kept_records(settings: HarvestSettings, choice: Choice, limit: int) -> Sequence[KeptRecord]:
+def kept_records(
+    settings: HarvestSettings, choice: Choice, limit: int, after: int = 0
+) -> Sequence[KeptRecord]:
     """Returns kept records without values and headers, ordered by position, ``limit`` at most.
+
+    Those with a higher position than ``after``; of keys and topics as lists of dead letters have them.
 
     Raises:
         ConfigError: The choice cannot be read.
     """
     with closing(settings.dialect.create().kept(read_only=True)) as kept:
-        return kept.find(choice.chosen(kept.now()), 0, limit, whole=False)
+        return kept.find(choice.chosen(kept.now()), after, limit, whole=False)
+
+
+def kept_record(settings: HarvestSettings, position: int) -> KeptRecord:
+    """Returns a kept record as :func:`kept_records` does; raises as :func:`reveal_kept`."""
+    with closing(settings.dialect.create().kept(read_only=True)) as kept:
+        return _at(kept, position, whole=False)
 
 
 def reveal_kept(settings: HarvestSettings, position: int, operator: Operator) -> KeptRecord:
@@ -124,11 +138,17 @@ def reveal_kept(settings: HarvestSettings, position: int, operator: Operator) ->
         OutboxError: There is none at this position.
     """
     with closing(settings.dialect.create().kept(read_only=True)) as kept:
-        this = Chosen(through=position)
-        if not (found := kept.find(this, position - 1, 1, whole=False)):
-            raise OutboxError(f"no record is kept at position {position}; see 'outbox kept list'")
-        key = settings.key_names.of(found[0].record.key)
-        with journalled(settings, Verb.REVEAL, f"kept record {position}, key {key}", operator) as outcome:
-            [record] = kept.find(this, position - 1, 1)
+        key = settings.key_names.of_listed(_at(kept, position, whole=False).record.key)
+        named = f", key {key}" if key else ""
+        with journalled(settings, Verb.REVEAL, f"kept record {position}{named}", operator) as outcome:
+            record = _at(kept, position, whole=True)
             outcome.text = "1 shown"
+    if outcome.unnoted:
+        log.warning("%s", outcome.unnoted)
     return record
+
+
+def _at(kept: PortableKept, position: int, *, whole: bool) -> KeptRecord:
+    if found := kept.find(Chosen(through=position), position - 1, 1, whole=whole):
+        return found[0]
+    raise OutboxError(f"no record is kept at position {position}; see 'outbox kept list'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -28,6 +28,9 @@ PAGE = 500
 
 MOST_WAITING = 2_000
 """Rows that may wait in the outbox, and a replay goes on: live records wait behind so many, and a page."""
+
+MOST_LISTED = 100
+"""Entries of the journal that are read for a list of replays."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _GLANCE = 0.02
@@ -95,6 +98,16 @@ class Prepared:
     kept: Kept
     first: KeptRecord | None
     last: KeptRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A replay that has been given up."""
+
+    name: str
+    stashed: int  # how many of its records are stashed
+    chosen: int  # how many there were
+    unnoted: str = ""  # why the journal lacks the outcome of giving up; empty if it has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,17 +188,45 @@ def _prepared(
 
 def _goes_on(wanted: Wanted, found: Replay) -> ReplayState:
     if found.ended or not found.state:
-        ended = date_clock_and_zone(found.ended or found.begun)
-        raise OutboxError(
-            f"nothing was done: the replay '{wanted.name}' ended at {ended} ({found.outcome}); another one "
-            "needs another name"
-        )
+        raise OutboxError(f"{_ended(found)}; another one needs another name")
     if found.state.choice != wanted.digest:
         raise OutboxError(
             f"nothing was done: the replay '{wanted.name}' began at {date_clock_and_zone(found.begun)} with "
             f"another choice ({found.subject}); repeat that to go on with it, or give another name"
         )
     return found.state
+
+
+def _ended(found: Replay) -> str:
+    ended = date_clock_and_zone(found.ended or found.begun)
+    return f"nothing was done: the replay '{found.name}' ended at {ended} ({found.outcome})"
+
+
+def replays(settings: HarvestSettings) -> Sequence[Replay]:
+    """Returns replays, those under way first, then the newest first: ``MOST_LISTED`` at most; reads only."""
+    with closing(settings.dialect.create().replays(read_only=True)) as replays:
+        return replays.latest(MOST_LISTED)
+
+
+def give_up(settings: HarvestSettings, name: str, operator: Operator) -> GivenUp:
+    """Ends a replay that is under way, or was interrupted: nothing more of it is stashed.
+
+    What stashes it notices that within a page, and ends. The name cannot be used again.
+
+    Raises:
+        OutboxError: There is no such replay, or it has ended.
+    """
+    with closing(settings.dialect.create().replays()) as replays:
+        if (found := replays.find(name)) is None:
+            raise OutboxError(f"nothing was done: there is no replay '{name:.100}'; see 'outbox journal'")
+        if found.ended:
+            raise OutboxError(_ended(found))
+        with journalled(settings, Verb.GIVE_UP, f"replay {name}", operator, at_once=True) as outcome:
+            found = replays.give_up(name)
+            if found is None or found.state is None:
+                raise OutboxError(_ended(found) if found else f"nothing was done: replay '{name}' is gone")
+            outcome.text = found.state.progress
+    return GivenUp(name, found.state.done, found.state.chosen, outcome.unnoted)
 
 
 def replay(settings: HarvestSettings, prepared: Prepared, operator: Operator, pace: Pace) -> Replayed:
@@ -206,8 +247,7 @@ def replay(settings: HarvestSettings, prepared: Prepared, operator: Operator, pa
             prepared = replace(prepared, state=state, chosen=chosen)
         with _noted(settings, prepared, operator, begun=begun) as outcome:
             done = _steps(replays, prepared, pace)
-            state = done.state
-            outcome.text = done.outcome or f"stopped: {state.done:,} of {state.chosen:,} records stashed"
+            outcome.text = done.outcome or f"stopped: {done.state.progress}"
     return replace(done, unnoted=outcome.unnoted)
 
 

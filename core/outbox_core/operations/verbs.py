@@ -27,9 +27,11 @@ class Target(Enum):
     """Lanes that publish in transactions; somebody at the brokers does this, so it is a command only."""
     CLUSTER = auto()
     KEPT = auto()
-    """Kept records, chosen by conditions; a command only, as it may take hours."""
+    """Kept records, chosen by conditions; it may take hours, so whoever does it watches it."""
+    REPLAY = auto()
+    """A replay that has begun, by its name."""
     KEY = auto()
-    """All that is left of a key; somebody who may delete it does this, so it is a command only."""
+    """All that is left of a key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +191,20 @@ class Verb(StrEnum):
                 "header outbox-replay, and a new outbox-id, so that no inbox takes it for a repetition."
             ),
             question="Replay these records?",
+        ),
+    )
+    GIVE_UP = (
+        "give-up",
+        About(
+            target=Target.REPLAY,
+            label="Give up",
+            summary="End a replay that is under way",
+            effect=(
+                "No more records of the replay are stashed. Those that it has stashed are delivered: consumers "
+                "keep the old states of a key until a newer one comes. The replay cannot go on, and its name "
+                "cannot be used again."
+            ),
+            question="Give up this replay?",
         ),
     )
     ERASE = (
