@@ -26,12 +26,14 @@ class Http:
             from outbox_console.app import application  # noqa: PLC0415 - a check needs no server
             from outbox_console.prometheus import Prometheus  # noqa: PLC0415 - likewise
             from outbox_console.recorder import Recorder  # noqa: PLC0415 - likewise
+            from outbox_console.replays import Replays  # noqa: PLC0415 - likewise
             from outbox_console.server import HttpServer  # noqa: PLC0415 - likewise
 
         prometheus = Prometheus(figures, settings.process.name)
         with Recorder(observe, polls) as recorder:
-            app = application(settings, observe, polls, prometheus, recorder.history)
-            with HttpServer(settings.http.address, app):
+            replays = Replays()
+            app = application(settings, observe, polls, prometheus, recorder.history, replays=replays)
+            with HttpServer(settings.http.address, app), replays:
                 yield
 
     def check(self, http: HttpSettings) -> Iterator[Finding]:

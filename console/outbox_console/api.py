@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
+from fastapi.datastructures import Default
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
@@ -25,6 +25,8 @@ from starlette.routing import BaseRoute
 
 from outbox_console import schemas
 from outbox_console.access import Access
+from outbox_console.kept_api import KeptApi, OutboxQuery
+from outbox_console.replays import Replays
 from outbox_console.requests import AsciiJSON, RefusedError, with_json
 from outbox_console.work import Work
 
@@ -33,9 +35,6 @@ MOST = 1000
 ENTRIES = 100
 """Entries of the journal, unless another number is asked for."""
 
-_Outbox = Annotated[
-    str | None, Query(description="The outbox, by its label or table; optional where there is only one.")
-]
 _Status = Annotated[DeadLetterStatus | None, Query(description="In which state; without it, in any.")]
 _Limit = Annotated[int, Query(ge=1, le=MOST, description="How many at most.")]
 
@@ -50,6 +49,8 @@ class Api:
         work: Work,
         history: Callable[[str], History],
         status: Callable[..., Any],
+        *,
+        replays: Replays,
     ) -> None:
         self._observe = observe
         self._access = access
@@ -67,18 +68,15 @@ class Api:
         self._read("/api/parked", self.parked, "List dead letters, without values")
         self._read("/api/journal", self.journal, "List what operators have done")
         self._read("/api/history", self.history, "Tell what happened in the last hour")
+        kept = KeptApi(self._outbox, access, work, replays)
+        self._read("/api/kept/days", kept.days, "Tell how much is kept of each day")
+        self._read("/api/kept", kept.records, "Find kept records, without values")
+        self._read("/api/replays", kept.replays, "List replays, and how far they are")
+        self._change("/api/kept/reveal", kept.reveal, "Return all of a kept record", schemas.KEPT_EFFECT)
+        self._change("/api/replay", kept.replay, Verb.REPLAY.about.summary, Verb.REPLAY.effect())
         for verb, takes in schemas.VERBS.items():
-            self._router.add_api_route(
-                f"/api/{verb}",
-                self._verb(verb, takes.body),
-                methods=["POST"],
-                name=verb,
-                summary=verb.about.summary,
-                description=verb.effect(),
-                response_model=takes.answer,
-                response_description="Done.",
-                responses=schemas.REFUSED_TO_CHANGE,
-            )
+            do = self._verb(verb, takes.body)
+            self._change(f"/api/{verb}", do, verb.about.summary, verb.effect(), answer=takes.answer)
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -100,7 +98,7 @@ class Api:
         )
 
     async def parked(
-        self, outbox: _Outbox = None, status: _Status = None, limit: _Limit = MOST
+        self, outbox: OutboxQuery = None, status: _Status = None, limit: _Limit = MOST
     ) -> schemas.ParkedLetters:
         """Returns dead letters, without values."""
         settings = self._outbox(outbox)
@@ -108,7 +106,7 @@ class Api:
         letters = [_letter(settings, each) for each in found[:limit]]
         return schemas.ParkedLetters(total=len(found), letters=letters)
 
-    async def journal(self, outbox: _Outbox = None, limit: _Limit = ENTRIES) -> schemas.Entries:
+    async def journal(self, outbox: OutboxQuery = None, limit: _Limit = ENTRIES) -> schemas.Entries:
         """Returns what operators have done."""
         settings = self._outbox(outbox)
         found = await self._work.read(lambda: operations.entries(settings, limit))
@@ -118,7 +116,7 @@ class Api:
         ]
         return schemas.Entries(entries=entries)
 
-    async def history(self, outbox: _Outbox = None) -> schemas.LastHour:
+    async def history(self, outbox: OutboxQuery = None) -> schemas.LastHour:
         """Returns what was seen in the last hour."""
         history = self._history(self._outbox(outbox).title)
         return schemas.LastHour.model_validate({"points": history.points(), "events": history.events()})
@@ -127,6 +125,21 @@ class Api:
         # The first serves, the second is described, as a description of HEAD would repeat that of GET.
         self._router.add_api_route(path, answer, methods=["GET", "HEAD"], include_in_schema=False)
         self._router.add_api_route(path, answer, summary=summary, response_description="Done.")
+
+    def _change(
+        self, path: str, do: Callable[..., Any], summary: str, effect: str, *, answer: Any = Default(None)
+    ) -> None:
+        self._router.add_api_route(
+            path,
+            do,
+            methods=["POST"],
+            name=path.removeprefix("/api/").replace("/", "-"),
+            summary=summary,
+            description=effect,
+            response_model=answer,
+            response_description="Done.",
+            responses=schemas.REFUSED_TO_CHANGE,
+        )
 
     def _verb(self, verb: Verb, body: type[schemas.Body]) -> Callable[..., Any]:
         async def do(asked: schemas.Body, request: Request) -> object:
@@ -201,13 +214,7 @@ def _letter(outbox: HarvestSettings, letter: DeadLetter) -> schemas.Letter:
 
 
 def _content(record: MarkedRecord) -> schemas.Content:
-    headers = [schemas.Header(name=name, **_data(value)) for name, value in record.headers]
+    headers = [schemas.Header(name=name, **schemas.data_of(value)) for name, value in record.headers]
     return schemas.Content(
-        id=record.id, key=record.key, value=schemas.Data(**_data(record.value)), headers=headers
+        id=record.id, key=record.key, value=schemas.Data(**schemas.data_of(record.value)), headers=headers
     )
-
-
-def _data(value: str | bytes | None) -> dict[str, str]:
-    if value is None:
-        return {}
-    return {"text": value} if isinstance(value, str) else {"base64": b64encode(value).decode()}

@@ -27,6 +27,7 @@ from outbox_console.page.parts import Outboxes, Parts
 from outbox_console.page.refused import Refused
 from outbox_console.page.rendering import Templates
 from outbox_console.prometheus import Prometheus
+from outbox_console.replays import Replays
 from outbox_console.requests import OneLength
 from outbox_console.work import Work
 
@@ -52,9 +53,12 @@ def application(
     polls: StatusPolls,
     prometheus: Prometheus,
     history: Callable[[str], History] = lambda _: History(),
+    *,
+    replays: Replays | None = None,
 ) -> FastAPI:
     """Makes the application."""
     access = Access(settings.http)
+    replays = replays or Replays()
     answers = Answers(settings, observe, polls, prometheus)
     work = Work()
     templates = Templates(settings)
@@ -67,7 +71,7 @@ def application(
     ]
     routes = [
         *probes,
-        *Api(observe, access, work, history, answers.status).routes,
+        *Api(observe, access, work, history, answers.status, replays=replays).routes,
         *Page(parts, history, several=settings.several).routes(),
     ]
     return FastAPI(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
+from outbox_api.base.bounds import is_topic
 from outbox_api.seams.parking import LONGEST_KEY, DeadLetterStatus
 from outbox_core.operations import LONGEST_REASON, Target, Verb
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 MOST_IDS = 1000
 """Dead letters that one request may name."""
@@ -66,17 +68,44 @@ class OtherCluster(Body):
     ]
 
 
-class _Answer(BaseModel):
+class Key(Body):
+    """All that is left of a key."""
+
+    key: Annotated[str, Field(min_length=1, description="The key, whole.")]
+    tombstone: Annotated[
+        str,
+        Field(
+            description="The topic for which a record of the key without a value is stashed; empty for none."
+        ),
+    ] = ""
+
+    @field_validator("tombstone")
+    @classmethod
+    def _is_topic(cls, given: str) -> str:
+        if given and not is_topic(given):
+            raise ValueError("this is not the name of a topic")
+        return given
+
+
+class ReplayName(Body):
+    """A replay that has begun."""
+
+    name: Annotated[str, Field(description="Its name.")]
+
+
+class Answer(BaseModel):
+    """What every answer has in common: nothing but how it is made."""
+
     model_config = ConfigDict(from_attributes=True)
 
 
-class Refusal(_Answer):
+class Refusal(Answer):
     """Why a request was not answered as asked."""
 
     error: Annotated[str, Field(description="Why, and what to do; free of secrets.")]
 
 
-class _Done(_Answer):
+class _Done(Answer):
     verb: Verb
     unnoted: Annotated[
         str,
@@ -116,7 +145,32 @@ class TakeoverDone(_Done):
     ]
 
 
-class Letter(_Answer):
+class KeyErased(_Done):
+    """What was erased of a key."""
+
+    verb: Verb = Verb.ERASE
+    digest: Annotated[str, Field(description="Stands for the key, which the answer does not name.")]
+    began: Annotated[datetime, Field(description="By the database's clock.")]
+    ended: datetime
+    kept: Annotated[int, Field(description="Kept records that were deleted.")]
+    dead_letters: Annotated[int, Field(description="Skipped dead letters that were deleted.")]
+    journal: Annotated[int, Field(description="Entries of the journal that named it.")]
+    waiting: Annotated[
+        int, Field(description="Rows that are still to be delivered: erase the key again afterwards.")
+    ]
+    tombstone: Annotated[str, Field(description="The topic of the tombstone; empty for none.")]
+
+
+class ReplayGivenUp(_Done):
+    """A replay was given up."""
+
+    verb: Verb = Verb.GIVE_UP
+    name: str
+    stashed: Annotated[int, Field(description="How many of its records are stashed.")]
+    chosen: Annotated[int, Field(description="How many there were.")]
+
+
+class Letter(Answer):
     """A dead letter, without what its record contains."""
 
     id: int
@@ -133,14 +187,14 @@ class Letter(_Answer):
     age_seconds: float
 
 
-class ParkedLetters(_Answer):
+class ParkedLetters(Answer):
     """Dead letters of an outbox."""
 
     total: Annotated[int, Field(description="How many there are; there may be more than are listed.")]
     letters: Annotated[list[Letter], Field(description="Ordered by id.")]
 
 
-class Data(_Answer):
+class Data(Answer):
     """A value: text, or bytes in base64, or neither, for null."""
 
     text: str | None = None
@@ -153,7 +207,14 @@ class Header(Data):
     name: str
 
 
-class Content(_Answer):
+def data_of(value: str | bytes | None) -> dict[str, str]:
+    """Returns the fields of a value."""
+    if value is None:
+        return {}
+    return {"text": value} if isinstance(value, str) else {"base64": b64encode(value).decode()}
+
+
+class Content(Answer):
     """What the record of a dead letter contains."""
 
     id: int
@@ -170,7 +231,7 @@ class Revealed(_Done):
     gone: Annotated[list[_Id], Field(description="The ids of those that did not exist any more.")]
 
 
-class JournalEntry(_Answer):
+class JournalEntry(Answer):
     """What an operator has done, or was about to do."""
 
     id: UUID
@@ -188,13 +249,13 @@ class JournalEntry(_Answer):
     ]
 
 
-class Entries(_Answer):
+class Entries(Answer):
     """The last entries of the journal of an outbox."""
 
     entries: Annotated[list[JournalEntry], Field(description="The newest first.")]
 
 
-class HistoryPoint(_Answer):
+class HistoryPoint(Answer):
     """The figures of an outbox at one moment, as its history has them; null where they are not known."""
 
     at: datetime
@@ -207,7 +268,7 @@ class HistoryPoint(_Answer):
     ]
 
 
-class HistoryEventAnswer(_Answer):
+class HistoryEventAnswer(Answer):
     """Something that happened to an outbox."""
 
     at: Annotated[datetime, Field(description="When it was seen.")]
@@ -215,7 +276,7 @@ class HistoryEventAnswer(_Answer):
     text: Annotated[str, Field(description="What, for people.")]
 
 
-class LastHour(_Answer):
+class LastHour(Answer):
     """What this process has seen of an outbox in the last hour."""
 
     points: Annotated[list[HistoryPoint], Field(description="In the order of time.")]
@@ -234,11 +295,18 @@ _TAKES = {
     Target.CONTENTS: Takes(Letters, Revealed),
     Target.LEADER: Takes(Leader, FenceRaised),
     Target.CLUSTER: Takes(OtherCluster, TakeoverDone),
+    Target.KEY: Takes(Key, KeyErased),
+    Target.REPLAY: Takes(ReplayName, ReplayGivenUp),
 }
 VERBS: Mapping[Verb, Takes] = {
     verb: _TAKES[verb.about.target] for verb in Verb if verb.about.target in _TAKES
 }
-"""The verbs that are done over HTTP; ``forget`` is none, as it needs somebody at the brokers."""
+"""The verbs that a request does; ``replay`` outlasts it, and ``forget`` needs somebody at the brokers."""
+
+
+KEPT_EFFECT = (
+    "Shows the value and headers of a kept record, and changes nothing. The journal notes who has seen them."
+)
 
 
 def _refusals(said: Mapping[int | str, str]) -> dict[int | str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from outbox_api.base.errors import DriverError, OutboxError
+from outbox_api.portable.session import TableMissing
 from outbox_api.support.context_thread import ContextThread
 from outbox_core.operations import UNCERTAIN
 from outbox_core.text.duration import format_duration
@@ -23,8 +24,12 @@ MOST_AT_ONCE = 4
 
 Who may only look can take no place of a verb.
 """
+MOST_SURVEYS = 2
+"""Threads that read whole tables, which take no place of the others."""
 PATIENCE = 10.0
 """Seconds for which a client waits, for a thread and for the database together."""
+SURVEY_PATIENCE = 30.0
+"""Seconds for which one waits whose question may read a whole table."""
 
 Result = TypeVar("Result")
 
@@ -39,29 +44,40 @@ class Work:
     def __init__(self) -> None:
         self._reads = asyncio.Semaphore(MOST_AT_ONCE)
         self._deeds = asyncio.Semaphore(MOST_AT_ONCE)
+        self._surveys = asyncio.Semaphore(MOST_SURVEYS)
 
     async def read(self, do: Callable[[], Result]) -> Result:
         """Returns what ``do`` returns, which must not change anything."""
         return await self._run(do, self._reads, "")
 
+    async def survey(self, do: Callable[[], Result]) -> Result:
+        """Returns what ``do`` returns, which only reads, but may read a whole table."""
+        return await self._run(do, self._surveys, "", SURVEY_PATIENCE)
+
     async def action(self, do: Callable[[], Result]) -> Result:
         """Returns what ``do`` returns, which changes something, and goes on if it takes too long."""
         return await self._run(do, self._deeds, f"; {UNCERTAIN}")
 
-    async def _run(self, do: Callable[[], Result], places: asyncio.Semaphore, unknown: str) -> Result:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + PATIENCE
+    async def _run(
+        self,
+        do: Callable[[], Result],
+        places: asyncio.Semaphore,
+        unknown: str,
+        patience: float | None = None,
+    ) -> Result:
+        loop, patience = asyncio.get_running_loop(), patience or PATIENCE
+        end = loop.time() + patience
         try:
             async with asyncio.timeout_at(end):
                 await places.acquire()
         except TimeoutError:
-            busy = f"nothing was done: {MOST_AT_ONCE} others wait for databases; try again later"
+            busy = "nothing was done: too many others wait for databases; try again later"
             raise RefusedError(503, busy, {"Retry-After": "10"}) from None
         done = asyncio.wrap_future(self._start(do, places, loop))
         await asyncio.wait([done], timeout=end - loop.time())
         if not done.done():
             done.cancel()
-            raise RefusedError(504, f"the database has not answered for {format_duration(PATIENCE)}{unknown}")
+            raise RefusedError(504, f"the database has not answered for {format_duration(patience)}{unknown}")
         try:
             return done.result()
         except RefusedError:
@@ -97,7 +113,7 @@ class Work:
 
 
 def _refused(error: OutboxError) -> RefusedError:
-    if not isinstance(error, DriverError):
+    if not isinstance(error, DriverError) or isinstance(error, TableMissing):
         return RefusedError(409, str(error))
     if error.retryable:
         return RefusedError(503, str(error), {"Retry-After": "10"})

@@ -72,8 +72,8 @@ def replay(  # noqa: PLR0917 - typer makes each parameter an option
     'outbox-replay'. What is delivered after the start of the replay is not part of it.
 
     It waits while more than 2,000 rows wait in the outbox. Ended before its end, in whatever way, the same
-    command goes on where it was: no record is left out or stashed twice. One that is not to go on, '--give-up'
-    ends.
+    command goes on where it was: no record is left out or stashed twice. If it is not to go on, end it with
+    '--give-up'.
     """
     settings = operated_outbox(context, file, outbox)
     if give_up:

@@ -33,20 +33,22 @@ Done = GivenUp | Changed | Raised | Forgotten | TakeoverChanged | Receipt | list
 
 def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Operator) -> Done:
     """Does it; raises as the function does that is called here."""
+    done: Done
     match verb.about.target:
         case Target.LETTERS:
-            return change(settings, verb, to.ids, operator)
+            done = change(settings, verb, to.ids, operator)
         case Target.CONTENTS:
-            return reveal(settings, to.ids, operator)
+            done = reveal(settings, to.ids, operator)
         case Target.LEADER:
-            return raise_fence(settings, operator, to.fence_token)
+            done = raise_fence(settings, operator, to.fence_token)
         case Target.LANES:
-            return forget(settings, operator)
+            done = forget(settings, operator)
         case Target.CLUSTER:
-            return change_takeover(settings, verb, to.cluster, operator, to.fence_token)
+            done = change_takeover(settings, verb, to.cluster, operator, to.fence_token)
         case Target.KEPT:
             raise ValueError(f"{verb} is done step by step: see outbox_core.operations.replaying")
-        case Target.KEY:
-            return erase(settings, to.key, operator, to.tombstone)
         case Target.REPLAY:
-            return give_up(settings, to.name, operator)
+            done = give_up(settings, to.name, operator)
+        case Target.KEY:
+            done = erase(settings, to.key, operator, to.tombstone)
+    return done

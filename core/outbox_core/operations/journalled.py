@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -79,6 +79,16 @@ def journalled(
                 raise DriverError(f"{error}; {UNCERTAIN}", retryable=True) from error
             raise
         _end(settings, journal, entry, outcome)
+
+
+def note_failure(
+    settings: HarvestSettings, verb: Verb, subject: str, operator: Operator, error: Exception
+) -> None:
+    """Notes what has ended an action whose own entry is to stay as it is, if that can be noted."""
+    with suppress(OutboxError):  # the error itself is told in any case
+        journal, entry = _begin(settings, operator, verb, subject)
+        with closing(journal):
+            journal.end(entry, _failure(error, uncertain=False))
 
 
 def entries(settings: HarvestSettings, limit: int = 100) -> Sequence[Entry]:

@@ -16,7 +16,14 @@ from outbox_api.portable.replaying import PortableReplays
 from outbox_api.seams.kept import Chosen, Kept, KeptRecord
 from outbox_api.seams.replay import Replay, ReplayState
 
-from outbox_core.operations.journalled import Operator, Outcome, action_of, journalled, not_noted
+from outbox_core.operations.journalled import (
+    Operator,
+    Outcome,
+    action_of,
+    journalled,
+    not_noted,
+    note_failure,
+)
 from outbox_core.operations.kept import Choice
 from outbox_core.operations.verbs import Verb
 from outbox_core.settings import HarvestSettings
@@ -267,9 +274,13 @@ def _begin(
 def _noted(
     settings: HarvestSettings, prepared: Prepared, operator: Operator, *, begun: bool
 ) -> Iterator[Outcome]:
-    """Notes that a replay goes on; that it begins is noted already."""
+    """Notes that a replay goes on; that it begins is noted already, in the entry that has its progress."""
     if begun:
-        yield Outcome()
+        try:
+            yield Outcome()
+        except Exception as error:
+            note_failure(settings, Verb.REPLAY, f"{prepared.wanted.name}: failed", operator, error)
+            raise
         return
     subject = f"{prepared.wanted.name}: goes on behind position {prepared.state.position}"
     with journalled(settings, Verb.REPLAY, subject, operator) as outcome:

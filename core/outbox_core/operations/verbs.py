@@ -200,9 +200,9 @@ class Verb(StrEnum):
             label="Give up",
             summary="End a replay that is under way",
             effect=(
-                "No more records of the replay are stashed. Those that it has stashed are delivered: consumers "
-                "keep the old states of a key until a newer one comes. The replay cannot go on, and its name "
-                "cannot be used again."
+                "No more records of the replay are stashed. Those that it has stashed are delivered, so "
+                "consumers that store the last state keep an old one until a newer one comes. The replay "
+                "cannot go on, and its name cannot be used again."
             ),
             question="Give up this replay?",
         ),
