@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property, partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.datastructures import Default
@@ -16,20 +16,23 @@ from outbox_api.base.record import MarkedRecord
 from outbox_api.seams.parking import DeadLetter, DeadLetterStatus
 from outbox_core import operations
 from outbox_core.monitoring.figures import RunningOutboxes
-from outbox_core.operations import Arguments, Operator, Verb
+from outbox_core.operations import Arguments, Operator, Target, Verb
 from outbox_core.settings import HarvestSettings
 from outbox_core.status.history import History
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from outbox_console import schemas
+from outbox_console import kept_schemas, schemas
 from outbox_console.access import Access
 from outbox_console.kept_api import KeptApi, OutboxQuery
 from outbox_console.replays import Replays
 from outbox_console.requests import AsciiJSON, RefusedError, with_json
 from outbox_console.work import Work
 
+_TOLD = Default(None)
+"""What an answer is made of is what its function says that it returns."""
 MOST = 1000
 """Dead letters, or entries of the journal, in one answer."""
 ENTRIES = 100
@@ -37,6 +40,27 @@ ENTRIES = 100
 
 _Status = Annotated[DeadLetterStatus | None, Query(description="In which state; without it, in any.")]
 _Limit = Annotated[int, Query(ge=1, le=MOST, description="How many at most.")]
+
+
+class Takes(NamedTuple):
+    """What a verb takes and returns."""
+
+    body: type[schemas.Body]
+    answer: type[BaseModel]
+
+
+_TAKES = {
+    Target.LETTERS: Takes(schemas.Letters, schemas.LettersChanged),
+    Target.CONTENTS: Takes(schemas.Letters, schemas.Revealed),
+    Target.LEADER: Takes(schemas.Leader, schemas.FenceRaised),
+    Target.CLUSTER: Takes(schemas.OtherCluster, schemas.TakeoverDone),
+    Target.KEY: Takes(kept_schemas.Key, kept_schemas.KeyErased),
+    Target.REPLAY: Takes(kept_schemas.ReplayName, kept_schemas.ReplayGivenUp),
+}
+VERBS: Mapping[Verb, Takes] = {
+    verb: _TAKES[verb.about.target] for verb in Verb if verb.about.target in _TAKES
+}
+"""The verbs that a request does; ``replay`` outlasts it, and ``forget`` needs somebody at the brokers."""
 
 
 class Api:
@@ -72,9 +96,11 @@ class Api:
         self._read("/api/kept/days", kept.days, "Tell how much is kept of each day")
         self._read("/api/kept", kept.records, "Find kept records, without values")
         self._read("/api/replays", kept.replays, "List replays, and how far they are")
-        self._change("/api/kept/reveal", kept.reveal, "Return all of a kept record", schemas.KEPT_EFFECT)
+        self._change(
+            "/api/kept/reveal", kept.reveal, "Return all of a kept record", kept_schemas.REVEAL_EFFECT
+        )
         self._change("/api/replay", kept.replay, Verb.REPLAY.about.summary, Verb.REPLAY.effect())
-        for verb, takes in schemas.VERBS.items():
+        for verb, takes in VERBS.items():
             do = self._verb(verb, takes.body)
             self._change(f"/api/{verb}", do, verb.about.summary, verb.effect(), answer=takes.answer)
 
@@ -127,7 +153,7 @@ class Api:
         self._router.add_api_route(path, answer, summary=summary, response_description="Done.")
 
     def _change(
-        self, path: str, do: Callable[..., Any], summary: str, effect: str, *, answer: Any = Default(None)
+        self, path: str, do: Callable[..., Any], summary: str, effect: str, answer: Any = _TOLD
     ) -> None:
         self._router.add_api_route(
             path,

@@ -125,7 +125,7 @@ class KeptApi:
     async def replays(self, outbox: OutboxQuery = None) -> schemas.ReplayStates:
         """Returns replays, and how far they are."""
         settings = self._named(outbox)
-        found = await self._work.read(partial(operations.replays, settings))
+        found = await self._work.read(partial(operations.list_replays, settings))
         here = self._replays.last(settings)
         told = []
         for each in found:

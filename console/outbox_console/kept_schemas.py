@@ -5,14 +5,18 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from typing import Annotated
 
+from outbox_api.base.bounds import is_topic
 from outbox_api.base.errors import ConfigError
 from outbox_api.seams.parking import LONGEST_KEY
 from outbox_core.operations import Choice, Verb, Wanted
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from outbox_console.requests import RefusedError
-from outbox_console.schemas import Answer, Body, Data, Header
+from outbox_console.schemas import Answer, Body, Data, Done, Header
 
+REVEAL_EFFECT = (
+    "Shows the value and headers of a kept record, and changes nothing. The journal notes who has seen them."
+)
 _Position = Annotated[int, Field(description="Its place: the order of deliveries within a key.")]
 
 
@@ -29,6 +33,31 @@ class Position(Body):
     """One kept record."""
 
     position: Annotated[int, Field(ge=1, lt=2**63, description="Its position.")]
+
+
+class Key(Body):
+    """All that is left of a key."""
+
+    key: Annotated[str, Field(min_length=1, description="The key, whole.")]
+    tombstone: Annotated[
+        str,
+        Field(
+            description="The topic for which a record of the key without a value is stashed; empty for none."
+        ),
+    ] = ""
+
+    @field_validator("tombstone")
+    @classmethod
+    def _is_topic(cls, given: str) -> str:
+        if given and not is_topic(given):
+            raise ValueError("this is not the name of a topic")
+        return given
+
+
+class ReplayName(Body):
+    """A replay that has begun."""
+
+    name: Annotated[str, Field(description="Its name.")]
 
 
 class Replaying(Body):
@@ -142,6 +171,31 @@ class ReplayBegun(Answer):
     kept: Annotated[KeptCount | None, Field(description="How much is to be stashed; null if not known yet.")]
     first: Annotated[KeptRecord | None, Field(description="The first record to be stashed.")]
     last: KeptRecord | None
+
+
+class KeyErased(Done):
+    """What was erased of a key."""
+
+    verb: Verb = Verb.ERASE
+    digest: Annotated[str, Field(description="Stands for the key, which the answer does not name.")]
+    began: Annotated[datetime, Field(description="By the database's clock.")]
+    ended: datetime
+    kept: Annotated[int, Field(description="Kept records that were deleted.")]
+    dead_letters: Annotated[int, Field(description="Skipped dead letters that were deleted.")]
+    journal: Annotated[int, Field(description="Entries of the journal that named it.")]
+    waiting: Annotated[
+        int, Field(description="Rows that are still to be delivered: erase the key again afterwards.")
+    ]
+    tombstone: Annotated[str, Field(description="The topic of the tombstone; empty for none.")]
+
+
+class ReplayGivenUp(Done):
+    """A replay was given up."""
+
+    verb: Verb = Verb.GIVE_UP
+    name: str
+    stashed: Annotated[int, Field(description="How many of its records are stashed.")]
+    chosen: Annotated[int, Field(description="How many there were.")]
 
 
 class ReplayState(Answer):

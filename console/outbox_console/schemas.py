@@ -5,13 +5,12 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 from uuid import UUID
 
-from outbox_api.base.bounds import is_topic
 from outbox_api.seams.parking import LONGEST_KEY, DeadLetterStatus
-from outbox_core.operations import LONGEST_REASON, Target, Verb
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from outbox_core.operations import LONGEST_REASON, Verb
+from pydantic import BaseModel, ConfigDict, Field
 
 MOST_IDS = 1000
 """Dead letters that one request may name."""
@@ -68,31 +67,6 @@ class OtherCluster(Body):
     ]
 
 
-class Key(Body):
-    """All that is left of a key."""
-
-    key: Annotated[str, Field(min_length=1, description="The key, whole.")]
-    tombstone: Annotated[
-        str,
-        Field(
-            description="The topic for which a record of the key without a value is stashed; empty for none."
-        ),
-    ] = ""
-
-    @field_validator("tombstone")
-    @classmethod
-    def _is_topic(cls, given: str) -> str:
-        if given and not is_topic(given):
-            raise ValueError("this is not the name of a topic")
-        return given
-
-
-class ReplayName(Body):
-    """A replay that has begun."""
-
-    name: Annotated[str, Field(description="Its name.")]
-
-
 class Answer(BaseModel):
     """What every answer has in common: nothing but how it is made."""
 
@@ -105,7 +79,9 @@ class Refusal(Answer):
     error: Annotated[str, Field(description="Why, and what to do; free of secrets.")]
 
 
-class _Done(Answer):
+class Done(Answer):
+    """What every verb returns."""
+
     verb: Verb
     unnoted: Annotated[
         str,
@@ -115,7 +91,7 @@ class _Done(Answer):
     ] = ""
 
 
-class LettersChanged(_Done):
+class LettersChanged(Done):
     """What was done to dead letters."""
 
     changed: Annotated[list[_Id], Field(description="The ids of those that were changed, ascending.")]
@@ -125,7 +101,7 @@ class LettersChanged(_Done):
     ]
 
 
-class FenceRaised(_Done):
+class FenceRaised(Done):
     """The fence was raised."""
 
     verb: Verb = Verb.RAISE_FENCE
@@ -135,7 +111,7 @@ class FenceRaised(_Done):
     fenced: Annotated[str, Field(description="Who held it before, under which token; empty for nobody.")]
 
 
-class TakeoverDone(_Done):
+class TakeoverDone(Done):
     """A deliberate takeover was begun or ended."""
 
     cluster: int
@@ -143,31 +119,6 @@ class TakeoverDone(_Done):
     token: Annotated[
         int | None, Field(description="The token that was raised for it; null if nobody has ever led.")
     ]
-
-
-class KeyErased(_Done):
-    """What was erased of a key."""
-
-    verb: Verb = Verb.ERASE
-    digest: Annotated[str, Field(description="Stands for the key, which the answer does not name.")]
-    began: Annotated[datetime, Field(description="By the database's clock.")]
-    ended: datetime
-    kept: Annotated[int, Field(description="Kept records that were deleted.")]
-    dead_letters: Annotated[int, Field(description="Skipped dead letters that were deleted.")]
-    journal: Annotated[int, Field(description="Entries of the journal that named it.")]
-    waiting: Annotated[
-        int, Field(description="Rows that are still to be delivered: erase the key again afterwards.")
-    ]
-    tombstone: Annotated[str, Field(description="The topic of the tombstone; empty for none.")]
-
-
-class ReplayGivenUp(_Done):
-    """A replay was given up."""
-
-    verb: Verb = Verb.GIVE_UP
-    name: str
-    stashed: Annotated[int, Field(description="How many of its records are stashed.")]
-    chosen: Annotated[int, Field(description="How many there were.")]
 
 
 class Letter(Answer):
@@ -223,7 +174,7 @@ class Content(Answer):
     headers: list[Header]
 
 
-class Revealed(_Done):
+class Revealed(Done):
     """Values and headers of dead letters."""
 
     verb: Verb = Verb.REVEAL
@@ -281,32 +232,6 @@ class LastHour(Answer):
 
     points: Annotated[list[HistoryPoint], Field(description="In the order of time.")]
     events: Annotated[list[HistoryEventAnswer], Field(description="In the order of time; the last 50.")]
-
-
-class Takes(NamedTuple):
-    """What a verb takes and returns."""
-
-    body: type[Body]
-    answer: type[BaseModel]
-
-
-_TAKES = {
-    Target.LETTERS: Takes(Letters, LettersChanged),
-    Target.CONTENTS: Takes(Letters, Revealed),
-    Target.LEADER: Takes(Leader, FenceRaised),
-    Target.CLUSTER: Takes(OtherCluster, TakeoverDone),
-    Target.KEY: Takes(Key, KeyErased),
-    Target.REPLAY: Takes(ReplayName, ReplayGivenUp),
-}
-VERBS: Mapping[Verb, Takes] = {
-    verb: _TAKES[verb.about.target] for verb in Verb if verb.about.target in _TAKES
-}
-"""The verbs that a request does; ``replay`` outlasts it, and ``forget`` needs somebody at the brokers."""
-
-
-KEPT_EFFECT = (
-    "Shows the value and headers of a kept record, and changes nothing. The journal notes who has seen them."
-)
 
 
 def _refusals(said: Mapping[int | str, str]) -> dict[int | str, dict[str, Any]]:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 from outbox_api.base.errors import DriverError, OutboxError
-from outbox_api.portable.session import TableMissing
 from outbox_api.support.context_thread import ContextThread
 from outbox_core.operations import UNCERTAIN
 from outbox_core.text.duration import format_duration
@@ -113,7 +112,7 @@ class Work:
 
 
 def _refused(error: OutboxError) -> RefusedError:
-    if not isinstance(error, DriverError) or isinstance(error, TableMissing):
+    if not isinstance(error, DriverError):
         return RefusedError(409, str(error))
     if error.retryable:
         return RefusedError(503, str(error), {"Retry-After": "10"})

@@ -323,7 +323,7 @@ def test_a_replay_that_is_given_up_ends_as_it_is(database: str, made: Made):
     wanted = Wanted(name="x", choice=Choice(until="2999-01-01"))
     prepared = operations.prepare_replay(box, wanted)
     operations.replay(box, prepared, ALICE, pace(stop_after=1))
-    [under_way] = operations.replays(box)
+    [under_way] = operations.list_replays(box)
     assert (under_way.name, under_way.ended) == ("x", None)
     assert under_way.state is not None
     assert under_way.state.progress == "500 of 1,200 records stashed"
@@ -347,7 +347,7 @@ def test_a_replay_that_is_given_up_ends_as_it_is(database: str, made: Made):
         ("replay", "x: goes on behind position 500", "given up: 500 of 1,200 records stashed"),
         ("replay", "x: until 2999-01-01", "given up: 500 of 1,200 records stashed"),
     ]
-    [ended] = operations.replays(box)
+    [ended] = operations.list_replays(box)
     assert (ended.name, ended.outcome) == ("x", "given up: 500 of 1,200 records stashed")
     for name, words in (("x", "given up: 500 of 1,200"), ("y", "there is no replay 'y'")):
         refused = outbox(file, "replay", "--name", name, "--give-up", "--yes")

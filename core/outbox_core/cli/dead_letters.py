@@ -12,14 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_core.settings.logs import KeyNames
-from outbox_core.text.printable import printable
+from outbox_core.text.printable import cut_key, printable
 from outbox_core.text.wording import counted, date_clock_and_zone, duration
 
 MAX_VALUE_SHOWN = 1000
 """Characters or bytes of a value that are shown to people."""
-
-MAX_KEY_SHOWN = 250
-"""Characters of a key that are shown to people."""
 
 _STYLES = {"changed": "green", "gone": "yellow"}
 
@@ -148,11 +145,6 @@ def as_grid(rows: Iterable[Row]) -> Table:
         if shown is not None:
             grid.add_row(name, Text(shown))
     return grid
-
-
-def cut_key(key: str) -> str:
-    """Returns the beginning of a key, as it prints."""
-    return f"{printable(key[:MAX_KEY_SHOWN])}{'…' if len(key) > MAX_KEY_SHOWN else ''}"
 
 
 def _as_json(value: str | bytes | None) -> object:

@@ -17,7 +17,6 @@ from outbox_core.cli.confirmation import ReasonOption, operator
 from outbox_core.cli.dead_letters import (
     as_grid,
     contents_as_data,
-    cut_key,
     header_rows,
     place_rows,
     shortened,
@@ -27,7 +26,7 @@ from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outb
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.operations import Choice
 from outbox_core.settings import HarvestSettings
-from outbox_core.text.printable import printable
+from outbox_core.text.printable import cut_key, printable
 from outbox_core.text.wording import date_clock_and_zone
 
 KeyOption = Annotated[
@@ -175,7 +174,7 @@ def as_data(kept: KeptRecord, settings: HarvestSettings) -> dict[str, Any]:
     return {
         "position": kept.position,
         "key": record.key,
-        **({"key_in_logs": names.of(record.key)} if names.hashed else {}),
+        **({"key_in_logs": names.of_listed(record.key)} if names.hashed else {}),
         "topic": record.topic,
         "id": record.id,
         "delivered_at": kept.delivered_at.isoformat(),

@@ -5,13 +5,11 @@ from typing import Annotated, Any
 
 import typer
 from outbox_api.base.errors import ConfigError
-from outbox_api.seams.kept import KeptRecord
 from rich.text import Text
 
 from outbox_core import operations
 from outbox_core.cli.command import Command, ExitCode
 from outbox_core.cli.confirmation import ReasonOption, YesOption, confirm, operator, tell_unnoted
-from outbox_core.cli.dead_letters import cut_key
 from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
 from outbox_core.cli.kept import (
     KeyOption,
@@ -31,10 +29,6 @@ from outbox_core.operations.replaying import MOST_WAITING
 from outbox_core.settings import HarvestSettings
 from outbox_core.text.duration import format_duration
 from outbox_core.text.printable import printable
-from outbox_core.text.wording import about, counted, date_clock_and_zone
-
-_CERTAIN = 10_000
-"""Up to so many keys, two of which hardly share a hash."""
 
 
 def replay(  # noqa: PLR0917 - typer makes each parameter an option
@@ -137,6 +131,10 @@ def _held_up() -> None:
     print_message(f"waits: {rows}. Is a harvester running? See 'outbox status'")
 
 
+def _described(settings: HarvestSettings, prepared: Prepared) -> str:
+    return f"outbox {printable(settings.outbox)}, " + "\n".join(prepared.told(settings.key_names))
+
+
 def _question(prepared: Prepared) -> str:
     return "Go on with this replay?" if prepared.resumed else Verb.REPLAY.about.question
 
@@ -160,32 +158,6 @@ def _as_data(settings: HarvestSettings, prepared: Prepared, *, dry_run: bool) ->
         **kept_as_data(prepared.kept),
         **{name: each and as_data(each, settings) for name, each in ends.items()},
     }
-
-
-def _described(settings: HarvestSettings, prepared: Prepared) -> str:
-    kept, state = prepared.kept, prepared.state
-    subject = prepared.wanted.subject(settings.key_names)
-    lines = [f"outbox {printable(settings.outbox)}, replay {printable(subject)}"]
-    if prepared.resumed:
-        lines.append(f"goes on: {state.done:,} of {state.chosen:,} records are stashed")
-    if not kept.records:
-        return "\n".join([*lines, "nothing is kept that was chosen"])
-    keys = about(kept.keys, exact=kept.keys <= _CERTAIN)
-    lines.append(f"{counted(kept.records, 'record')} to stash, of {keys} keys, {kept.bytes / 2**20:,.1f} MiB")
-    for word, each in (("first", prepared.first), ("last", prepared.last)):
-        lines += [f"{word}: {_named(each)}"] if each else []
-    if kept.without_headers:
-        lines.append(
-            f"{counted(kept.without_headers, 'record')} of these without headers, which were not kept"
-        )
-    return "\n".join(lines)
-
-
-def _named(kept: KeptRecord) -> str:
-    record = kept.record
-    delivered = date_clock_and_zone(kept.delivered_at)
-    place = f"topic {printable(record.topic)}, key {cut_key(record.key)}"
-    return f"position {kept.position}, delivered {delivered}, {place}"
 
 
 COMMAND = Command(

@@ -14,17 +14,8 @@ from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
 from outbox_core.operations.kept import Choice, kept_days, kept_record, kept_records, reveal_kept
 from outbox_core.operations.reason import LONGEST_REASON, ReasonTooLong, check_reason
-from outbox_core.operations.replaying import (
-    GivenUp,
-    Pace,
-    Prepared,
-    Replayed,
-    Wanted,
-    give_up,
-    prepare_replay,
-    replay,
-    replays,
-)
+from outbox_core.operations.replaying import give_up, list_replays, prepare_replay, replay
+from outbox_core.operations.replays import GivenUp, Pace, Prepared, Replayed, Wanted
 from outbox_core.operations.takeovers import (
     TakeoverChanged,
     UnknownCluster,
@@ -68,12 +59,12 @@ __all__ = [
     "kept_record",
     "kept_records",
     "letters",
+    "list_replays",
     "look_for_key",
     "perform",
     "prepare_replay",
     "raise_fence",
     "replay",
-    "replays",
     "reveal",
     "reveal_kept",
     "waiting",

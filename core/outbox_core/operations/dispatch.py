@@ -9,7 +9,8 @@ from outbox_core.operations.dead_letters import Changed, change, reveal
 from outbox_core.operations.erasing import Receipt, erase
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import Operator
-from outbox_core.operations.replaying import GivenUp, give_up
+from outbox_core.operations.replaying import give_up
+from outbox_core.operations.replays import GivenUp
 from outbox_core.operations.takeovers import TakeoverChanged, change_takeover
 from outbox_core.operations.verbs import Target, Verb
 from outbox_core.settings import HarvestSettings

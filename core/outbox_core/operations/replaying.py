@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import replace
 from time import monotonic
 
-from outbox_api.base.bounds import NO_TOPIC, is_topic
-from outbox_api.base.errors import ConfigError, DriverError, OutboxError
+from outbox_api.base.errors import DriverError, OutboxError
 from outbox_api.portable.replaying import PortableReplays
-from outbox_api.seams.kept import Chosen, Kept, KeptRecord
+from outbox_api.seams.kept import Chosen
 from outbox_api.seams.replay import Replay, ReplayState
 
 from outbox_core.operations.journalled import (
@@ -24,10 +20,9 @@ from outbox_core.operations.journalled import (
     not_noted,
     note_failure,
 )
-from outbox_core.operations.kept import Choice
+from outbox_core.operations.replays import GivenUp, Pace, Prepared, Replayed, Wanted
 from outbox_core.operations.verbs import Verb
 from outbox_core.settings import HarvestSettings
-from outbox_core.settings.logs import KeyNames
 from outbox_core.text.wording import date_clock_and_zone
 
 PAGE = 500
@@ -39,114 +34,10 @@ MOST_WAITING = 2_000
 MOST_LISTED = 100
 """Entries of the journal that are read for a list of replays."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _GLANCE = 0.02
 """Seconds between two looks at how many rows wait."""
 _LONG, _RARE = 10.0, 60.0
 """Seconds after which it is told that they are too many, and told again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What an operator wants to be replayed.
-
-    Attributes:
-        name: The replay's name: letters, digits, and ``. _ -`` behind the first; 100 characters at most.
-        choice: Which records.
-        to: The topic that replaces theirs; empty for their own.
-
-    Raises:
-        ConfigError: It is no name, or no topic.
-    """
-
-    name: str
-    choice: Choice
-    to: str = ""
-
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise ConfigError(
-                f"'{self.name:.100}' is no name of a replay: write letters and digits, behind the first also"
-                " '.', '_' and '-', 100 at most"
-            )
-        if self.to and not is_topic(self.to):
-            raise ConfigError(f"'{self.to:.300}' is no topic: {NO_TOPIC}")
-
-    @property
-    def digest(self) -> str:
-        """Identifies the choice."""
-        choice, to = self.choice, self.to
-        parts = [choice.key, sorted(choice.topics), choice.since, choice.until, sorted(choice.where), to]
-        return sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-    def subject(self, names: KeyNames) -> str:
-        """Returns it for people, with keys as log lines name them."""
-        return f"{self.name}: {self.choice.named(names)}{f', to topic {self.to}' if self.to else ''}"
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What a replay is about to do.
-
-    Attributes:
-        wanted: What was wanted.
-        chosen: The records, for the database.
-        state: How far it is.
-        resumed: Whether it has begun before, and goes on.
-        kept: How much was chosen; of one that goes on, how much is left.
-        first: The first record to be stashed, without its value; ``None`` if there is none.
-        last: The last one.
-    """
-
-    wanted: Wanted
-    chosen: Chosen
-    state: ReplayState
-    resumed: bool
-    kept: Kept
-    first: KeptRecord | None
-    last: KeptRecord | None
-
-
-@dataclass(frozen=True, slots=True)
-class GivenUp:
-    """A replay that has been given up."""
-
-    name: str
-    stashed: int  # how many of its records are stashed
-    chosen: int  # how many there were
-    unnoted: str = ""  # why the journal lacks the outcome of giving up; empty if it has it
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How fast a replay goes on, and whom it tells.
-
-    Attributes:
-        wait: Waits for so many seconds; returns whether to stop.
-        advance: Called with the number of records that were stashed.
-        held_up: Called when it has waited long for the outbox to get shorter.
-        rate: Records a second at most; ``None`` for no limit.
-    """
-
-    wait: Callable[[float], bool]
-    advance: Callable[[int], object]
-    held_up: Callable[[], object]
-    rate: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """What a replay has done.
-
-    Attributes:
-        state: How far it was when this process last stashed records.
-        outcome: What came of it, for people; empty if it was stopped before its end.
-        unnoted: Why the journal lacks the outcome; empty if it has it.
-    """
-
-    state: ReplayState
-    outcome: str = ""
-    unnoted: str = ""
 
 
 def prepare_replay(settings: HarvestSettings, wanted: Wanted, *, read_only: bool = False) -> Prepared:
@@ -209,7 +100,7 @@ def _ended(found: Replay) -> str:
     return f"nothing was done: the replay '{found.name}' ended at {ended} ({found.outcome})"
 
 
-def replays(settings: HarvestSettings) -> Sequence[Replay]:
+def list_replays(settings: HarvestSettings) -> Sequence[Replay]:
     """Returns replays, those under way first, then the newest first: ``MOST_LISTED`` at most; reads only."""
     with closing(settings.dialect.create().replays(read_only=True)) as replays:
         return replays.latest(MOST_LISTED)

@@ -10,6 +10,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+MAX_KEY_SHOWN = 250
+"""Characters of a key that are shown to people."""
+
 
 def printable(text: str, keep: str = "") -> str:
     """Escapes every character that does not print, as in a string of Python; a blank prints.
@@ -18,6 +21,11 @@ def printable(text: str, keep: str = "") -> str:
     writing, half surrogates, and what Unicode has not assigned (:meth:`str.isprintable`).
     """
     return _escaped(text, keep, lambda c: c.encode("unicode_escape").decode("ascii"))
+
+
+def cut_key(key: str) -> str:
+    """Returns the beginning of a key, as it prints."""
+    return f"{printable(key[:MAX_KEY_SHOWN])}{'…' if len(key) > MAX_KEY_SHOWN else ''}"
 
 
 def printable_json(data: Any, *, indent: int | None = None, ascii_only: bool = False) -> str:
