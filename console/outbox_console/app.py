@@ -62,7 +62,7 @@ def application(
     answers = Answers(settings, observe, polls, prometheus)
     work = Work()
     templates = Templates(settings)
-    parts = Parts(Outboxes(observe), Statuses(polls), access, templates, work)
+    parts = Parts(Outboxes(observe), Statuses(polls), access, templates, work, replays)
     probes = [
         # Open to everybody, as probes have no token; they tell nothing of outboxes.
         Route("/livez", answers.livez),

@@ -29,6 +29,14 @@ def readable(choice: Choice) -> Choice:
     return choice
 
 
+def wanted(name: str, choice: Choice, to: str) -> Wanted:
+    """Returns the replay that is wanted; raises :class:`RefusedError` for a wrong name or topic."""
+    try:
+        return Wanted(name=name, choice=choice, to=to)
+    except ConfigError as error:
+        raise RefusedError(400, str(error)) from None
+
+
 class Position(Body):
     """One kept record."""
 
@@ -86,10 +94,7 @@ class Replaying(Body):
         choice = readable(
             Choice(key=self.key, topics=topics, since=self.since, until=self.until, where=where)
         )
-        try:
-            return Wanted(name=self.name, choice=choice, to=self.to)
-        except ConfigError as error:
-            raise RefusedError(400, str(error)) from None
+        return wanted(self.name, choice, self.to)
 
 
 class KeptCount(Answer):

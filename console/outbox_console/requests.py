@@ -72,6 +72,11 @@ async def form(request: Request) -> dict[str, list[str]]:
         raise RefusedError(400, "the body is no form") from None
 
 
+async def single_fields(request: Request) -> dict[str, str]:
+    """Returns the fields of a form, each with its last value."""
+    return {name: values[-1] for name, values in (await form(request)).items()}
+
+
 async def with_json(request: Request) -> Request:
     """Returns the request, with its body read."""
     body = await _body(request, "application/json")

@@ -1,4 +1,4 @@
-"""The dead letters and the journal of an outbox, read for all who look at its page."""
+"""What the page shows of an outbox beside its state, read for all who look."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from threading import BoundedSemaphore
 from time import monotonic
+from typing import Generic, TypeVar
 
 from outbox_api.base.errors import OutboxError
 from outbox_api.seams.journal import Entry
+from outbox_api.seams.kept import Kept
 from outbox_api.seams.parking import DeadLetter
 from outbox_api.support.context_thread import ContextThread
 
@@ -42,20 +45,31 @@ class Contents:
     journal_error: str = ""  # why the journal could not be read; empty if it could
 
 
-class Shelf:
+@dataclass(frozen=True, slots=True)
+class KeptDays:
+    """How much is kept, as it was read."""
+
+    days: Sequence[tuple[date, Kept]] | None = None  # ``None`` if it was never read
+    error: str = ""  # why the last reading failed; empty if it did not
+
+
+Read = TypeVar("Read", Contents, KeptDays)
+
+
+class Shelf(Generic[Read]):
     """What is read of one outbox, while somebody looks; used on the server's loop."""
 
-    def __init__(self, title: str, read: Callable[[], Contents]) -> None:
+    def __init__(self, title: str, read: Callable[[], Read], empty: Read) -> None:
         self._title = title
-        self._read = read
-        self._contents = Contents()
+        self._read: Callable[[], Read] = read
+        self._contents: Read = empty
         self._reading: asyncio.Future[None] | None = None
         self._due = 0.0
         self._changes = 0
         self._is_awaited = True
         self._asked_at = monotonic()
 
-    async def get(self) -> Contents:
+    async def get(self) -> Read:
         """Returns what is known, and has it read anew if that is due.
 
         Waits only where nothing is known, or something was changed, or nobody has asked for a while.
@@ -94,8 +108,8 @@ class Shelf:
         except OutboxError as error:
             contents = replace(self._contents, error=str(error))
         except Exception:
-            log.exception("the dead letters of outbox '%s' cannot be read", self._title)
-            contents = replace(self._contents, error="they cannot be read; the harvester's log says why")
+            log.exception("what the page shows of outbox '%s' cannot be read", self._title)
+            contents = replace(self._contents, error="this cannot be read; the harvester's log says why")
         finally:
             _CONCURRENT.release()
         rest = min(REST * (monotonic() - began), LONGEST_REST)

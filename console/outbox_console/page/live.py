@@ -17,7 +17,11 @@ from outbox_core.monitoring.polls import Poll, StatusPolls
 from outbox_core.settings import HarvestSettings
 from outbox_core.status.verdict import LastStatus
 from outbox_core.text.duration import format_duration
+from starlette.requests import Request
+from starlette.responses import Response
 
+PAUSE = "Outbox-Pause"
+"""The header that says how many seconds later a browser asks again."""
 SHORTEST = 2.0
 """Seconds after which a browser asks again where few look."""
 LONGEST = 10.0
@@ -136,6 +140,23 @@ class Fragment(NamedTuple):
         """Makes one."""
         body = text.encode()
         return cls(text, title, body, f'"{blake2b(body, digest_size=12).hexdigest()}"', seconds)
+
+
+class Turns:
+    """Answers browsers that ask again and again, and tells each when to; used on the server's loop."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def answer(self, request: Request, fragment: Fragment) -> Response:
+        """Returns the part of a page that changes, if it has."""
+        now = monotonic()
+        self._last = next_turn(now, self._last)
+        headers = {"ETag": fragment.tag, PAUSE: f"{self._last - now:.2f}"}
+        # Within: a proxy that compresses answers makes the tag a weak one.
+        if fragment.tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(fragment.body, headers=headers, media_type="text/html")
 
 
 class Shared:

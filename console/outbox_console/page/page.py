@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
-from time import monotonic
 
 from outbox_api.seams.parking import DeadLetterStatus
 from outbox_core.settings import HarvestSettings
@@ -18,7 +17,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from outbox_console.clients import Role
-from outbox_console.page.live import Fragment, Shared, next_turn, overview_seconds
+from outbox_console.page.kept import Kept
+from outbox_console.page.live import Fragment, Shared, Turns, overview_seconds
 from outbox_console.page.parts import Parts
 from outbox_console.page.records import Records
 from outbox_console.page.verbs import Actions, Verbs
@@ -27,9 +27,6 @@ from outbox_console.view.history import graphs, known_since, recent
 
 MOST_ENTRIES = 20
 """Entries of the journal that the page of an outbox shows."""
-
-PAUSE = "Outbox-Pause"
-"""The header that says how many seconds later a browser asks again."""
 
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
@@ -44,9 +41,9 @@ class Page:
         self._parts = parts
         self._histories = histories
         self._several = several
-        self._deeds = Actions()
+        self._verbs = Verbs(parts, Actions())
         self._fragments: dict[tuple[str, Role], Shared] = {}
-        self._turn = 0.0
+        self._turns = Turns()
         self._static = {name: files(__package__).joinpath("static", name).read_bytes() for name in _STATIC}
 
     def routes(self) -> list[BaseRoute]:
@@ -58,7 +55,8 @@ class Page:
             Route("/outbox/live", viewer(self.live)),
             Route("/help", viewer(self.help)),
             Route("/static/{name}", self.static),  # open: what tells somebody to sign in needs it
-            *Verbs(self._parts, self._deeds).routes(),
+            *self._verbs.routes(),
+            *Kept(self._parts, self._verbs, self._turns).routes(),
             *Records(self._parts).routes(),
         ]
 
@@ -86,30 +84,21 @@ class Page:
         """Returns that part of a page that changes, if it has, and says when to ask again."""
         name = request.query_params.get("name")
         outbox = self._parts.outboxes.named(name) if name or not self._several else None
-        fragment = await self._fragment(request, outbox)
-        now = monotonic()
-        self._turn = next_turn(now, self._turn)
-        headers = {"ETag": fragment.tag, PAUSE: f"{self._turn - now:.2f}"}
-        # Within: a proxy that compresses answers makes the tag a weak one.
-        if fragment.tag in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-        return Response(fragment.body, headers=headers, media_type="text/html")
+        return self._turns.answer(request, await self._fragment(request, outbox))
 
     async def help(self, request: Request) -> Response:
         """Says what problems mean, and what to do."""
         return self._parts.page(request, "help.html")
 
     async def _show(self, request: Request, outbox: HarvestSettings | None) -> Response:
-        client = self._parts.access.client(request)
-        number = request.query_params.get("done", "")
-        done = self._deeds.outcome(client.name, number) if client and number else ""
+        done, unknown = self._verbs.outcome(request)
         return self._parts.page(
             request,
             "page.html",
             fragment=await self._fragment(request, outbox),
             outbox=outbox.title if outbox else "",
             done=done,
-            unknown=bool(number and not done),
+            unknown=unknown,
         )
 
     async def _fragment(self, request: Request, outbox: HarvestSettings | None) -> Fragment:

@@ -15,9 +15,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from outbox_console.access import Access
-from outbox_console.page.dead_letters import Contents, Shelf
+from outbox_console.page.dead_letters import Contents, KeptDays, Shelf
 from outbox_console.page.live import Statuses
 from outbox_console.page.rendering import Templates
+from outbox_console.replays import Replays
 from outbox_console.requests import RefusedError
 from outbox_console.work import Work
 
@@ -30,7 +31,8 @@ class Outboxes:
 
     def __init__(self, observe: RunningOutboxes) -> None:
         self._observe = observe
-        self._shelves: dict[str, Shelf] = {}
+        self._shelves: dict[str, Shelf[Contents]] = {}
+        self._kept: dict[str, Shelf[KeptDays]] = {}
         self._changed: dict[str, float] = {}
 
     def all(self) -> list[HarvestSettings]:
@@ -51,16 +53,23 @@ class Outboxes:
         """Notes that an operator has changed something: what was seen before is out of date."""
         self._changed[outbox.title] = monotonic()
         self.shelf(outbox).forget()
+        self.kept(outbox).forget()
 
     def changed_at(self, outboxes: Sequence[HarvestSettings]) -> float:
         """Returns when an operator last changed something here, on the monotonic clock."""
         return max((self._changed.get(outbox.title, 0.0) for outbox in outboxes), default=0.0)
 
-    def shelf(self, outbox: HarvestSettings) -> Shelf:
+    def shelf(self, outbox: HarvestSettings) -> Shelf[Contents]:
         """Returns what holds an outbox's dead letters and its journal."""
         if outbox.title not in self._shelves:
-            self._shelves[outbox.title] = Shelf(outbox.title, partial(_read, outbox))
+            self._shelves[outbox.title] = Shelf(outbox.title, partial(_read, outbox), Contents())
         return self._shelves[outbox.title]
+
+    def kept(self, outbox: HarvestSettings) -> Shelf[KeptDays]:
+        """Returns what holds how much is kept of an outbox, by day."""
+        if outbox.title not in self._kept:
+            self._kept[outbox.title] = Shelf(outbox.title, partial(_read_kept, outbox), KeptDays())
+        return self._kept[outbox.title]
 
 
 def _read(outbox: HarvestSettings) -> Contents:
@@ -69,6 +78,10 @@ def _read(outbox: HarvestSettings) -> Contents:
         return Contents(letters, operations.entries(outbox, ENTRIES))
     except OutboxError as error:  # tables of an earlier version have no journal
         return Contents(letters, journal_error=str(error))
+
+
+def _read_kept(outbox: HarvestSettings) -> KeptDays:
+    return KeptDays(operations.kept_days(outbox))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +93,7 @@ class Parts:
     access: Access
     templates: Templates
     work: Work
+    replays: Replays
 
     def page(self, request: Request, name: str, code: int = 200, **values: object) -> HTMLResponse:
         """Returns a whole page for whoever asks."""

@@ -14,10 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from outbox_console.page.choices import integers
 from outbox_console.page.parts import Parts
-from outbox_console.page.verbs import integers
-from outbox_console.requests import RefusedError
-from outbox_console.requests import form as fields_of
+from outbox_console.requests import RefusedError, single_fields
 from outbox_console.view.dead_letters import headers, letter, noted, value
 
 _GONE = (
@@ -52,7 +51,7 @@ class Records:
 
     async def reveal(self, request: Request) -> Response:
         """Shows a dead letter with its value and its headers, which the journal notes."""
-        form = {name: values[-1] for name, values in (await fields_of(request)).items()}
+        form = await single_fields(request)
         outbox = self._parts.outboxes.named(form.get("outbox"))
         known = await self._letter(outbox, form.get("id", ""))
         client = self._parts.access.client(request)
@@ -115,6 +114,6 @@ class Records:
             rows=rows,
             revealed=revealed,
             value=value(found.record.value) if revealed else None,
-            headers=headers(found) if revealed else (),
+            headers=headers(found.record) if revealed else (),
             total=len(found.record.headers),
         )

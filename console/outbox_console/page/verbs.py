@@ -5,30 +5,34 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import urlencode
 
 from outbox_core import operations
-from outbox_core.operations import Arguments, Changed, Operator, Raised, TakeoverChanged, Target, Verb
+from outbox_core.operations import Arguments, Forgotten, Operator, Target, Verb
 from outbox_core.settings import HarvestSettings
 from outbox_core.status.model import status_of
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from outbox_console.page.choices import integers, wanted_of
 from outbox_console.page.parts import Parts
-from outbox_console.requests import RefusedError
-from outbox_console.requests import form as fields_of
+from outbox_console.requests import RefusedError, single_fields
 from outbox_console.view.dead_letters import letter
-from outbox_console.view.verbs import MOST, Confirmation, said
+from outbox_console.view.verbs import Confirmation, begun, said
 
 MOST_REMEMBERED = 500
 """Forms whose outcome is remembered, so that one that is sent twice acts once."""
-_BEYOND = 1 << 63
 
-_TARGETS = frozenset({Target.LETTERS, Target.CLUSTER, Target.LEADER})
+_ASKED = frozenset({Target.LETTERS, Target.CLUSTER, Target.LEADER, Target.REPLAY})
+"""What an address can be about that asks before something is done."""
+_TARGETS = _ASKED | {Target.KEPT, Target.KEY}
 """What a form can be about."""
+_KEPT = frozenset({Target.KEPT, Target.KEY, Target.REPLAY})
+"""What is done in the view of kept records."""
 
 
 class Actions:
@@ -85,12 +89,14 @@ class Verbs:
 
     async def confirm(self, request: Request) -> Response:
         """Says what a verb would do, and to what; changes nothing."""
-        verb, query = _verb(request), request.query_params
+        verb, query = _verb(request, _ASKED), request.query_params
         outbox = self._parts.outboxes.named(query.get("outbox"))
         cluster = _cluster(verb, query)
         if verb.about.target is Target.LETTERS:
             ids = None if query.get("all") == "1" else integers(",".join(query.getlist("id")))
             confirmation = await self._of_letters(verb, outbox, ids)
+        elif verb.about.target is Target.REPLAY:
+            confirmation = Confirmation.of_replay_to_end(query.get("replay", ""))
         else:
             if cluster is not None:
                 await self._parts.work.read(partial(operations.check_cluster, outbox, verb, cluster))
@@ -102,27 +108,34 @@ class Verbs:
                 if cluster is None
                 else Confirmation.of_cluster(verb, cluster, leader)
             )
+        return self.ask(request, verb, outbox, confirmation, verb.effect(cluster))
+
+    def ask(
+        self, request: Request, verb: Verb, outbox: HarvestSettings, confirmation: Confirmation, effect: str
+    ) -> Response:
+        """Shows a page that asks before a verb is done."""
         return self._parts.page(
             request,
             "do.html",
             verb=str(verb),
             outbox=outbox.title,
             confirmation=confirmation,
-            effect=verb.effect(cluster),
+            effect=effect,
+            back=self._back(verb, outbox, {}),
             form=secrets.token_urlsafe(12),
             longest=operations.LONGEST_REASON,
         )
 
     async def do(self, request: Request) -> Response:
         """Does it, and then leads back to the outbox, which says what came of it."""
-        verb = _verb(request)
-        form = {name: values[-1] for name, values in (await fields_of(request)).items()}
+        verb = _verb(request, _TARGETS)
+        form = await single_fields(request)
         outbox = self._parts.outboxes.named(form.get("outbox"))
         client = self._parts.access.client(request)
         who = client.name if client is not None else ""
         number = form.get("form") or secrets.token_urlsafe(12)
-        act = _act(verb, outbox, form, Operator(who, "http", _reason(form)))
-        what = verb, outbox.title, form.get("ids"), form.get("cluster"), form.get("seen")
+        act = self._act(verb, outbox, form, Operator(who, "http", _reason(form)))
+        what = verb, outbox.title, {**form, "reason": ""}
 
         async def once() -> str:
             try:
@@ -131,8 +144,27 @@ class Verbs:
                 self._parts.outboxes.changed(outbox)
 
         await self._deeds.once(who, number, what, once)
-        where = urlencode({"name": outbox.title, "done": number})
-        return RedirectResponse(f"{self._parts.access.prefix}/outbox?{where}", 303)
+        return RedirectResponse(self._back(verb, outbox, {"done": number}), 303)
+
+    def _back(self, verb: Verb, outbox: HarvestSettings, more: Mapping[str, str]) -> str:
+        """Returns the address of the page from which a verb is done."""
+        path, name = ("kept", "outbox") if verb.about.target in _KEPT else ("outbox", "name")
+        return f"{self._parts.access.prefix}/{path}?{urlencode({name: outbox.title, **more})}"
+
+    def outcome(self, request: Request) -> tuple[str, bool]:
+        """Returns what came of the form that has led to an address, or that this is not known here."""
+        client, number = self._parts.access.client(request), request.query_params.get("done", "")
+        done = self._deeds.outcome(client.name, number) if client and number else ""
+        return done, bool(number and not done)
+
+    def _act(
+        self, verb: Verb, outbox: HarvestSettings, form: Mapping[str, str], operator: Operator
+    ) -> Callable[[], str]:
+        """Returns what does it, and says what came of it."""
+        if verb.about.target is Target.KEPT:
+            wanted, rate = wanted_of(form)
+            return lambda: begun(wanted.name, self._parts.replays.begin(outbox, wanted, operator, rate))
+        return _act(verb, outbox, form, operator)
 
     async def _of_letters(
         self, verb: Verb, outbox: HarvestSettings, ids: Sequence[int] | None
@@ -143,9 +175,9 @@ class Verbs:
         return Confirmation.of_letters(verb, [letter(each, outbox.key_names) for each in chosen], gone)
 
 
-def _verb(request: Request) -> Verb:
+def _verb(request: Request, targets: AbstractSet[Target]) -> Verb:
     name = request.path_params["verb"]
-    verb = next((each for each in Verb if each == name and each.about.target in _TARGETS), None)
+    verb = next((each for each in Verb if each == name and each.about.target in targets), None)
     if verb is None:
         raise RefusedError(404, "there is no such verb here; the program outbox may have it")
     return verb
@@ -159,17 +191,6 @@ def _reason(form: Mapping[str, str]) -> str:
         return operations.check_reason(reason)
     except operations.ReasonTooLong as error:
         raise RefusedError(400, str(error)) from None
-
-
-def integers(text: str) -> list[int]:
-    """Returns the numbers in a text, between commas."""
-    try:
-        found = [int(each) for each in text.split(",") if each.strip()]
-    except ValueError:
-        raise RefusedError(400, "an id or a cluster is no number") from None
-    if len(found) > MOST or any(abs(each) >= _BEYOND for each in found):
-        raise RefusedError(400, f"{MOST:,} ids at most are taken at once, each of 64 bits")
-    return found
 
 
 def _cluster(verb: Verb, form: Mapping[str, str]) -> int | None:
@@ -190,11 +211,15 @@ def _act(
         raise RefusedError(400, "nothing was done: no record is chosen")
     # A proxy may bring a form that is sent twice to two harvesters, or an hour later.
     seen = next(iter(integers(form.get("seen", ""))), None)
-    to = Arguments(ids, _cluster(verb, form) or 0, seen)
+    to = Arguments(ids, _cluster(verb, form) or 0, seen, name=form.get("replay", ""))
+    if verb.about.target is Target.KEY:
+        to = to._replace(key=form.get("key", ""), tombstone=form.get("tombstone", ""))
+        if form.get("again") != to.key:
+            raise RefusedError(400, "nothing was done: what was typed is not the key")
 
     def act() -> str:
         done = operations.perform(verb, outbox, to, operator)
-        assert isinstance(done, Changed | Raised | TakeoverChanged)  # noqa: S101 - of these targets
+        assert not isinstance(done, Forgotten | list)  # noqa: S101 - of other targets
         return said(done)
 
     return act

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from outbox_api.base.record import MarkedRecord
 from outbox_api.seams.journal import Entry
 from outbox_api.seams.parking import LONGEST_KEY, DeadLetter, is_cut
 from outbox_core.settings.logs import KeyNames
@@ -59,7 +60,7 @@ def letter(found: DeadLetter, names: KeyNames) -> Letter:
     record = found.record
     return Letter(
         id=record.id,
-        key=_key(record.key),
+        key=shown_key(record.key),
         in_logs=names.of_listed(record.key) if names.hashed else "",
         topic=short(record.topic),
         attempts=f"{found.attempts:,}",
@@ -74,7 +75,7 @@ def letter(found: DeadLetter, names: KeyNames) -> Letter:
     )
 
 
-def _key(key: str) -> str:
+def shown_key(key: str) -> str:
     """Returns the beginning of a key; how long it is, lists do not know of every key."""
     return (
         f"{printable(key[:LONGEST])}… (more than {LONGEST_KEY:,} characters)" if is_cut(key) else short(key)
@@ -124,11 +125,10 @@ class Header:
     value: Value | None
 
 
-def headers(found: DeadLetter) -> Sequence[Header]:
+def headers(found: MarkedRecord) -> Sequence[Header]:
     """Returns what is shown of the headers of a record: ``MOST_HEADERS`` at most."""
     return [
-        Header(short(name), value(content, MOST_OF_HEADER))
-        for name, content in found.record.headers[:MOST_HEADERS]
+        Header(short(name), value(content, MOST_OF_HEADER)) for name, content in found.headers[:MOST_HEADERS]
     ]
 
 
