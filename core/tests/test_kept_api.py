@@ -17,26 +17,20 @@ from outbox_core.operations import Choice, Wanted, replaying
 from outbox_core.settings import HarvestSettings, Settings
 
 from .cli_runner import until
-from .http_server import OPERATORS, VIEWER, serving, settings_of
+from .http_server import VIEWER, serving
+from .kept_site import DATABASES, keeping
 from .test_cli_replay import ALICE as ON_THE_COMMAND_LINE
-from .test_cli_replay import SOURCES, deliver, pace, stash, waiting
+from .test_cli_replay import deliver, pace, stash, waiting
 from .test_http_api import Checked
 
 ADDRESS = {"name": "x", "topics": ["orders*"], "since": "1h"}
 
 
-@pytest.fixture(params=SOURCES)
+@pytest.fixture(params=DATABASES)
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    fixture = SOURCES[request.param]
-    source = request.getfixturevalue(fixture) if fixture else str(tmp_path / "outbox.db")
-    dialect = {"driver": request.param, "keep": {"for": "24h"}}
-    made = settings_of(
-        {"dialect": dialect, "dataSource": source, "elector": "static"},
-        viewerTokens=[VIEWER],
-        operatorTokens=OPERATORS,
-    )
-    made.harvest.dialect.create().create()
-    return made
+    is_file = request.param == "sqlite"
+    source = str(tmp_path / "outbox.db") if is_file else request.getfixturevalue("postgres_dsn")
+    return keeping(request.param, source)
 
 
 @pytest.fixture

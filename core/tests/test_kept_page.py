@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from html import unescape
+from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -13,20 +15,33 @@ from outbox_api import Record, Stasher
 from outbox_core import operations
 from outbox_core.operations.erasing import digest
 from outbox_core.settings import HarvestSettings, Settings
+from psycopg.conninfo import make_conninfo
 
 from .cli_runner import until
 from .http_client import Answered
 from .http_server import ALICE, VIEWER, serving
+from .kept_site import DATABASES, keeping
 from .page_site import AS_ALICE, AS_VIEWER, PageSite
 from .test_cli_replay import deliver, stash, waiting
-from .test_kept_api import box, settings  # noqa: F401 - fixtures
 from .test_page_verbs import fields_of, follow
 
 AS_PERSON = {**AS_ALICE, "Accept": "text/html"}
 
 
+@pytest.fixture(params=DATABASES)
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    is_file = request.param == "sqlite"
+    source = str(tmp_path / "outbox.db") if is_file else request.getfixturevalue("postgres_dsn")
+    return keeping(request.param, source)
+
+
 @pytest.fixture
-def site(settings: Settings) -> Iterator[PageSite]:  # noqa: F811 - the fixture
+def box(settings: Settings) -> HarvestSettings:
+    return settings.harvest
+
+
+@pytest.fixture
+def site(settings: Settings) -> Iterator[PageSite]:
     with serving(settings) as server:
         yield PageSite(server.port)
 
@@ -36,7 +51,7 @@ def positions(page: Answered) -> list[str]:
     return re.findall(r'<tr role="row" data-position="(\d+)"', page.text)
 
 
-def test_what_is_kept_is_seen_by_day_and_found(site: PageSite, box: HarvestSettings):  # noqa: F811
+def test_what_is_kept_is_seen_by_day_and_found(site: PageSite, box: HarvestSettings):
     assert "Nothing is kept." in site.get("/kept", **AS_VIEWER).text
     assert 'href="/kept?outbox=outbox"' in site.get("/outbox/live?name=outbox", **AS_VIEWER).text
     stash(box, 240)
@@ -60,7 +75,7 @@ def re_sent(page: Answered) -> dict[str, str]:
     return {name: unescape(value) for name, value in hidden}
 
 
-def test_values_are_hidden_until_an_operator_asks(site: PageSite, box: HarvestSettings):  # noqa: F811
+def test_values_are_hidden_until_an_operator_asks(site: PageSite, box: HarvestSettings):
     stash(box, 1)
     deliver(box)
     [position] = positions(site.post("/kept", ALICE, key="k0"))
@@ -78,7 +93,7 @@ def test_values_are_hidden_until_an_operator_asks(site: PageSite, box: HarvestSe
     assert site.get("/kept/record?position=x", **AS_PERSON).code == 400
 
 
-def test_a_replay_is_told_confirmed_and_watched(site: PageSite, box: HarvestSettings):  # noqa: F811
+def test_a_replay_is_told_confirmed_and_watched(site: PageSite, box: HarvestSettings):
     stash(box, 1_200)
     first = deliver(box)
     fields = {"topics": "orders", "since": "1h", "where": "id > 0", "name": "x"}
@@ -106,7 +121,7 @@ def test_a_replay_is_told_confirmed_and_watched(site: PageSite, box: HarvestSett
         assert site.post("/kept/replay", ALICE, **{**fields, **wrong}).code == 400
 
 
-def test_a_replay_is_given_up(site: PageSite, box: HarvestSettings):  # noqa: F811
+def test_a_replay_is_given_up(site: PageSite, box: HarvestSettings):
     stash(box, 1_200)
     deliver(box)
     asked = site.post("/kept/replay", ALICE, name="x", rate="100")
@@ -127,7 +142,7 @@ def test_a_replay_is_given_up(site: PageSite, box: HarvestSettings):  # noqa: F8
     assert site.post("/do/give-up", ALICE, reason="x", **fields_of(again)).code == 409
 
 
-def test_a_key_is_forgotten_once_it_is_typed_again(site: PageSite, box: HarvestSettings):  # noqa: F811
+def test_a_key_is_forgotten_once_it_is_typed_again(site: PageSite, box: HarvestSettings):
     stash(box, 9)
     deliver(box)
     stash(box, 3)
@@ -150,7 +165,7 @@ def test_a_key_is_forgotten_once_it_is_typed_again(site: PageSite, box: HarvestS
     assert (noted.action.verb, noted.action.reason) == ("erase", "request 17")
 
 
-def test_what_others_have_written_is_escaped(site: PageSite, box: HarvestSettings):  # noqa: F811
+def test_what_others_have_written_is_escaped(site: PageSite, box: HarvestSettings):
     key, long = "<script>alert(1)</script>\x00\u202e\n".replace("\x00", "\x01"), "k" * 65_536
     with closing(box.dialect.create().stash_connection()) as connection:
         headers = (("<b>", "<i>"),)
@@ -170,7 +185,7 @@ def test_what_others_have_written_is_escaped(site: PageSite, box: HarvestSetting
     assert "<script>" not in asked.text.partition("<main")[2]
 
 
-def test_where_nothing_is_kept_the_view_says_how(site: PageSite, box: HarvestSettings):  # noqa: F811
+def test_where_nothing_is_kept_the_view_says_how(site: PageSite, box: HarvestSettings):
     with closing(box.dialect.create().stash_connection()) as connection:
         connection.cursor().execute("DROP TABLE outbox_kept")
         connection.commit()
@@ -181,14 +196,24 @@ def test_where_nothing_is_kept_the_view_says_how(site: PageSite, box: HarvestSet
     assert site.get("/outbox?name=outbox", **AS_ALICE).code == 200
 
 
-@pytest.mark.parametrize("settings", ["postgres"], indirect=True)
-def test_a_user_without_rights_is_told_which(
-    site: PageSite,
-    box: HarvestSettings,  # noqa: F811
-    postgres_dsn: str,
-):
+def test_a_user_without_rights_is_told_which(postgres_dsn: str):
+    box, user = keeping("postgres", postgres_dsn).harvest, f"looks_{uuid4().hex[:8]}"
     stash(box, 1)
     deliver(box)
-    with psycopg.connect(postgres_dsn) as admin:
-        admin.execute("ALTER TABLE outbox_kept RENAME TO elsewhere")
-    assert "GRANT" in unescape(site.post("/kept", ALICE, key="k0").text)
+    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {user} LOGIN PASSWORD 's3cret'".encode())
+        try:
+            admin.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {user}".encode())
+            admin.execute(f"REVOKE SELECT ON outbox_kept FROM {user}".encode())
+            source = make_conninfo(postgres_dsn, user=user, password="s3cret")
+            with serving(keeping("postgres", source, create=False)) as server:
+                site, grant = PageSite(server.port), "GRANT SELECT ON"
+                until(lambda: grant in unescape(site.get("/kept", **AS_ALICE).text))
+                for path, form in (("kept", {"key": "k0"}), ("kept/replay", {"name": "x"})):
+                    refused = site.post(f"/{path}", ALICE, **form)
+                    assert (refused.code, grant in unescape(refused.text)) == (502, True), refused.text
+                refused = site.post("/kept/erase", ALICE, key="k0")
+                assert (refused.code, "GRANT" in unescape(refused.text)) == (502, True), refused.text
+                assert "s3cret" not in refused.text
+        finally:
+            admin.execute(f"DROP OWNED BY {user}; DROP ROLE {user}".encode())

@@ -178,7 +178,7 @@ def test_two_hundred_browsers_ask_the_database_as_often_as_one(
 
 
 def test_the_more_look_the_longer_they_are_told_to_wait(site: PageSite, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("outbox_console.page.page.monotonic", lambda: 100.0)
+    monkeypatch.setattr("outbox_console.page.live.monotonic", lambda: 100.0)
     pauses = [site.get("/outbox/live", **AS_VIEWER).headers["outbox-pause"] for _ in range(4)]
     assert pauses == ["2.00", "2.05", "2.10", "2.15"]
 

@@ -55,7 +55,10 @@ class Kept:
 
     async def show(self, request: Request) -> Response:
         """Shows how much is kept, the replays, and the records that a form looks for, without values."""
-        form = await single_fields(request) if request.method == "POST" else {}
+        form = dict[str, str]()
+        if request.method == "POST":
+            self._parts.access.require_own_post(request)
+            form = await single_fields(request)
         outbox = self._parts.outboxes.named(form.get("outbox") or request.query_params.get("outbox"))
         found, after = None, ""
         if form:
