@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event, Lock, Thread
@@ -76,9 +75,13 @@ class Replays:
             except RuntimeError:
                 raise OutboxError("nothing was done: this machine has no thread for it") from None
             self._runs[settings.title] = run
-        with suppress(TimeoutError):
+        try:
             return run.begun.result(PATIENCE)
-        return None
+        except TimeoutError:
+            return None
+        except Exception:
+            run.error = ""  # as it is told here
+            raise
 
     def last(self, settings: HarvestSettings) -> Run | None:
         """Returns the replay of an outbox that this process does, or did last."""
@@ -118,6 +121,7 @@ class Replays:
             error = as_exception(raised)
             is_known = isinstance(error, OutboxError)
             run.error = str(error) if is_known else "this has failed; the harvester's log says why"
-            log.warning("%s has failed: %s", about, run.error, exc_info=None if is_known else error)
+            level = logging.INFO if is_known and not run.begun.done() else logging.WARNING
+            log.log(level, "%s has failed: %s", about, run.error, exc_info=None if is_known else error)
             if not run.begun.done():
                 run.begun.set_exception(error)
