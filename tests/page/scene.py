@@ -72,6 +72,7 @@ class Scene:
                 "viewerTokens": [VIEWER],
             },
             elector={"driver": "lease", "sessionTimeout": self._session},
+            dialect={"driver": "postgres", "keep": {"for": "1h"}},
             failures={"firstBackoff": "20ms", "parkAfter": 2},
         )
         harvester.wait_for("joined the election", 60)
@@ -140,6 +141,7 @@ def opened(
     with ExitStack() as stack:
         server = None if dsn else stack.enter_context(PostgresServer())
         shop = Shop(dsn or server.create_database("shop"), kafka, topic)  # type: ignore[union-attr]  # one of them is
+        shop.database.keep_records()
         shop.open(SMALL)
         scene = Scene(shop, Fleet(folder, shop), path, session, server)
         stack.callback(scene.fleet.close)

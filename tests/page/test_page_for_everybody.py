@@ -38,6 +38,7 @@ def addresses(page: Page, scene: Scene, key: str) -> dict[str, str]:
         "a dead letter": f"{scene.url}/letter?outbox=outbox&id={number}&count=1",
         "what a verb would do": f"{scene.url}/do/skip?outbox=outbox&id={number}",
         "the journal": f"{scene.url}/journal?outbox=outbox",
+        "kept records": f"{scene.url}/kept?outbox=outbox",
         "help": f"{scene.url}/help",
     }
 
