@@ -18,8 +18,10 @@ from .cli_runner import INSERT, changed, configure, harvester, told, until
 from .http_client import Site, served, site_of
 from .http_server import ALICE, bearer
 
-RECORDS = 6_000
-REPLAY = {"name": "x", "since": "1h", "rate": 1_000}
+pytestmark = pytest.mark.slow("operating")
+
+RECORDS = 2_000
+REPLAY = {"name": "x", "since": "1h", "rate": 500}
 
 
 @pytest.fixture(params=["at-least-once", "exactly-once"])
