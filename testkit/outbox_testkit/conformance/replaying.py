@@ -177,6 +177,28 @@ class ReplayConformance(KeepingConformance):
         assert (ended.state, ended.outcome) == (None, "30 of 30 records stashed")
         assert len(kept_box.survey()) == 30
 
+    def test_replays_are_listed_and_given_up(self, kept_box: Box) -> None:
+        replays, other = kept_box.replays(), kept_box.replays()
+        assert (other.latest(10), other.give_up("first")) == ([], None)
+        state = ReplayState(choice="c", chosen=30, through=replays.newest())
+        for name in ("first", "second"):
+            assert replays.begin(name, replace(ACTION, subject=f"{name}: all of it"), state)
+        stashed = replays.step("first", Chosen(), 10)
+        replays.journal.begin(replace(ACTION, subject="first: goes on behind position 10"))
+        while not replays.step("second", Chosen(), 10).ended:
+            pass
+        listed = other.latest(10)
+        assert [(each.name, each.state) for each in listed] == [("first", stashed.state), ("second", None)]
+        assert listed[1].outcome == "30 of 30 records stashed"
+        given_up = other.give_up("first")
+        assert given_up is not None
+        assert (given_up.state, given_up.outcome) == (stashed.state, "given up: 10 of 30 records stashed")
+        for last in (replays.step("first", Chosen(), 10), other.give_up("first"), replays.find("first")):
+            assert last is not None
+            assert (last.state, last.outcome) == (None, given_up.outcome)
+        assert {each.name for each in other.latest(10)} == {"first", "second"}
+        assert len(kept_box.survey()) == 40
+
     def test_a_page_that_cannot_be_stashed_is_stashed_later(self, kept_box: Box) -> None:
         replays = kept_box.replays()
         begin(replays, Chosen())
