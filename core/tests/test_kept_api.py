@@ -23,7 +23,7 @@ from .test_cli_replay import ALICE as ON_THE_COMMAND_LINE
 from .test_cli_replay import deliver, pace, stash, waiting
 from .test_http_api import Checked
 
-ADDRESS = {"name": "x", "topics": ["orders*"], "since": "1h"}
+ADDRESS: dict[str, Any] = {"name": "x", "topics": ["orders*"], "since": "1h"}
 
 
 @pytest.fixture(params=DATABASES)

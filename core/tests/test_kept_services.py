@@ -21,7 +21,7 @@ from .http_server import ALICE, bearer
 pytestmark = pytest.mark.slow("operating")
 
 RECORDS = 2_000
-REPLAY = {"name": "x", "since": "1h", "rate": 500}
+REPLAY: dict[str, Any] = {"name": "x", "since": "1h", "rate": 500}
 
 
 @pytest.fixture(params=["at-least-once", "exactly-once"])
