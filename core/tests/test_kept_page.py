@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from uuid import uuid4
@@ -194,6 +195,25 @@ def test_where_nothing_is_kept_the_view_says_how(site: PageSite, box: HarvestSet
     assert (page.code, "run &#39;outbox init&#39;" in page.text) == (200, True)
     assert site.post("/kept", ALICE, key="k").code == 502
     assert site.get("/outbox?name=outbox", **AS_ALICE).code == 200
+
+
+def test_the_trouble_of_one_outbox_hides_no_other(tmp_path: Path):
+    well = keeping("sqlite", str(tmp_path / "outbox.db"))
+    stash(well.harvest, 3)
+    deliver(well.harvest)
+    away = keeping("sqlite", str(tmp_path / "no folder" / "outbox.db"), create=False)
+    both = [replace(each.harvest, label=label) for each, label in ((away, "away"), (well, "well"))]
+    with serving(replace(well, outboxes=tuple(both))) as server:
+        site = PageSite(server.port)
+        until(lambda: "Cannot be read: " in site.get("/kept?outbox=away", **AS_ALICE).text)
+        assert site.post("/kept", ALICE, outbox="away", key="k0").code in {502, 503}
+        assert site.post("/do/replay", ALICE, outbox="away", name="x", reason="x").code in {502, 503}
+        assert len(positions(site.post("/kept", ALICE, outbox="well", topics="*"))) == 3
+        asked = site.post("/kept/replay", ALICE, outbox="well", name="x")
+        done = site.post("/do/replay", ALICE, reason="x", **fields_of(asked))
+        assert follow(site, done) == "The replay x has begun: 3 records to stash."
+        until(lambda: 'data-state="ended"' in site.get("/kept/live?outbox=well", **AS_ALICE).text)
+    assert waiting(both[1]) == 3
 
 
 def test_a_user_without_rights_is_told_which(postgres_dsn: str):

@@ -92,8 +92,8 @@ class Prepared:
         if not kept.records:
             yield "nothing is kept that was chosen"
             return
-        keys = about(kept.keys, exact=kept.keys <= _CERTAIN)
-        yield f"{counted(kept.records, 'record')} to stash, of {keys} keys, {kept.bytes / 2**20:,.1f} MiB"
+        keys = f"{about(kept.keys, exact=kept.keys <= _CERTAIN)} key{'' if kept.keys == 1 else 's'}"
+        yield f"{counted(kept.records, 'record')} to stash, of {keys}, {kept.bytes / 2**20:,.1f} MiB"
         for word, each in (("first", self.first), ("last", self.last)):
             if each:
                 delivered = date_clock_and_zone(each.delivered_at)
