@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
 
@@ -49,7 +50,7 @@ class KeptApi:
         """Returns how much is kept of each day."""
         settings = self._named(outbox)
         found = await self._work.survey(partial(operations.kept_days, settings))
-        days = [{"day": day, "kept": kept} for day, kept in found]
+        days = [{"day": day, **asdict(kept)} for day, kept in found]
         return schemas.KeptDays.model_validate(
             {"records": sum(kept.records for _, kept in found), "days": days}
         )

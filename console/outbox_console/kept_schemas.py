@@ -111,11 +111,10 @@ class KeptCount(Answer):
     until: Annotated[datetime | None, Field(description="When the last of them was delivered.")]
 
 
-class KeptDay(Answer):
+class KeptDay(KeptCount):
     """How much is kept of a day."""
 
     day: Annotated[date, Field(description="In UTC.")]
-    kept: KeptCount
 
 
 class KeptDays(Answer):

@@ -15,8 +15,10 @@ from outbox_console import replays as replays_module
 from outbox_core import operations
 from outbox_core.operations import Choice, Wanted, replaying
 from outbox_core.settings import HarvestSettings, Settings
+from outbox_testkit.proxy import Proxy
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from .cli_runner import until
+from .cli_runner import NOWHERE, until
 from .http_server import VIEWER, serving
 from .kept_site import DATABASES, keeping
 from .test_cli_replay import ALICE as ON_THE_COMMAND_LINE
@@ -60,7 +62,7 @@ def test_kept_records_are_counted_found_and_shown(api: Checked, box: HarvestSett
     stash(box, 3, "bills")
     deliver(box)
     days = api.get("/api/kept/days")
-    assert (days["records"], days["days"][0]["kept"]["records"]) == (12, 12)
+    assert (days["records"], days["days"][0]["records"]) == (12, 12)
     found = api.get(f"/api/kept?{urlencode({'key': 'k1', 'topic': 'order*', 'since': '1h', 'limit': 2})}")
     positions = [each["position"] for each in found["records"]]
     assert ([each["key"] for each in found["records"]], found["next"]) == (["k1", "k1"], positions[-1])
@@ -182,6 +184,34 @@ def test_an_error_ends_in_the_journal_and_the_log_and_is_told(
     done = ended(api)
     assert (done["outcome"], done["error"]) == ("3 of 3 records stashed", "")
     assert deliver(box) == first
+
+
+def test_a_replay_whose_database_goes_away_stops_and_goes_on(
+    postgres_dsn: str, caplog: pytest.LogCaptureFixture
+):
+    at = conninfo_to_dict(postgres_dsn)
+    ports = [int(at["port"] or 0)]
+    with Proxy(lambda: ports[-1]) as proxy:
+        settings = keeping("postgres", make_conninfo(postgres_dsn, host="127.0.0.1", port=proxy.port))
+        box = settings.harvest
+        stash(box, 1_200)
+        first = deliver(box)
+        with serving(settings) as site:
+            api = Checked(site)
+            api.post("replay", rate=500, **ADDRESS)
+            until(lambda: api.get("/api/replays")["replays"][0]["stashed"] > 100)
+            ports.append(NOWHERE)
+            proxy.cut()
+            until(lambda: "replay 'x' of outbox 'outbox' has failed" in caplog.text)
+            ports.append(ports[0])
+            stopped = ended(api)
+            assert stopped["error"]
+            assert stopped["ended"] is None
+            assert 100 < stopped["stashed"] < 1_200
+            assert str(at["password"]) not in caplog.text + stopped["error"]
+            assert api.post("replay", **ADDRESS)["stashed"] == stopped["stashed"]
+            assert ended(api)["outcome"] == "1,200 of 1,200 records stashed"
+        assert deliver(box) == first
 
 
 def test_a_key_is_erased_and_the_receipt_does_not_name_it(api: Checked, box: HarvestSettings):
