@@ -63,7 +63,9 @@ def positions_behind(session: Session, layout: Layout) -> Finding | None:
             session.execute_ddl(_BY_RANGES)
             rows = f"SELECT max(position) FROM {kept} WHERE position > {int(last)}"  # noqa: S608 - quoted, and a number
             [(position,)] = session.fetch(rows.replace("{", "{{").replace("}", "}}"))
-            if position is None:
+            # A leader may have kept it since the sequence was read.
+            [(_, given_out)] = session.fetch(_LAST_POSITION, kept=str(kept))
+            if position is None or position <= given_out:
                 continue
             seen = (
                 f"the next position of {layout.tables.kept} is to be {int(last) + 1}, and {int(position)} is "

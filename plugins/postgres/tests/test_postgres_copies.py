@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from threading import Event
 
 import pytest
-from outbox_api import DriverError
+from outbox_api import DriverError, LeadershipLost
 from outbox_api.portable.keeping import Keep
 from outbox_api.seams.kept import Chosen
 
@@ -93,3 +95,24 @@ def test_nobody_leads_a_copy_whose_sequence_of_kept_records_begins_anew(make_out
     with closing(box.dialect.kept()) as archive:
         assert [each.position for each in archive.find(Chosen(), 0, 10)] == [1, 2, 3, 4]
     assert not [each for each in box.dialect.check() if each.level == "error"]
+
+
+def test_kept_records_that_a_leader_adds_meanwhile_are_not_behind(make_outbox: MakeOutbox) -> None:
+    box = make_outbox(keep=Keep(for_=3600))
+    box.dialect.create()
+    box.fill(2000)
+    hand, ended = box.lead(), Event()
+
+    def deliver() -> None:
+        while not ended.is_set() and (found := hand.mark(5)):
+            hand.purge(*[each.id for each in found])
+
+    with ThreadPoolExecutor() as pool, closing(box.dialect.connect()) as other:
+        delivering = pool.submit(deliver)
+        try:
+            while not delivering.done():
+                with pytest.raises(LeadershipLost):  # it compares, and then finds another token
+                    other.bump(1, "other", expected=hand.fence.token + 1)
+        finally:
+            ended.set()
+        delivering.result()
