@@ -88,7 +88,7 @@ class Claim:
 
         Returns the end of the batch; ``start``, up to where Spark has committed, if nothing waits.
         """
-        lead = self._lead(start)
+        following = self.following(start)
         if start != self._committed:
             self._committed, checkpoint = start, start.checkpoint
             last = [checkpoint.attempted] if checkpoint.attempted else []
@@ -116,8 +116,13 @@ class Claim:
             )
             return start
         self._records = records[: batch.rows]
-        self._selected = Offset(lead.identity, lead.query, start.batch + 1, rows)
+        self._selected = replace(following, rows=rows)
         return self._selected
+
+    def following(self, start: Offset) -> Offset:
+        """Becomes the leader, if it is not yet; returns the offset of the next batch, without its rows."""
+        lead = self._lead(start)
+        return Offset(lead.identity, lead.query, start.batch + 1)
 
     def backlog(self) -> Backlog:
         """Returns what waits, as it was at most ``BACKLOG_SECONDS`` ago: Spark asks at every trigger."""
@@ -138,10 +143,14 @@ class Claim:
         if end != self._selected or not records:
             records = self._ask(lambda table: table.rows(rows))
         parts = parts_of(end.batch, rows.ids(), records, self._parts)
+        self.note(end)
+        return parts
+
+    def note(self, end: Offset) -> None:
+        """Notes at the fence that this stream reads a batch, unless it is noted."""
         if self._noted != end.batch:
             self._ask(lambda table: self._note(table, end))
             self._noted = end.batch
-        return parts
 
     def close(self) -> None:
         """Disconnects. What the last batch was, Spark's offset log tells the next start. Idempotent."""

@@ -97,10 +97,12 @@ class QueryFigures:
         end = _parsed(source.endOffset)
         if not _is_ours(end) or end == _parsed(source.startOffset):
             return
-        batch = Offset.of(end).checkpoint.attempted
+        offset = Offset.of(end)
+        deleted = offset.checkpoint.attempted
+        batch = deleted or offset.positions
         with self._lock:
             outbox = self._outboxes.setdefault(end["outbox"], _Outbox())
-            outbox.purged += batch.rows if batch else 0
+            outbox.purged += deleted.rows if deleted else 0
             for spark, step in _STEPS.items():
                 if batch and spark in seconds:
                     outbox.measured.step(step, seconds[spark], batch.rows)
@@ -182,7 +184,7 @@ def _harmless() -> Iterator[None]:
 
 
 def _is_ours(offset: dict[str, Any]) -> bool:
-    return offset.keys() == Offset().written().keys()
+    return offset.keys() >= Offset().written().keys()
 
 
 def _parsed(offset: str | None) -> dict[str, Any]:

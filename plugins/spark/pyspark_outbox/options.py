@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,8 @@ from pyspark_outbox_kafka.sentences import not_installed
 _SHARED = ("dataSource", "dialect", "name", "outboxTable", "password")
 """The keys of ``harvest:`` in a file that are options, too."""
 _FILE = ("config", "outbox")
-_SOURCES = (*_SHARED, *_FILE, "maxBytesPerTrigger", "maxRecordsPerTrigger", "of", "partitions", "values")
+_STREAMS = ("failOnDataLoss", "maxBytesPerTrigger", "maxRecordsPerTrigger", "startingOffsets")
+_SOURCES = (*_SHARED, *_FILE, *_STREAMS, "of", "partitions", "values")
 _SINKS = (*_SHARED, *_FILE, "inboxTable", "topic")
 _SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
 """What Spark hands over of its own to a sink."""
@@ -46,6 +47,8 @@ class SourceOptions:
         partitions: Into how many partitions a batch is divided; ``None`` for as many as its size calls for.
         values: Whether values are read.
         of: What is read.
+        starting: What a new stream begins with.
+        fail_on_data_loss: Whether a stream ends if kept records that it was to read are gone.
     """
 
     settings: HarvestSettings
@@ -54,6 +57,8 @@ class SourceOptions:
     partitions: int | None = None
     values: bool = True
     of: Of = Of.WAITING
+    starting: Of = Of.WAITING
+    fail_on_data_loss: bool = True
 
     def __reduce__(self) -> tuple[Callable[[bytes], SourceOptions], tuple[bytes]]:
         """Packs the options, so that an executor without the dialect can say so."""
@@ -104,7 +109,9 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         _count(options, "maxBytesPerTrigger") or SourceOptions.max_bytes,
         _count(options, "partitions"),
         _truth(options, "values"),
-        _of(options),
+        Of(_choice(options, "of", [*Of])),
+        Of(_choice(options, "startingOffsets", [Of.WAITING, Of.KEPT])),
+        _truth(options, "failOnDataLoss"),
     )
 
 
@@ -191,8 +198,8 @@ def _truth(options: Mapping[str, str], name: str) -> bool:
     return _TRUTHS[text.lower()]
 
 
-def _of(options: Mapping[str, str]) -> Of:
-    text = options.get("of", Of.WAITING)
-    if text not in set(Of):
-        raise ConfigError(f"the option 'of' is {text!r}; it is {' or '.join(Of)}")
-    return Of(text)
+def _choice(options: Mapping[str, str], name: str, choices: Sequence[Of]) -> str:
+    text = options.get(name, choices[0])
+    if text not in choices:
+        raise ConfigError(f"the option '{name}' is {text!r}; it is {' or '.join(choices)}")
+    return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -45,20 +45,32 @@ def parts_of(
     """
     found = {record.id: record for record in records}
     _require_all(batch, ids, found)
+    return divided(batch, ids, found, number)
+
+
+def divided(
+    batch: int, ids: Sequence[int], found: Mapping[int, MarkedRecord], number: int | None
+) -> list[list[Positioned]]:
+    """Divides as :func:`parts_of` does, and leaves out what was not found.
+
+    Raises:
+        OutboxError: A row was changed, and can be no message any more.
+    """
     size = sum(map(size_of, found.values())) + ROW_BYTES * len(found)
     parts = number or min(MOST_PARTS, -(-size // BYTES_PER_PART))
-    divided: defaultdict[int, list[Positioned]] = defaultdict(list)
+    of_part: defaultdict[int, list[Positioned]] = defaultdict(list)
     base = batch << INDEX_BITS
     for place, row in enumerate(ids):
-        record = found[row]
+        if (record := found.get(row)) is None:
+            continue
         if record.fault:
             raise OutboxError(
-                f"row {row} of batch {batch} was changed after it was selected, and can be no "
+                f"row {record.id} of batch {batch} was changed after it was selected, and can be no "
                 f"message now: {record.fault}; restore the row, and start the query again"
             )
         part = crc32(record.key.encode("utf-8", "surrogatepass")) % parts
-        divided[part].append(Positioned(base | place, record))
-    return [part for _, part in sorted(divided.items())]
+        of_part[part].append(Positioned(base | place, record))
+    return [part for _, part in sorted(of_part.items())]
 
 
 def _require_all(batch: int, ids: Sequence[int], found: Iterable[int]) -> None:

@@ -65,6 +65,10 @@ class DefaultSource(DataSource):
         from pyspark_outbox.snapshot import OutboxKept, OutboxLetters, OutboxSnapshot  # noqa: PLC0415 - as above
 
         del schema
+        if self._source.starting != "waiting":
+            raise ConfigError(
+                "'startingOffsets' is an option of streams; of=kept reads what is kept as a batch"
+            )
         match self._source.of:
             case "dead-letters":
                 return OutboxLetters(self._source)
@@ -83,7 +87,8 @@ class DefaultSource(DataSource):
         if self._source.of != "waiting":
             raise ConfigError(
                 "a stream reads what waits in an outbox; read what is "
-                f"{self._source.of} as a batch, with spark.read"
+                f"{self._source.of} as a batch, with spark.read; a stream begins with what is kept by "
+                "startingOffsets=kept"
             )
         try:
             from pyspark_outbox.stream import OutboxStream  # noqa: PLC0415 - as above
