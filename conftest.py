@@ -39,6 +39,7 @@ SPARK_FILES = frozenset(
         "test_spark_connect.py",
         "test_spark_examples.py",
         "test_spark_kafka_sink.py",
+        "test_spark_kept.py",
         "test_spark_kubernetes.py",
         "test_spark_lanes.py",
         "test_spark_outboxes.py",

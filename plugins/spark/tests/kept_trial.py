@@ -6,53 +6,51 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outbox_api import Batch, Fence, LeadershipLost, OutboxTable, Record, Stasher
+import pytest
+from outbox_api import Batch, Fence, LeadershipLost, OutboxTable
 from outbox_api.seams.kept import Chosen
 from outbox_core.config import load
 from outbox_core.settings import HarvestSettings
 
-from .sink_trial import KEYS
+from .sink_trial import Outbox
 
 
-class Shop:
-    """An outbox with kept records, in a database, and the file that names it.
+@dataclass(frozen=True)
+class Shop(Outbox):
+    """An outbox with kept records, and the file that names it.
 
-    Args:
-        driver: The dialect.
-        data_source: The database.
+    Attributes:
         folder: For the file.
-        keep: What is kept, and for how long.
+        without: What is left out of the kept records.
     """
 
-    def __init__(self, driver: str, data_source: str, folder: Path, **keep: Any) -> None:
-        self.driver, self.data_source = driver, data_source
-        self.file = folder / "outbox.yaml"
-        dialect = {"driver": driver, "keep": {"for": "1h", **keep}}
-        self.file.write_text(json.dumps({"harvest": {"dataSource": data_source, "dialect": dialect}}))
-        self.dialect: Any = self.settings.dialect.create()
+    folder: Path
+    without: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        dialect = {"driver": self.driver, "keep": {"for": "1h", "without": self.without}}
+        self._file.write_text(json.dumps({"harvest": {"dataSource": self.data_source, "dialect": dialect}}))
         self.dialect.create()
 
     @property
     def settings(self) -> HarvestSettings:
-        return load(self.file).harvest
+        return load(self._file).harvest
+
+    @property
+    def dialect(self) -> Any:
+        return self.settings.dialect.create()
 
     @property
     def options(self) -> dict[str, str]:
-        return {"config": str(self.file), "startingOffsets": "kept"}
+        return {"config": str(self._file), "startingOffsets": "kept"}
 
-    def stash(self, numbers: Sequence[int]) -> None:
-        records = [Record("orders", f"k{number % KEYS}", str(number)) for number in numbers]
-        with closing(self.dialect.stash_connection()) as connection:
-            Stasher(dialect=self.driver).stash_many(connection, records)
-            connection.commit()
-
-    def execute(self, statement: str) -> None:
-        with closing(self.dialect.stash_connection()) as connection:
-            connection.cursor().execute(statement)
-            connection.commit()
+    @property
+    def _file(self) -> Path:
+        return self.folder / "outbox.yaml"
 
     def deliver(self, count: int) -> None:
         """Delivers the first rows, as a harvester that leaves no note."""
@@ -81,11 +79,8 @@ class Shop:
         yield
         thread.join()
 
-    def waiting(self) -> int:
-        return self._count("outbox")
-
     def kept(self) -> int:
-        return self._count("outbox_kept")
+        return len(self.positions())
 
     def positions(self) -> list[int]:
         """Returns the positions of what is kept, in their order."""
@@ -97,11 +92,13 @@ class Shop:
         with closing(self.dialect.watch()) as view:
             return max((status.fence.token for status in view.lane_statuses()), default=0)
 
-    def _count(self, table: str) -> int:
-        with closing(self.dialect.stash_connection()) as connection:
-            cursor = connection.cursor()
-            cursor.execute(f"SELECT count(*) FROM {table}")
-            return int(cursor.fetchone()[0])
+
+def shop_in(request: pytest.FixtureRequest, folder: Path, database: str, without: Sequence[str] = ()) -> Shop:
+    """Creates an outbox in a database of the test's own."""
+    if database == "sqlite":
+        return Shop(database, str(folder / "shop.db"), folder, without)
+    driver = "mysql" if database == "mariadb" else database
+    return Shop(driver, request.getfixturevalue(f"{database}_dsn"), folder, without)
 
 
 def deliver(table: OutboxTable, fence: Fence, count: int) -> None:

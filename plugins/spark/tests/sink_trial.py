@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -35,7 +36,8 @@ SETTINGS = {
 COLUMNS = ("id", "place", "key", "value")
 
 
-class Outbox(NamedTuple):
+@dataclass(frozen=True)
+class Outbox:
     """An outbox in some database."""
 
     driver: str

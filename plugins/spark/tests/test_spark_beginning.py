@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pyspark_outbox.connection import Connection
 from pyspark_outbox.offsets import Offset
 from pyspark_outbox.options import Of, SourceOptions
 
-from .kept_trial import Shop
+from .kept_trial import Shop, shop_in
 from .sink_trial import KEYS
 from .source_driver import STEPS, CrashError, Driver, delivered
 
@@ -28,12 +29,7 @@ DATABASES = ["sqlite", "postgres", "mariadb"]
 
 @pytest.fixture
 def shop_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Shop]:
-    def make(driver: str, **keep: Any) -> Shop:
-        server = {"postgres": "postgres_dsn", "mariadb": "mariadb_dsn"}.get(driver)
-        address = request.getfixturevalue(server) if server else str(tmp_path / "shop.db")
-        return Shop("mysql" if driver == "mariadb" else driver, address, tmp_path, **keep)
-
-    return make
+    return partial(shop_in, request, tmp_path)
 
 
 @pytest.fixture(params=DATABASES)
@@ -211,7 +207,8 @@ def test_a_batch_is_bounded_by_bytes(shop: Shop) -> None:
     query.run(500)
     query.assert_once_in_order(range(1000), keys=KEYS)
     sizes = [
-        sum(len(row.record.key + (row.record.value or "")) for row in batch) for batch in query.sink.values()
+        sum(len(row.record.key) + len(row.record.value or "") for row in batch)
+        for batch in query.sink.values()
     ]
     assert 500 < sizes[0] <= 1000 >= max(sizes)
     with closing(beginning(options_of(shop))) as reader, pytest.raises(OutboxError, match="another query"):
