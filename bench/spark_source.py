@@ -1,7 +1,8 @@
 """Measures how fast Spark brings a backlog from PostgreSQL into Parquet files, on three ways, in one run.
 
 The outbox as a stream; a harvester in delivery exactly-once to Kafka, and from there Spark's own source; and
-Spark's JDBC source, which is given the range of the ids and remembers nothing.
+Spark's JDBC source, which is given the range of the ids and remembers nothing. Besides, kept records as the
+beginning of a stream, and as a batch.
 """
 
 from __future__ import annotations
@@ -101,6 +102,14 @@ def jdbc(spark: SparkSession, dsn: str, **options: object) -> Any:
     return reader.options(**{name: str(value) for name, value in options.items()}).load()
 
 
+KEPT = """
+INSERT INTO outbox_kept (delivered_at, token, key_hash, lacks, create_time, id, kafka_topic, kafka_key,
+                         kafka_value, kafka_header_keys, kafka_header_values)
+SELECT now(), 1, 0, 0, now(), g, 'orders', 'key-' || g %% %s, lpad(g::text, 100, '0'), '{}', '{}'
+FROM generate_series(1, %s) AS g
+"""
+
+
 class Contest:
     """One database, one broker and one Spark for all ways."""
 
@@ -157,6 +166,27 @@ class Contest:
             connection.execute("TRUNCATE outbox")
         return {"jdbc": seconds}
 
+    def kept(self, rows: int, keys: int, folder: Path) -> dict[str, float]:
+        """Kept records as the beginning of a stream, and the same as a batch."""
+        dialect = {"driver": "postgres", "keep": {"for": "1d"}}
+        settings = configure({"harvest": {"dataSource": self._on.dsn, "dialect": dialect}}).harvest
+        settings.dialect.create().create()
+        with self._on.connect() as connection:
+            connection.execute(KEPT, [keys, rows])
+            connection.execute("ANALYZE outbox_kept")
+        started = time.monotonic()
+        stream = outbox_of(self._spark, self._on.dsn, startingOffsets="kept")
+        to_parquet(stream, folder, availableNow=True).awaitTermination()
+        seconds = time.monotonic() - started
+        fence.forget(settings, Operator("bench", "cli"))
+        started = time.monotonic()
+        batch = self._spark.read.format("outbox").options(dataSource=self._on.dsn, of="kept").load()
+        batch.write.parquet(str(folder / "batch"))
+        found = {"kept": seconds, "kept, batch": time.monotonic() - started}
+        with self._on.connect() as connection:
+            connection.execute("TRUNCATE outbox_kept")
+        return found
+
     def rates(self, who: str, rows: int, keys: int) -> dict[str, float]:
         """Returns rows per second of one way, once all have arrived."""
         folder = Path(tempfile.mkdtemp(dir=self._folder))
@@ -168,7 +198,7 @@ class Contest:
         return {name: rows / each for name, each in seconds.items()}
 
 
-WAYS = ("outbox", "kafka", "jdbc")
+WAYS = ("outbox", "kafka", "jdbc", "kept")
 
 
 def main() -> None:

@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from outbox_api import Batch, OutboxError
 from outbox_api.portable.erasing import PortableErasing
+from psycopg.conninfo import make_conninfo
 from pyspark_outbox.beginning import Beginning
 from pyspark_outbox.claim import Claim
 from pyspark_outbox.connection import Connection
 from pyspark_outbox.offsets import Offset
-from pyspark_outbox.options import Of, SourceOptions
+from pyspark_outbox.options import Of, SourceOptions, read_options
 
 from .kept_trial import Shop, shop_in
 from .sink_trial import KEYS
@@ -115,6 +117,24 @@ def test_a_harvester_is_fenced_in_the_middle(shop: Shop, round_: int) -> None:
     query.run(500)
     query.assert_once_in_order(range(3000), keys=KEYS)
     assert sorted(query.numbers()[:kept]) == list(range(kept))
+
+
+def test_what_a_harvester_delivers_until_it_is_fenced_is_read(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.keep(range(100))
+    shop.stash(range(100, 200))
+    take_over = Claim._take_over
+
+    def late(claim: Claim, *arguments: Any) -> Any:
+        shop.deliver(50)
+        return take_over(claim, *arguments)
+
+    monkeypatch.setattr(Claim, "_take_over", late)
+    query = query_of(shop)
+    query.run(60)
+    query.assert_once_in_order(range(200), keys=KEYS)
+    assert sorted(query.numbers()[:150]) == list(range(150))
 
 
 @pytest.mark.parametrize("step", ["purged and selected", "logged"])
@@ -231,6 +251,24 @@ def test_records_without_values_are_refused_before_anybody_is_fenced(
     token = shop.token()
     with pytest.raises(OutboxError, match="of 10 kept records 10 were kept without their value"):
         query_of(shop).run(10)
+    assert shop.token() == token
+
+
+def test_a_user_without_the_right_is_told_before_anybody_is_fenced(shop_of: Callable[..., Shop]) -> None:
+    shop = shop_of("postgres")
+    shop.keep(range(10))
+    token, reader = shop.token(), f"reader_{uuid4().hex}"
+    shop.execute(f"CREATE ROLE {reader} LOGIN PASSWORD 's3cret'")
+    try:
+        shop.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {reader}")
+        shop.execute(f"REVOKE ALL ON outbox_kept FROM {reader}")
+        address = make_conninfo(shop.data_source, user=reader, password="s3cret")
+        options = read_options({"dataSource": address, "startingOffsets": "kept"})
+        with pytest.raises(OutboxError, match="permission denied for table outbox_kept"):
+            Query(shop.dialect, options=options).run(10)
+    finally:
+        shop.execute(f"DROP OWNED BY {reader}")
+        shop.execute(f"DROP ROLE {reader}")
     assert shop.token() == token
 
 
