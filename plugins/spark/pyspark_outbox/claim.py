@@ -28,6 +28,7 @@ from outbox_api import (
 )
 from outbox_core.delivery.checkpoint import encode, fitting, shorter
 from outbox_core.delivery.recovery import QUERY
+from outbox_core.lanes.housekeeping import Housekeeping
 from outbox_core.lanes.kept_rows import KeptRows
 
 from pyspark_outbox.connection import Answer, Connection
@@ -70,6 +71,7 @@ class Claim:
         self._parts = parts
         self._leadership: _Leadership | None = None
         self._kept = KeptRows()
+        self._housekeeping = Housekeeping(0, None, monotonic())
         self._committed: Offset | None = None  # its rows, and earlier ones, are deleted but for ...
         self._left: Sequence[Batch] = ()  # ... those that others have locked
         self._selected: Offset | None = None
@@ -89,6 +91,7 @@ class Claim:
         Returns the end of the batch; ``start``, up to where Spark has committed, if nothing waits.
         """
         following = self.following(start)
+        self._ask(lambda table: self._housekeeping.work(table, monotonic()))
         if start != self._committed:
             self._committed, checkpoint = start, start.checkpoint
             last = [checkpoint.attempted] if checkpoint.attempted else []

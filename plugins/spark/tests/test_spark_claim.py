@@ -29,7 +29,9 @@ from outbox_api import (
     TransactionalLane,
     find,
 )
+from outbox_api.portable.keeping import Keep
 from outbox_core.delivery.recovery import Recovery
+from outbox_core.lanes import housekeeping
 from outbox_core.monitoring import names
 from outbox_core.settings import Delivery
 from pyspark.sql.streaming.listener import SourceProgress
@@ -113,6 +115,25 @@ def test_rows_are_deleted_once_spark_has_committed_them(dialect: Dialect) -> Non
         assert len(delivered(claim, first, second)) == 6
         assert claim.next(second, 100) == second
         assert waiting(dialect) == 0
+
+
+def test_what_was_kept_for_long_enough_is_removed(
+    data_source: str, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = find(Seam.DIALECT, "sqlite")
+    keeping: Dialect = driver.create(driver.options(data_source=data_source, keep=Keep(for_=3600)))
+    keeping.create()
+    stash(dialect, range(10))
+    monkeypatch.setattr(housekeeping, "FIRST_SECONDS", 0)
+    with closing(claim_of(keeping)) as claim:
+        end = claim.next(claim.next(Offset(), 10), 10)
+    with closing(sqlite3.connect(data_source)) as connection, connection:
+        change = "UPDATE outbox_kept SET delivered_at = '2020-01-01 00:00:00' WHERE position <= 6"
+        assert connection.execute(change).rowcount == 6
+    with closing(claim_of(keeping)) as claim:
+        claim.next(end, 10)
+    with closing(sqlite3.connect(data_source)) as connection:
+        assert connection.execute("SELECT count(*) FROM outbox_kept").fetchone() == (4,)
 
 
 def test_positions_rise_where_ids_do_not(dialect: Dialect, data_source: str) -> None:
