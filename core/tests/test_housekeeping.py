@@ -27,7 +27,8 @@ class Letters:
         self.old = old
         self.tended = list(tended)
         self.asked: list[tuple[float, int]] = []
-        self.asked_to_tend = 0
+        self.asked_to_tend = self.asked_of_days = 0
+        self.days = Tended()
         self.refusal: DriverError | None = None
 
     def forget_skipped(self, age: float, limit: int) -> int:
@@ -44,6 +45,10 @@ class Letters:
         if self.refusal:
             raise self.refusal
         return self.tended.pop(0) if self.tended else Tended()
+
+    def tend_days(self) -> Tended:
+        self.asked_of_days += 1
+        return self.days
 
     def connect(self, eligible: object) -> "Letters":
         return self
@@ -93,6 +98,16 @@ def test_what_is_kept_is_tended_until_nothing_is_left_to_do() -> None:
         housekeeping.work(table, FIRST_SECONDS + n)
     assert letters.asked_to_tend == 3
     assert letters.asked == [], "skipped letters are kept for ever by default"
+
+
+def test_partitions_are_tended_and_what_hinders_it_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    letters = Letters()
+    letters.days = Tended(more=True, faults=["no right"])
+    table, housekeeping = table_of(letters), Housekeeping(0, None, 0.0)
+    for n in range(3):
+        housekeeping.work(table, FIRST_SECONDS + n)
+    assert letters.asked_of_days == 3
+    assert caplog.text.count("partitions cannot be made and removed: no right") == 1
 
 
 def test_one_lane_is_enough() -> None:

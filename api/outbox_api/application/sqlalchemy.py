@@ -102,6 +102,10 @@ def outbox_table(metadata: MetaData, dialect: str = "postgres", **options: Any) 
         ConfigError: An option cannot be used, or SQLAlchemy's name of the database is not known.
     """
     driver = find(Seam.DIALECT, dialect)
+    if options.get("by_day"):
+        raise ConfigError(
+            "an outbox in partitions is created by 'outbox init', and described without 'by_day'"
+        )
 
     def ddl(table: str) -> Sequence[str]:
         return driver.create(driver.options(**{**options, "table": table})).ddl()

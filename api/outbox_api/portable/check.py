@@ -11,11 +11,13 @@ from outbox_api.base.errors import AccessDenied, DriverError
 from outbox_api.base.finding import Finding, Level
 from outbox_api.intake.intake import Intake
 from outbox_api.portable.creation import migrations, missing_columns
+from outbox_api.portable.days import Days, outbox_findings
 from outbox_api.portable.given_ids import ids_behind, ids_behind_finding, last_id
 from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.intake_check import findings as intake_findings
 from outbox_api.portable.notes import read_schema
 from outbox_api.portable.origin_columns import find_index, origin_findings
+from outbox_api.portable.partitions import divided_outbox
 from outbox_api.portable.retention import retention_findings
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import quoted
@@ -46,6 +48,7 @@ def check(dialect: PortableDialect, *, watches: bool = False) -> list[Finding]:
         findings += _tables(dialect, session)
         findings += _version(dialect, session)
         findings += _record_ids(dialect, session)
+        findings += outbox_findings(Days(session, divided_outbox(dialect.names(session).outbox)))
         findings += _origin(dialect, session)
         findings += _kept(dialect, session)
         for intake in dialect.options.intakes:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from outbox_api.base.errors import AccessDenied, DriverError
+from outbox_api.portable.days import Days
 from outbox_api.portable.keeping import holds_bytes
 from outbox_api.portable.notes import forget_identity, note_schema, read_schema, schema_query
 from outbox_api.portable.origin_columns import OriginColumns
-from outbox_api.portable.retention import Retention
+from outbox_api.portable.partitions import divided_kept, divided_outbox
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import OUTBOX_COLUMNS
 from outbox_api.portable.table_idiom import TableName
@@ -68,7 +69,7 @@ def migrate(dialect: PortableDialect, session: Session) -> list[str]:
             session.execute_ddl(brief)
     done = execute(session, lambda: due(dialect, session), "outbox migrate")
     if dialect.options.keep:
-        Retention(session, dialect.names(session), dialect.options.keep).prepare()
+        Days(session, divided_kept(dialect.names(session).kept)).prepare()
     return done
 
 
@@ -221,12 +222,30 @@ def create(dialect: PortableDialect, session: Session) -> list[str]:
         name = dialect.names(session).name
         with session.transaction("forget the identity of a former table"):
             session.execute(forget_identity(session.idiom, names.notes), name=name)
-    if dialect.options.keep:
-        Retention(session, names, dialect.options.keep).prepare()
+    _prepare_days(dialect, session, names)
     execute(session, lambda: dialect.additions(session), _COMMAND)
     if not dialect.alterations(session):
         execute(session, lambda: migrations(dialect, session, _COMMAND), _COMMAND)
     return created
+
+
+def _prepare_days(dialect: PortableDialect, session: Session, names: Tables) -> None:
+    """Makes the partitions that an outbox which has some lacks, and those of kept records.
+
+    Raises:
+        DriverError: There is to be one for each day, and the outbox has none.
+    """
+    days = Days(session, divided_outbox(names.outbox))
+    if days.found() is not None:
+        days.prepare()
+    elif dialect.options.by_day:
+        message = (
+            f"outbox {names.outbox} in {dialect.address} exists, and has no partition for each day; its rows "
+            "are not moved: make an outbox of another name with partitions, and use it once this one is empty"
+        )
+        raise DriverError(message, retryable=False)
+    if dialect.options.keep:
+        Days(session, divided_kept(names.kept)).prepare()
 
 
 def _is_there(session: Session, table: TableName, *, optional: bool) -> bool:

@@ -161,6 +161,10 @@ class PortableDialect(ABC):
         from outbox_api.portable.intake_table import extra_columns
 
         options, outbox = self.options, self.idiom.quote_table(names.outbox)
+        if options.by_day and not self.idiom.partitions:
+            raise ConfigError(
+                "only PostgreSQL, MySQL and MariaDB can hold an outbox in a partition for each day"
+            )
         statements = [*self.outbox_statements(outbox)]
         if any(intake.partition or intake.timestamp for intake in options.intakes):
             statements += extra_columns(outbox)

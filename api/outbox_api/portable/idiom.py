@@ -63,6 +63,9 @@ class Idiom(TableIdiom, ABC):
             if the database keeps its counter ahead of all ids, as MySQL and SQLite do.
         last_id_cure: What moves the counter of ``{table}`` ahead.
         partitions: How a table of kept records has a partition for each day; ``None`` if it has none.
+        will_change: What is behind a condition, and makes no difference to it, in the first query of a
+            transaction that will change rows of ``{table}``: by it the transaction gets the lock on the table
+            before it reads any, where one that got a greater lock later could meet who waits for it to end.
         unmarked: The condition that a row carries no leader id.
         fills_create_time: Whether the outbox fills ``create_time`` itself, so that an INSERT leaves it out.
     """
@@ -80,6 +83,7 @@ class Idiom(TableIdiom, ABC):
     last_id: ClassVar[str] = ""
     last_id_cure: ClassVar[str] = ""
     partitions: ClassVar[Partitions | None] = None
+    will_change: ClassVar[str] = ""
     unmarked: ClassVar[str] = "leader_id IS NULL"
     fills_create_time: ClassVar[bool] = False
 

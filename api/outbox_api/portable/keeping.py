@@ -75,7 +75,11 @@ def kept_statements(idiom: Idiom, tables: Tables, *, binary: bool) -> Sequence[s
     key = "" if "PRIMARY KEY" in idiom.numbered_type else "position"
     table = created(idiom, tables.kept, columns, parts.key if parts else key)
     times = [idiom.create_index(tables.kept, ("delivered_at",))] if not parts or parts.order else []
-    return [table + (parts.clause if parts else ""), *times, *(parts.beside(tables.kept) if parts else ())]
+    return [
+        table + (parts.clause("delivered_at") if parts else ""),
+        *times,
+        *(parts.beside(tables.kept) if parts else ()),
+    ]
 
 
 def copying(

@@ -32,6 +32,8 @@ class PortableOptions:
             none.
         origin: How rows tell in which cluster they were written, as the affinity says; ``None`` if they do
             not.
+        by_day: Whether an outbox that is created has a partition for each day; ``outbox init`` says so, and
+            nobody else asks: whether one has them is in the catalogue.
         value_types: What ``value_type`` can be, for text and for bytes.
     """
 
@@ -45,6 +47,7 @@ class PortableOptions:
     intake: Intake | tuple[Intake, ...] = ()
     keep: Keep | None = None
     origin: Origin | None = field(default=None, metadata=GIVEN)
+    by_day: bool = field(default=False, metadata=GIVEN)
 
     def __post_init__(self) -> None:
         if self.value_type not in self.value_types:

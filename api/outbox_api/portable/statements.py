@@ -146,7 +146,8 @@ class Statements:
         idiom, fence = self.idiom, self.fence
         named, lanes = "name = {name}", "name = {name} AND lane < lanes"
         identity = idiom.quote("identity")  # a word of its own in some databases
-        self.hold = idiom.locking_select("lane", fence, _HELD, idiom.shared_lock)
+        held = f"{_HELD}{idiom.will_change.format(table=self.outbox)}"
+        self.hold = idiom.locking_select("lane", fence, held, idiom.shared_lock)
         self.look = f"SELECT lane FROM {idiom.snapshot_read(fence)} WHERE {_HELD}"
         self.hold_lanes = idiom.locking_select("lane", fence, named, idiom.exclusive_lock)
         self.tokens = f"SELECT lane, token FROM {fence} WHERE {named}"

@@ -12,11 +12,13 @@ from outbox_api.base.record import Batch, MarkedRecord
 from outbox_api.portable.batches import Batches
 from outbox_api.portable.by_ids import ChangeByIds
 from outbox_api.portable.choosing import Choosing
+from outbox_api.portable.days import Days
 from outbox_api.portable.dead_letters import Parking
 from outbox_api.portable.given_ids import ids_behind, last_id, refused_ids
 from outbox_api.portable.marking import Marking
 from outbox_api.portable.notes import ensure_identity, random_identity
 from outbox_api.portable.outlining import Outlining
+from outbox_api.portable.partitions import divided_outbox
 from outbox_api.portable.releasing import Releasing
 from outbox_api.portable.retention import Retention
 from outbox_api.portable.rows import storable
@@ -43,6 +45,10 @@ class ColdTable(PortableView):
     def tend_kept(self, limit: int) -> Tended:
         """Removes what was kept for long enough, and makes the partitions of the next days."""
         return Retention(self._session, self._tables, self._keep).tend(limit) if self._keep else Tended()
+
+    def tend_days(self) -> Tended:
+        """Makes the outbox's partitions of the next days, and removes empty ones of days that are over."""
+        return Days(self._session, divided_outbox(self._outbox)).tend()
 
     def begin_takeover(self, cluster: int, reason: str) -> bool:
         """Stores durably that the rows of a cluster are to be taken over without delay."""

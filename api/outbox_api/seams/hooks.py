@@ -73,7 +73,8 @@ class Driver(Generic[Seam_co]):
             the outbox's own database (``PortableDialect.lease``). A field ``origin`` whose metadata is
             ``GIVEN`` receives what the affinity says about it (:class:`outbox_api.Origin`, or ``None``). A
             field ``topics`` whose metadata is ``GIVEN`` receives the patterns of ``harvest.topics``. A field
-            ``identity`` of a transform: see :class:`outbox_api.Transform`.
+            ``by_day`` whose metadata is ``GIVEN`` receives whether ``outbox init`` creates an outbox with
+            a partition for each day. A field ``identity`` of a transform: see :class:`outbox_api.Transform`.
             The first two of an election are ``None`` unless they are written: an elector is made again with
             those that follow from the outbox once the database has named it, and started then.
             A text with references to files (:class:`outbox_api.FileText`) reaches a field whose type names

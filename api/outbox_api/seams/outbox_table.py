@@ -413,6 +413,18 @@ class OutboxTable(Protocol):
         """
         ...
 
+    def tend_days(self) -> Tended:
+        """Makes the partitions of the next days of an outbox that has one for each day, and removes old ones.
+
+        Idempotent, harmless whoever calls it, and durable; of an outbox without partitions it does nothing.
+        A partition goes once its day, in UTC by the database's clock, is over and it has no row, not even one
+        of a transaction that is open. Never waits for another one for long.
+
+        Returns:
+            What it could not do; it deletes no record.
+        """
+        ...
+
     def heartbeat(self, fence: Fence, metrics: Mapping[str, Any]) -> None:
         """Writes the lane's metrics beside its fence, for ``outbox status``.
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -18,6 +20,12 @@ from outbox_core.text.printable import printable
 _PARTITIONS = 6
 
 
+class TablePartitions(StrEnum):
+    """What has a partition of its own in the outbox table."""
+
+    DAY = "day"
+
+
 def init(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     file: FileOption = None,
@@ -29,6 +37,12 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
         ),
     ] = None,
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic created.")] = _PARTITIONS,
+    table_partitions: Annotated[
+        TablePartitions | None,
+        typer.Option(
+            show_default=False, help="Divide a new outbox table by create_time: PostgreSQL, MySQL, MariaDB."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the DDL, and change nothing.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -36,10 +50,13 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
 
     You can repeat it. It uses an outbox table of goharvest as it is. It changes one thing only: with the
     affinity 'cluster' it gives a table the columns, the default and the index that it lacks. Tables that an
-    earlier version of outbox made are brought up to date by 'outbox migrate'.
+    earlier version of outbox made are brought up to date by 'outbox migrate'. It makes the partitions of the
+    next days of a table that has one for each.
     """
     invocation: Invocation = context.obj
     chosen = outboxes(log_warnings_only(invocation.settings(file)), outbox)
+    if table_partitions:
+        chosen = [_by_day(settings) for settings in chosen]
     wanted = list(dict.fromkeys(topics or []))
     if dry_run:
         statements = [each for settings in chosen for each in settings.dialect.create().ddl()]
@@ -67,6 +84,11 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
         output().print("all tables and topics exist already")
 
 
+def _by_day(settings: HarvestSettings) -> HarvestSettings:
+    options = replace(settings.dialect.options, by_day=True)
+    return replace(settings, dialect=replace(settings.dialect, options=options))
+
+
 def _create(settings: HarvestSettings) -> Sequence[str]:
     dialect = settings.dialect.create()
     created = dialect.create()
@@ -82,6 +104,7 @@ COMMAND = Command(
     init,
     (
         "outbox init -f outbox.yaml --topic orders --topic payments --partitions 12",
+        "outbox init -f outbox.yaml --table-partitions day",
         "outbox init -f outbox.yaml --dry-run | psql …   # for a user with the rights to run the DDL",
     ),
 )

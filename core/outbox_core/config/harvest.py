@@ -172,6 +172,7 @@ class _Drivers:
             "stop_after": keys.failures.stop_after,
             "topics": keys.topics,
             "origin": affinity and affinity.create().origin(),
+            "by_day": False,
             "lease": dialect and partial(_lease, dialect),
             "identity": "",
         }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from outbox_api import DriverError, OutboxTable
+from outbox_api.seams.kept import Tended
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +27,14 @@ KEPT_AT_ONCE = 5000
 _LINE = "outbox %s: %s: %s"
 _SKIPPED = "skipped dead letters cannot be deleted"
 _KEPT = "kept records cannot be removed in time"
+_DAYS = "partitions cannot be made and removed"
 
 _told: set[tuple[str, str, str]] = set()
 """The arguments of lines that were written: a process says each once, however often its lanes start anew."""
 
 
 class Housekeeping:
-    """Deletes skipped dead letters after ``skipped`` seconds, or never, and tends what was kept.
+    """Deletes skipped dead letters after ``skipped`` seconds, or never; tends kept records and partitions.
 
     Seldom, few at a time, and in one lane.
 
@@ -53,10 +56,12 @@ class Housekeeping:
         if now < self._next:
             return
         self._next = now + INTERVAL_SECONDS
-        (skipped, more_skipped), (kept, more_kept) = self._forget(table), self._tend(table)
+        skipped, more_skipped = self._forget(table)
+        kept, more_kept = _tend(table, _KEPT, partial(table.tend_kept, KEPT_AT_ONCE))
+        _, more_days = _tend(table, _DAYS, table.tend_days)
         overdue = "; ".join(filter(None, (skipped, kept)))
         self.about = {"overdue": overdue} if overdue else {}
-        if more_skipped or more_kept:
+        if more_skipped or more_kept or more_days:
             self._next = now
 
     def _forget(self, table: OutboxTable) -> tuple[str, bool]:
@@ -68,17 +73,18 @@ class Housekeeping:
         except DriverError as error:
             return _refused(table, _SKIPPED, error), False
 
-    def _tend(self, table: OutboxTable) -> tuple[str, bool]:
-        """As :meth:`_forget`."""
-        try:
-            tended = table.tend_kept(KEPT_AT_ONCE)
-        except DriverError as error:
-            return _refused(table, _KEPT, error), False
-        for fault in tended.faults:
-            _tell(table, _KEPT, fault)
-        if not tended.faults:  # what comes back is news
-            _told.difference_update([each for each in _told if each[:2] == (table.name, _KEPT)])
-        return f"{_KEPT}: {'; '.join(tended.faults)}" if tended.overdue else "", tended.more
+
+def _tend(table: OutboxTable, subject: str, tend: Callable[[], Tended]) -> tuple[str, bool]:
+    """Does some of a work, and says what hinders it; returns what is overdue, and whether there is more."""
+    try:
+        tended = tend()
+    except DriverError as error:
+        return _refused(table, subject, error), False
+    for fault in tended.faults:
+        _tell(table, subject, fault)
+    if not tended.faults:  # what comes back is news
+        _told.difference_update([each for each in _told if each[:2] == (table.name, subject)])
+    return f"{subject}: {'; '.join(tended.faults)}" if tended.overdue else "", tended.more
 
 
 def _refused(table: OutboxTable, subject: str, error: DriverError) -> str:

@@ -112,7 +112,7 @@ class MySqlDialect(PortableDialect):
 
     def outbox_statements(self, table: str) -> Sequence[str]:
         """Returns the statement that creates the outbox."""
-        return [idiom.outbox(table, binary=self.options.binary)]
+        return [idiom.outbox(table, binary=self.options.binary, by_day=self.options.by_day)]
 
     def free_connections(self) -> int:
         """Returns how many more connections the server and the account permit."""

@@ -13,7 +13,7 @@ _TRANSIENT: Final = frozenset(
         # From the client: no connection, or a lost one; 0 is PyMySQL's number for a closed one.
         0, 2002, 2003, 2006, 2013, 2055,
         # The server has no room or time: connections, memory, disk, locks.
-        1021, 1026, 1030, 1037, 1038, 1041, 1114, 1135, 1206, 1213, 1637, 3572,
+        1021, 1026, 1030, 1037, 1038, 1041, 1114, 1135, 1206, 1637, 3572,
         # The server shuts down, starts, or has ended the session.
         1043, 1053, 1077, 1078, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3032, 3168, 3169, 4031,
         # A proxy, ProxySQL, finds no server behind it.
@@ -44,7 +44,8 @@ _KINDS: Final[Mapping[int | None, ErrorKind]] = {
     **dict.fromkeys(_ACCESS_DENIED, ErrorKind.ACCESS_DENIED),
     **dict.fromkeys((1040, 1203, 1226), ErrorKind.FULL),
     **dict.fromkeys((1050, 1062, 1517), ErrorKind.EXISTS),  # the last two: a row, a partition
-    **dict.fromkeys((1146, 1507), ErrorKind.NO_TABLE),  # the last: no such partition
+    **dict.fromkeys((1146, 1507, 1735), ErrorKind.NO_TABLE),  # the others: no such partition
+    1213: ErrorKind.ROLLED_BACK,  # a deadlock
     1205: ErrorKind.LOCK_TIMEOUT,
 }
 

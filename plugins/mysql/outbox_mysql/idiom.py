@@ -34,8 +34,9 @@ TABLE_END: Final = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET u
 _LEADER: Final = "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin DEFAULT ''"
 
 
-def outbox(table: str, *, binary: bool) -> str:
+def outbox(table: str, *, binary: bool, by_day: bool = False) -> str:
     """Returns the statement that creates the outbox; ``table`` is quoted."""
+    key, parts = ("id, create_time", MySqlPartitions().clause("create_time")) if by_day else ("id", "")
     return f"""CREATE TABLE {table} (
     id BIGINT NOT NULL AUTO_INCREMENT,
     create_time DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
@@ -45,8 +46,8 @@ def outbox(table: str, *, binary: bool) -> str:
     kafka_header_keys JSON,
     kafka_header_values JSON,
     leader_id {_LEADER},
-    PRIMARY KEY (id)
-) {TABLE_END}"""
+    PRIMARY KEY ({key})
+) {TABLE_END}{parts}"""
 
 
 OF_TABLE = "WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
@@ -120,6 +121,8 @@ class MySqlIdiom(Idiom):
     upkeep: ClassVar[UpkeepQueries | None] = UPKEEP
     id_index: ClassVar[str] = "PRIMARY"
     unmarked: ClassVar[str] = "(leader_id IS NULL OR CHAR_LENGTH(leader_id) = 0)"
+    # ALTER TABLE and LOCK TABLES wait for who reads, who would wait behind them to write: a deadlock.
+    will_change: ClassVar[str] = " AND NOT EXISTS (SELECT 1 FROM {table} WHERE 1 = 0 FOR UPDATE)"
     time_text: ClassVar[str] = "CAST(create_time AS CHAR)"
     # ON DUPLICATE KEY UPDATE tells no new row from a known one where a connection counts what it finds.
     insert_new: ClassVar[tuple[str, str]] = ("INSERT IGNORE", "")

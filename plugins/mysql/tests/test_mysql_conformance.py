@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
+from outbox_testkit.conformance import DailyConformance, DialectConformance, OutboxUnderTest
 
 pytestmark = pytest.mark.slow("mysql")
 
@@ -22,3 +24,11 @@ class TestMariaDb(DialectConformance):
     @pytest.fixture
     def outbox(self, on_mariadb: OutboxUnderTest) -> OutboxUnderTest:
         return on_mariadb
+
+
+class TestByDay(DailyConformance):
+    """Either server in turn, in partitions."""
+
+    @pytest.fixture
+    def outbox(self, under: OutboxUnderTest) -> OutboxUnderTest:
+        return replace(under, options={**under.options, "by_day": True})

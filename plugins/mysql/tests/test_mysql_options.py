@@ -98,7 +98,7 @@ def test_a_certificate_that_cannot_be_read_is_named() -> None:
     ("number", "error_kind"),
     [
         (2013, ErrorKind.TRANSIENT),
-        (1213, ErrorKind.TRANSIENT),
+        (1213, ErrorKind.ROLLED_BACK),
         (1205, ErrorKind.LOCK_TIMEOUT),
         (1290, ErrorKind.TRANSIENT),
         (1047, ErrorKind.TRANSIENT),

@@ -58,7 +58,7 @@ WHERE f.adrelid = $1::oid AND NOT has_sequence_privilege(s.seqrelid, 'USAGE, UPD
 SEQUENCE_OF = """
 SELECT s.seqrelid::bigint
 FROM pg_attribute AS a
-JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind = 'r'
+JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p')
 JOIN pg_depend AS o ON o.refclassid = 'pg_class'::regclass AND o.refobjid = a.attrelid
                    AND o.refobjsubid = a.attnum AND o.classid = 'pg_class'::regclass
                    AND o.deptype IN ('a', 'i')
@@ -69,6 +69,14 @@ WHERE a.attrelid = {} AND a.attname = 'id'
       SELECT FROM pg_attrdef AS f
       JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid
       WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND d.refobjid = s.seqrelid))
+  -- A partition that rows are written into by its own name may have another default.
+  AND NOT EXISTS (
+      SELECT FROM pg_partition_tree(a.attrelid) AS t
+      JOIN pg_attribute AS p ON p.attrelid = t.relid AND p.attname = 'id' AND p.attidentity = ''
+      JOIN pg_attrdef AS f ON f.adrelid = p.attrelid AND f.adnum = p.attnum
+      WHERE NOT EXISTS (
+          SELECT FROM pg_depend AS d
+          WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid AND d.refobjid = s.seqrelid))
 """
 """The sequence that gives out the ids of a table, one by one and in order, given the table's object id.
 

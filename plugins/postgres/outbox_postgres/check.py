@@ -10,8 +10,10 @@ import psycopg
 from outbox_api import DriverError, Finding, Intake, Level, Origin
 from outbox_api.portable import PortableDialect, TableName
 from outbox_api.portable.check import version_finding
+from outbox_api.portable.days import Days, outbox_findings
 from outbox_api.portable.given_ids import ids_behind_finding
 from outbox_api.portable.intake_check import findings
+from outbox_api.portable.partitions import divided_outbox
 from outbox_api.portable.retention import retention_findings
 from outbox_api.portable.sources import KEPT_COLUMNS
 from outbox_api.portable.tables import NEEDS
@@ -135,6 +137,7 @@ def _outbox(session: Session, dialect: PortableDialect) -> Iterator[Finding]:
         return
     yield from _behind(catalogue, session, layout, options.origin)
     yield _ids(catalogue, layout, options)
+    yield from outbox_findings(Days(session, divided_outbox(layout.outbox)))
     if options.origin:
         yield from check_origin(session, catalogue, layout, options.origin)
     for intake in options.intakes:
@@ -190,9 +193,17 @@ def _behind(
 
 
 def _ids(catalogue: Catalogue, layout: Layout, options: PostgresOptions) -> Finding:
-    if catalogue.partitioned(layout.oid) and catalogue.counter(layout.oid):
-        seen = "by a sequence; every look starts at the head of the table, as it is partitioned"
-        return Finding(Level.OK, "record ids", seen)
+    if layout.sequence is None and catalogue.partitioned(layout.oid):
+        if catalogue.counter(layout.oid):
+            seen = "by a sequence; every look starts at the head of the table, as it is partitioned"
+            return Finding(Level.OK, "record ids", seen)
+        return Finding(
+            Level.ERROR,
+            "record ids",
+            "no sequence gives them out, and no index says that one is there once, as there are partitions: "
+            "a purge of an id would delete every record that has it",
+            f"let a sequence give out {layout.outbox}.id",
+        )
     if layout.sequence is None or (layout.replicated and not options.origin):
         return Finding(
             Level.WARNING,

@@ -17,7 +17,7 @@ from outbox_api.support.statement import Style
 from outbox_postgres.errors import cure, error_kind, without_rows
 from outbox_postgres.options import LONGEST_NAME, PostgresOptions, QuotedName
 from outbox_postgres.origin_columns import column_types, id_type
-from outbox_postgres.partitions import PostgresPartitions
+from outbox_postgres.partitions import PostgresPartitions, rest_of
 from outbox_postgres.settled import FIRST
 
 
@@ -175,24 +175,30 @@ def outbox_ddl(options: PostgresOptions, outbox: TableName) -> list[str]:
     wanted = any(intake.partition or intake.timestamp for intake in options.intakes)
     more = {**(EXTRA_TYPES if wanted else {}), **column_types(options.origin)}
     extras = "".join(f"\n    {name} {type_}," for name, type_ in more.items())
+    own, beside = (" PRIMARY KEY", "") if not options.by_day else ("", ",\n    PRIMARY KEY (id, create_time)")
     created = f"""CREATE TABLE {outbox} (
-    id {id_type(options.origin)} PRIMARY KEY,
+    id {id_type(options.origin)}{own},
     create_time TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT clock_timestamp(),
     kafka_topic VARCHAR(249) NOT NULL,
     kafka_key TEXT NOT NULL,
     kafka_value {options.value_type.upper()},
     kafka_header_keys TEXT[] NOT NULL DEFAULT '{{}}',
     kafka_header_values TEXT[] NOT NULL DEFAULT '{{}}',{extras}
-    leader_id UUID
-) WITH (
+    leader_id UUID{beside}
+)"""
+    settings = f""" WITH (
     fillfactor = {options.fillfactor},
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_cost_delay = 0
 )"""
+    tables = [created + settings]
+    if options.by_day:  # what has rows has settings
+        whole = created + PostgresPartitions().clause("create_time")
+        tables = [whole, f"CREATE TABLE {rest_of(outbox)} PARTITION OF {outbox} DEFAULT{settings}"]
     origin = options.origin
     indexes = [PostgresIdiom().create_index(outbox, (origin.column, "id"))] if origin else []
-    return [created, *indexes, sequence_ddl(sequence_of(outbox))]
+    return [*tables, *indexes, sequence_ddl(sequence_of(outbox))]
 
 
 def parked_index(letters: TableName) -> QuotedName:

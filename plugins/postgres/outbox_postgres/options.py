@@ -98,6 +98,8 @@ class PostgresOptions(PortableOptions):
         # The partitions of two days would get one name.
         if self.keep and len(f"{self.outbox.table}_kept_20261231".encode()) > LONGEST_NAME:
             raise ConfigError(f"table is '{self.table}'; with 'keep' its own name can have 49 bytes")
+        if self.by_day and len(f"{self.outbox.table}_20261231".encode()) > LONGEST_NAME:
+            raise ConfigError(f"table is '{self.table}'; with partitions its own name can have 54 bytes")
         if self.fillfactor not in _FILLFACTORS:
             raise ConfigError(f"fillfactor is {self.fillfactor}; it can be 10 to 100")
         self.require_times("connect_timeout", "lock_timeout", "statement_timeout", zero=True)

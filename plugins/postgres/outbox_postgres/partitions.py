@@ -1,4 +1,4 @@
-"""The partitions of kept records: a table for each UTC day, and one for what has none."""
+"""Partitions by day: a table for each UTC day, and one for what has none."""
 # ruff: noqa: S608 - names come quoted, and every value is a parameter
 
 from __future__ import annotations
@@ -9,16 +9,23 @@ from functools import partial
 from typing import ClassVar
 
 from outbox_api.portable import TableName
-from outbox_api.portable.partitions import Partitions, Session
+from outbox_api.portable.partitions import Divided, Partitions, Session
 from outbox_api.portable.table_idiom import bounded
 
 from outbox_postgres.options import LONGEST_NAME, QuotedName, quoted
 
+# A table that somebody divided otherwise is left as it is.
 _PARTITIONS = """
-SELECT kept.relkind = 'p', part.relname::text
-FROM pg_class AS kept
-LEFT JOIN pg_inherits AS i ON i.inhparent = kept.oid LEFT JOIN pg_class AS part ON part.oid = i.inhrelid
-WHERE kept.oid = to_regclass({table})::oid
+SELECT part.relname::text
+FROM pg_partitioned_table AS p
+JOIN pg_attribute AS a ON a.attrelid = p.partrelid AND a.attnum = p.partattrs[0] AND a.attname = {column}
+JOIN pg_inherits AS i ON i.inhparent = p.partrelid JOIN pg_class AS part ON part.oid = i.inhrelid
+WHERE p.partrelid = to_regclass({table})::oid AND p.partstrat = 'r' AND p.partnatts = 1
+"""
+_LIKE_REST = """
+SELECT coalesce(' WITH (' || array_to_string(reloptions, ', ') || ')', ''), relreplident = 'f',
+       nullif(pg_get_userbyid(relowner), current_user)::text
+FROM pg_class WHERE oid = to_regclass({rest})::oid
 """
 _REFUSED = """
 SELECT current_user::text, pg_get_userbyid(relowner)::text,
@@ -29,14 +36,28 @@ WHERE oid = to_regclass({table})::oid
 """
 
 
+# One statement, so that no process that stands still in its middle holds the locks; each statement in it sees
+# what is committed by then, which a snapshot of an earlier moment would not. DROP locks what is locked here,
+# and the partition for the rest, which nobody reaches but through the table.
+_DROP_EMPTY = """DO $outbox$ BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE 'this needs the isolation READ COMMITTED';
+    END IF;
+    LOCK TABLE ONLY {table}, ONLY {part} IN ACCESS EXCLUSIVE MODE;
+    IF NOT EXISTS (SELECT FROM ONLY {part}) THEN
+        DROP TABLE {part};
+    END IF;
+END $outbox$"""
+
+
 class PostgresPartitions(Partitions):
     """A day's partition is made beside the table and attached, which locks less than ``PARTITION OF``.
 
-    ATTACH looks through the partition for the rest, which is locked meanwhile: a day that has records there
-    is refused, and left. A partition cannot be detached concurrently where there is one for the rest.
+    It has the settings of the partition for the rest. ATTACH looks through that one, which is locked
+    meanwhile: a day that has records there is refused, and left. A partition cannot be detached concurrently
+    where there is one for the rest.
     """
 
-    clause: ClassVar[str] = " PARTITION BY RANGE (delivered_at)"
     # An entry in an index of each record would take a third of the time that it takes to keep one.
     key: ClassVar[str] = ""
     window: ClassVar[int] = 20_000
@@ -44,13 +65,17 @@ class PostgresPartitions(Partitions):
     order: ClassVar[str] = ""
     brief: ClassVar[str] = "SET LOCAL lock_timeout = '200ms'; SET LOCAL statement_timeout = '5s'"
 
+    def clause(self, column: str) -> str:
+        """Returns what stands behind the columns."""
+        return f" PARTITION BY RANGE ({column})"
+
     def beside(self, kept: TableName) -> Sequence[str]:
         """Returns the statements that create the index of positions, and the partition for the rest.
 
         That one has an index of times. Without a key, a table that is published needs a replica identity
         before rows can be deleted.
         """
-        whole, rest = QuotedName(*kept), QuotedName(*kept.suffixed("_default"))
+        whole, rest = QuotedName(*kept), rest_of(kept)
         positions, times = (
             QuotedName("", bounded(f"{table.table}_{column}", LONGEST_NAME))
             for table, column in ((whole, "position"), (rest, "delivered_at"))
@@ -63,54 +88,82 @@ class PostgresPartitions(Partitions):
             f"CREATE INDEX {times} ON {rest} (delivered_at)",
         ]
 
-    def days(self, session: Session, kept: TableName) -> Collection[date] | None:
+    def days(self, session: Session, divided: Divided) -> Collection[date] | None:
         """Returns the days that have a partition of the name that is made here."""
-        rows = session.query("list the partitions", _PARTITIONS, table=str(QuotedName(*kept)))
-        if not rows or not rows[0][0]:
+        table = divided.table
+        place = {"table": str(QuotedName(*table)), "column": divided.column}
+        names = [str(row[0]) for row in session.query("list the partitions", _PARTITIONS, **place)]
+        if rest_of(table).table not in names:
             return None
-        found = (str(name).removeprefix(f"{kept.table}_") for _, name in rows)
+        found = (name.removeprefix(f"{table.table}_") for name in names)
         return {datetime.strptime(text, "%Y%m%d").date() for text in found if text.isdigit()}  # noqa: DTZ007 - a date
 
-    def taken(self, session: Session, kept: TableName, days: Sequence[date]) -> Sequence[date]:
+    def taken(self, session: Session, divided: Divided, days: Sequence[date]) -> Sequence[date]:
         """Returns the days that have records already, which are in the partition for the rest."""
-        begin = "{first}::date::timestamp AT TIME ZONE 'UTC'"
-        end = begin.replace("first", "last")
-        within = f"delivered_at >= {begin} AND delivered_at < {end}"
-        query = f"SELECT 1 FROM {_escaped(kept)} WHERE {within} LIMIT 1"
-        look = partial(session.query, "look at the partition for the rest", query)
-        return [day for day in days if look(first=day, last=day + timedelta(days=1))]
+        look = partial(session.query, "look for records of a day", _of_day(divided))
+        return [day for day in days if look(**_bounds(day))]
 
-    def add(self, kept: TableName, days: Sequence[date]) -> Sequence[Sequence[str]]:
+    def add(self, session: Session, divided: Divided, days: Sequence[date]) -> Sequence[Sequence[str]]:
         """Returns the statements that make each day's partition."""
-        return [self._added(QuotedName(*kept), day) for day in days]
+        table, rest = QuotedName(*divided.table), str(rest_of(divided.table))
+        rows = session.query("look at the partition for the rest", _LIKE_REST, rest=rest)
+        return [_added(table, day, *(rows[0] if rows else ("", False, None))) for day in days]
 
-    def drop(self, kept: TableName, day: date) -> Sequence[str]:
+    def drop(self, divided: Divided, day: date) -> Sequence[str]:
         """Returns the statement that drops a day's partition; its file goes when the locks have gone."""
-        return [f"DROP TABLE {_partition(kept, day)}"]
+        part = _partition(divided.table, day)
+        if not divided.outbox:
+            return [f"DROP TABLE {part}"]
+        return [_DROP_EMPTY.format(table=QuotedName(*divided.table), part=part)]
 
-    def obstacle(self, session: Session, kept: TableName) -> str:  # noqa: ARG002 - the contract's
+    def is_empty(self, session: Session, divided: Divided, day: date) -> bool:
+        """Returns whether a partition has no row; the look lets the next one pass dead rows faster."""
+        with session.transaction("look at a partition"):
+            session.execute_ddl("SET LOCAL statement_timeout = '200ms'")
+            return not session.fetch(_of_day(divided), **_bounds(day))
+
+    def obstacle(self, session: Session, divided: Divided) -> str:  # noqa: ARG002 - the contract's
         """Returns nothing: each day stands alone."""
         return ""
 
-    def refusal(self, session: Session, kept: TableName) -> str:
+    def refusal(self, session: Session, divided: Divided) -> str:
         """Returns what makes this user one of the table's owners, who may create in its schema."""
-        name = str(QuotedName(*kept))
-        rows = session.query("look who owns the table of kept records", _REFUSED, table=name)
+        name = str(QuotedName(*divided.table))
+        rows = session.query(f"look who owns {divided.table}", _REFUSED, table=name)
         if not rows:
             return ""
         user, owner, creates = rows[0]
-        schema = QuotedName("", kept.schema or "public")
+        schema = QuotedName("", divided.table.schema or "public")
         create = "" if creates else f"; GRANT CREATE ON SCHEMA {schema} TO {quoted(user)}"
         return f"GRANT {quoted(owner)} TO {quoted(user)}{create}"
 
-    def _added(self, kept: QuotedName, day: date) -> list[str]:
-        part, bounds = _partition(kept, day), (day, day + timedelta(days=1))
-        first, last = (f"'{bound} 00:00:00+00'" for bound in bounds)
-        return [
-            f"CREATE TABLE {part} (LIKE {kept} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)",
-            f"ALTER TABLE {part} REPLICA IDENTITY FULL",
-            f"ALTER TABLE {kept} ATTACH PARTITION {part} FOR VALUES FROM ({first}) TO ({last})",
-        ]
+
+def _added(table: QuotedName, day: date, settings: str, whole_rows: bool, owner: str | None) -> list[str]:
+    part, bounds = _partition(table, day), (day, day + timedelta(days=1))
+    first, last = (f"'{bound} 00:00:00+00'" for bound in bounds)
+    return [
+        f"CREATE TABLE {part} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS){settings}",
+        *([f"ALTER TABLE {part} REPLICA IDENTITY FULL"] if whole_rows else []),
+        # Another member of the role that owns the table must be able to drop it.
+        *([f"ALTER TABLE {part} OWNER TO {quoted(owner)}"] if owner else []),
+        f"ALTER TABLE {table} ATTACH PARTITION {part} FOR VALUES FROM ({first}) TO ({last})",
+    ]
+
+
+def rest_of(table: TableName) -> QuotedName:
+    """Returns the name of a table's partition for the rest."""
+    return QuotedName(*table.suffixed("_default"))
+
+
+def _of_day(divided: Divided) -> str:
+    """Returns the query for a row of a day, wherever it is: who looks has no right to a partition itself."""
+    begin = "{first}::date::timestamp AT TIME ZONE 'UTC'"
+    within = f"{divided.column} >= {begin} AND {divided.column} < {begin.replace('first', 'last')}"
+    return f"SELECT 1 FROM {_escaped(divided.table)} WHERE {within} LIMIT 1"
+
+
+def _bounds(day: date) -> dict[str, date]:
+    return {"first": day, "last": day + timedelta(days=1)}
 
 
 def _escaped(table: TableName) -> str:

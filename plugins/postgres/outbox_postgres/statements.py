@@ -70,11 +70,12 @@ WHERE a.datname = current_database() AND a.usename = current_user AND a.wait_eve
 """Ends the user's own sessions that hold the fence $1, or the notes $3, while nobody reads for $2 seconds."""
 
 ESTIMATE = """
-SELECT greatest(pg_stat_get_live_tuples(c.oid),
-                CASE WHEN c.relpages > 0 AND c.reltuples > 0
-                     THEN (c.reltuples / c.relpages * pg_relation_size(c.oid)
-                           / current_setting('block_size')::int)::bigint END)
-FROM pg_class AS c WHERE c.oid = $1
+SELECT sum(greatest(pg_stat_get_live_tuples(c.oid),
+                    CASE WHEN c.relpages > 0 AND c.reltuples > 0
+                         THEN (c.reltuples / c.relpages * pg_relation_size(c.oid)
+                               / current_setting('block_size')::int)::bigint END))::bigint
+FROM (SELECT $1::oid AS oid UNION SELECT relid FROM pg_partition_tree($1::oid::regclass)) AS t
+JOIN pg_class AS c ON c.oid = t.oid AND c.relkind = 'r'
 """
 """How many rows the table $1 has by the server's own bookkeeping."""
 

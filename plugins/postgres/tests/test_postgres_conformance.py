@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from uuid import uuid4
 
 import psycopg
 import pytest
 from outbox_servers.services import Postgres
-from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
+from outbox_testkit.conformance import DailyConformance, DialectConformance, OutboxUnderTest
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.concurrency import ConcurrencyConformance
+from outbox_testkit.conformance.keeping import KeepingConformance
 from outbox_testkit.conformance.marking import MarkConformance
 from outbox_testkit.conformance.simulation import SimulationConformance
 
@@ -57,3 +59,12 @@ class TestPostgres(DialectConformance):
 @pytest.mark.usefixtures("eager")
 class TestMarksThatSkipWhatIsSettled(ConcurrencyConformance, SimulationConformance):
     """What is a matter of the moment, with marks that look at the head as seldom as they may."""
+
+
+@pytest.mark.slow("postgres")
+class TestByDay(DailyConformance, KeepingConformance):
+    """In partitions."""
+
+    @pytest.fixture
+    def outbox(self, outbox: OutboxUnderTest) -> OutboxUnderTest:
+        return replace(outbox, options={**outbox.options, "by_day": True})

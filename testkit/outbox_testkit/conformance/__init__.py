@@ -19,7 +19,7 @@ reports (``--junit-xml``).
 
 from outbox_testkit.conformance.affinity import AffinityConformance, AffinityUnderTest
 from outbox_testkit.conformance.contender import ElectorUnderTest, ServiceUnderTest
-from outbox_testkit.conformance.dialect import DialectConformance
+from outbox_testkit.conformance.dialect import DailyConformance, DialectConformance
 from outbox_testkit.conformance.elector import ElectorConformance
 from outbox_testkit.conformance.engine import EngineConformance, EngineUnderTest
 from outbox_testkit.conformance.publisher import (
@@ -35,6 +35,7 @@ from outbox_testkit.conformance.under_test import OutboxUnderTest
 __all__ = [
     "AffinityConformance",
     "AffinityUnderTest",
+    "DailyConformance",
     "DialectConformance",
     "ElectorConformance",
     "ElectorUnderTest",

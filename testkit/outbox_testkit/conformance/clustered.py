@@ -117,7 +117,7 @@ _TIMELESS = (
     "ALTER TABLE {} MODIFY (create_time NULL)",
     "ALTER TABLE {} ALTER COLUMN create_time DATETIME2(6) NULL",
     "UPDATE {} SET create_time = NULL WHERE kafka_key = '{}'",
-    "UPDATE {} SET create_time = 'yesterday' WHERE kafka_key = '{}'",
+    "UPDATE {} SET create_time = 'soon' WHERE kafka_key = '{}'",
 )
 """What takes the time from a row, in one database or another."""
 

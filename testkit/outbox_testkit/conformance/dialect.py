@@ -22,6 +22,7 @@ from outbox_testkit.conformance.oddities import OddRowConformance
 from outbox_testkit.conformance.origins import OriginConformance, TakeoverConformance
 from outbox_testkit.conformance.outboxes import OutboxesConformance
 from outbox_testkit.conformance.parking import ParkConformance
+from outbox_testkit.conformance.partitions import PartitionConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
 from outbox_testkit.conformance.replaying import ReplayConformance
 from outbox_testkit.conformance.retention import RetentionConformance
@@ -45,6 +46,7 @@ THEMES = {
     "keeping": KeepingConformance,
     "replays": ReplayConformance,
     "retention": RetentionConformance,
+    "partitions": PartitionConformance,
     "coalescing": CoalescingConformance,
     "intake": IntakeConformance,
     "intake while something fails": IntakeFaultConformance,
@@ -67,6 +69,10 @@ THEMES = {
 """The themes of the suite, in order."""
 
 
+class DailyConformance(MarkConformance, ReleaseConformance, CoalescingConformance):
+    """What an outbox in partitions could do otherwise; its fixture ``outbox`` has the option ``by_day``."""
+
+
 class DialectConformance(
     CostConformance,  # the last to run, as the first of the bases: it takes minutes
     StashConformance,
@@ -82,6 +88,7 @@ class DialectConformance(
     ReplayConformance,
     KeepingConformance,
     RetentionConformance,
+    PartitionConformance,
     CoalescingConformance,
     IntakeConformance,
     IntakeFaultConformance,

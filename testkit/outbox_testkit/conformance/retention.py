@@ -11,8 +11,9 @@ from threading import Thread
 
 import pytest
 from outbox_api import Action, Capability, DriverError, Level, OutboxTable, Record
+from outbox_api.portable.days import DAY, Days
 from outbox_api.portable.keeping import Keep
-from outbox_api.portable.retention import AHEAD, DAY, Retention
+from outbox_api.portable.partitions import Divided, divided_kept
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import quoted
 from outbox_api.seams.kept import Chosen, Tended
@@ -159,7 +160,7 @@ class RetentionConformance(Conformance):
         """
         start = retaining.watch().now().astimezone(UTC)
         now = start
-        monkeypatch.setattr(Retention, "now", lambda _self: now)
+        monkeypatch.setattr(Days, "now", lambda _self: now)
         table, random = retaining.connect(), Random(7)
         sent: list[datetime] = []
         for day in range(0, 366, 2):
@@ -230,10 +231,15 @@ def rounded(moments: Sequence[datetime]) -> list[datetime]:
     )
 
 
+def divided(box: Box, session: Session) -> Divided:
+    """Returns the table of kept records as it is divided."""
+    return divided_kept(box.dialect.names(session).kept)
+
+
 def partitions(box: Box, session: Session) -> set[date]:
     """Returns the days that have a partition."""
     parts = session.idiom.partitions
-    return set((parts and parts.days(session, box.dialect.names(session).kept)) or ())
+    return set((parts and parts.days(session, divided(box, session))) or ())
 
 
 def today_of(session: Session) -> date:
@@ -245,20 +251,20 @@ def today_of(session: Session) -> date:
 def ahead(box: Box) -> bool:
     """Whether there are partitions for the days to come, where the database has any."""
     with closing(box.dialect.session()) as session:
-        wanted = {today_of(session) + number * DAY for number in range(1, AHEAD + 1)}
+        wanted = {today_of(session) + number * DAY for number in range(1, divided(box, session).ahead + 1)}
         return not session.idiom.partitions or wanted <= partitions(box, session)
 
 
 def without_partitions(box: Box, today: date | None = None) -> bool:
     """Removes the partitions of the days after today; returns whether the database has any."""
     with closing(box.dialect.session()) as session:
-        parts, kept = session.idiom.partitions, box.dialect.names(session).kept
+        parts, table = session.idiom.partitions, divided(box, session)
         if not parts:
             return False
         for day in sorted(partitions(box, session)):
             if day > (today or today_of(session)):
                 with session.transaction("remove a partition"):
-                    for statement in parts.drop(kept, day):
+                    for statement in parts.drop(table, day):
                         session.execute_ddl(statement)
         return True
 
