@@ -22,6 +22,7 @@ from outbox_testkit.conformance.oddities import OddRowConformance
 from outbox_testkit.conformance.origins import OriginConformance, TakeoverConformance
 from outbox_testkit.conformance.outboxes import OutboxesConformance
 from outbox_testkit.conformance.parking import ParkConformance
+from outbox_testkit.conformance.pausing import PauseConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
 from outbox_testkit.conformance.replaying import ReplayConformance
 from outbox_testkit.conformance.retention import RetentionConformance
@@ -54,6 +55,7 @@ THEMES = {
     "clusters": ClusterConformance,
     "origins": OriginConformance,
     "takeovers": TakeoverConformance,
+    "pauses": PauseConformance,
     "copies": CopyConformance,
     "status": StatusConformance,
     "tables": TableConformance,
@@ -91,6 +93,7 @@ class DialectConformance(
     ClusterConformance,
     OriginConformance,
     TakeoverConformance,
+    PauseConformance,
     CopyConformance,
     StatusConformance,
     TableConformance,
