@@ -9,7 +9,8 @@ from outbox_core.cli.confirmation import ReasonOption, operator, tell_unnoted
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox
 from outbox_core.cli.pause import TopicOption
-from outbox_core.cli.terminal import output, print_json
+from outbox_core.cli.terminal import output, print_json, print_message
+from outbox_core.operations import Verb
 from outbox_core.text.printable import printable
 from outbox_core.text.wording import duration
 
@@ -29,6 +30,7 @@ def resume(  # noqa: PLR0917 - typer makes each parameter an option
     round. To resume what is not paused does nothing.
     """
     settings = operated_outbox(context, file, outbox)
+    print_message(f"outbox {printable(settings.outbox)}: {Verb.RESUME.effect()}")
     done = operations.resume(settings, topic or WHOLE, operator(reason, yes=json))
     tell_unnoted(done.unnoted)
     ended = done.pause

@@ -9,7 +9,7 @@ from outbox_core.operations.dead_letters import Changed, change, reveal
 from outbox_core.operations.erasing import Receipt, erase
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import Operator
-from outbox_core.operations.pausing import PauseChanged, pause, resume
+from outbox_core.operations.pausing import PauseChanged, change_pause
 from outbox_core.operations.replaying import give_up
 from outbox_core.operations.replays import GivenUp
 from outbox_core.operations.takeovers import TakeoverChanged, change_takeover
@@ -55,8 +55,6 @@ def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Oper
             done = give_up(settings, to.name, operator)
         case Target.KEY:
             done = erase(settings, to.key, operator, to.tombstone)
-        case Target.TOPIC if verb is Verb.PAUSE:
-            done = pause(settings, to.topic, operator, to.seconds)
         case Target.TOPIC:
-            done = resume(settings, to.topic, operator)
+            done = change_pause(settings, verb, to.topic, operator, to.seconds)
     return done

@@ -69,6 +69,15 @@ def resume(settings: HarvestSettings, topic: str, operator: Operator) -> PauseCh
     return PauseChanged(Verb.RESUME, topic, ended, query=False, unnoted=outcome.unnoted)
 
 
+def change_pause(
+    settings: HarvestSettings, verb: Verb, topic: str, operator: Operator, seconds: float | None
+) -> PauseChanged:
+    """Pauses or resumes, as the verb says; see :func:`pause` and :func:`resume`."""
+    if verb is Verb.PAUSE:
+        return pause(settings, topic, operator, seconds)
+    return resume(settings, topic, operator)
+
+
 def seconds_until(settings: HarvestSettings, moment: datetime) -> float:
     """Returns how many seconds there are until a moment, by the database's clock; negative for a past one."""
     with closing(settings.dialect.create().watch()) as view:
