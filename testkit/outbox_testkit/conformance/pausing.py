@@ -110,10 +110,10 @@ class PauseConformance(Conformance):
         assert [each.topic for each in box.connect().pauses()] == ["orders"]
 
     def test_what_waits_is_counted_by_topic(self, box: Box) -> None:
-        table = box.connect()
-        assert table.waiting() == {}
-        box.stash(*(Record(topic, "k", "v") for topic in ("a", "b", "a", "A")))
-        assert table.waiting() == {"a": 2, "b": 1, "A": 1}
+        with closing(box.dialect.watch()) as view:
+            assert view.waiting() == {}
+            box.stash(*(Record(topic, "k", "v") for topic in ("a", "b", "a", "A")))
+            assert view.waiting() == {"a": 2, "b": 1, "A": 1}
 
     def test_the_oldest_leaves_out_paused_topics(self, box: Box) -> None:
         table = box.connect()
