@@ -237,6 +237,15 @@ def _delivery(factor: float) -> tuple[Alarm, ...]:
             f"{{{{ $value }}}} records of outbox {OF} name a cluster that is none of those configured.",
             Code.ORPHANS,
         ),
+        Alarm(
+            "OutboxLongPause",
+            f"{_most(names.PAUSED_AGE)} > {LIMITS.paused / factor:g}",
+            MINUTE / factor,
+            Severity.WARNING,
+            "Something is paused, and nobody has resumed it",
+            f"Records of outbox {OF} wait for a pause that has lasted {{{{ $value | humanizeDuration }}}}.",
+            Code.LONG_PAUSE,
+        ),
     )
 
 

@@ -201,6 +201,13 @@ def _failures() -> list[Shown]:
             f"{OPERATIONS}outboxsilentlane",
         ),
         Panel(
+            "Paused for",
+            "By operators, without an end. Healthy: 0.",
+            "s",
+            [most(names.PAUSED_AGE)],
+            f"{OPERATIONS}outboxlongpause",
+        ),
+        Panel(
             "Orphans",
             "Records of a cluster that nobody serves. Healthy: 0.",
             "short",

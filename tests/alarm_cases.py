@@ -184,6 +184,16 @@ CASES = [
         "3",
     ),
     Case(
+        "OutboxLongPause",  # a second process sees the same pause
+        {
+            series(names.PAUSED_AGE): "0x4 30+30x130 0x9",
+            series(names.PAUSED_AGE, "b"): "0x4 30+30x130 0x9",
+        },
+        (65,),
+        (50, 62, 70),
+        "1h 3m 0s",
+    ),
+    Case(
         "OutboxDatabaseUnreachable",
         {series(names.DATABASE_UP): "1x4 0x20 1x9", series(names.DATABASE_UP, "b"): "1x9 0x9 1x20"},
         (7,),

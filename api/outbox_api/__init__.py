@@ -82,6 +82,9 @@ if TYPE_CHECKING:
     from outbox_api.seams.parking import DeadLetterStatus as DeadLetterStatus
     from outbox_api.seams.parking import Parked as Parked
     from outbox_api.seams.parking import Poison as Poison
+    from outbox_api.seams.pausing import MAX_PAUSES as MAX_PAUSES
+    from outbox_api.seams.pausing import WHOLE as WHOLE
+    from outbox_api.seams.pausing import Pause as Pause
     from outbox_api.seams.publisher import MAX_CHECKPOINT as MAX_CHECKPOINT
     from outbox_api.seams.publisher import Attempt as Attempt
     from outbox_api.seams.publisher import Deliveries as Deliveries
@@ -126,6 +129,7 @@ else:
             "outbox_api.seams.outbox_table": "UNBOUNDED Advanced Changed Outline Outlined OutboxTable",
             "outbox_api.seams.outbox_view": "Backlog OldSnapshot OriginBacklog Upkeep",
             "outbox_api.seams.parking": "DeadLetter DeadLetterStatus Parked Poison",
+            "outbox_api.seams.pausing": "MAX_PAUSES WHOLE Pause",
             "outbox_api.seams.publisher": "MAX_CHECKPOINT Attempt Deliveries Failure Found "
             "Publisher RunSender Sender TransactionalPublisher "
             "TransactionalSender",

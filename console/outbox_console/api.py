@@ -54,12 +54,13 @@ _TAKES = {
     Target.CONTENTS: Takes(schemas.Letters, schemas.Revealed),
     Target.LEADER: Takes(schemas.Leader, schemas.FenceRaised),
     Target.CLUSTER: Takes(schemas.OtherCluster, schemas.TakeoverDone),
+    Target.TOPIC: Takes(schemas.Topic, schemas.PauseDone),
     Target.KEY: Takes(kept_schemas.Key, kept_schemas.KeyErased),
     Target.REPLAY: Takes(kept_schemas.ReplayName, kept_schemas.ReplayGivenUp),
 }
 VERBS: Mapping[Verb, Takes] = {
     verb: _TAKES[verb.about.target] for verb in Verb if verb.about.target in _TAKES
-}
+} | {Verb.PAUSE: Takes(schemas.TopicToPause, schemas.PauseDone)}
 """The verbs that a request does; ``replay`` outlasts it, and ``forget`` needs somebody at the brokers."""
 
 

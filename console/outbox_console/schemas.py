@@ -10,6 +10,7 @@ from uuid import UUID
 
 from outbox_api.seams.parking import LONGEST_KEY, DeadLetterStatus
 from outbox_core.operations import LONGEST_REASON, Verb
+from outbox_core.text.duration import LONGEST
 from pydantic import BaseModel, ConfigDict, Field
 
 MOST_IDS = 1000
@@ -67,6 +68,23 @@ class OtherCluster(Body):
     ]
 
 
+class Topic(Body):
+    """A topic, or the whole outbox."""
+
+    topic: Annotated[
+        str, Field(description="The topic, as the outbox names it; empty for the whole outbox.")
+    ] = ""
+
+
+class TopicToPause(Topic):
+    """What is to be paused, and for how long."""
+
+    seconds: Annotated[
+        float | None,
+        Field(ge=1, le=LONGEST, description="After how many seconds it ends by itself; null for never."),
+    ] = None
+
+
 class Answer(BaseModel):
     """What every answer has in common: nothing but how it is made."""
 
@@ -118,6 +136,29 @@ class TakeoverDone(Done):
     changed: Annotated[bool, Field(description="Whether that is news.")]
     token: Annotated[
         int | None, Field(description="The token that was raised for it; null if nobody has ever led.")
+    ]
+
+
+class Paused(Answer):
+    """A pause, as it is or was."""
+
+    operator: str
+    reason: str
+    since: Annotated[datetime, Field(description="Since when, by the database's clock.")]
+    until: Annotated[datetime | None, Field(description="When it ends by itself; null for never.")]
+    lasted: Annotated[float, Field(description="For how many seconds it has lasted.")]
+
+
+class PauseDone(Done):
+    """Something was paused or resumed; `/status` says under `pauses` whether a pause is in effect."""
+
+    topic: str
+    pause: Annotated[
+        Paused | None,
+        Field(description="The pause that is on now, or that has ended; null if there was none."),
+    ]
+    query: Annotated[
+        bool, Field(description="Whether a query of Spark reads the outbox, which heeds no pause.")
     ]
 
 

@@ -22,6 +22,7 @@ from outbox_api import (
     Origin,
     OriginBacklog,
     Parked,
+    Pause,
     Record,
     Seam,
     Takeover,
@@ -48,6 +49,7 @@ class FakeTable:
         notes: Lane → its note about transactions.
         asked: How often its identity was asked for.
         taken_over: The deliberate takeovers, by cluster.
+        paused: The pauses, by topic.
         present: Group → its members.
         closed: Whether it was closed.
     """
@@ -69,6 +71,7 @@ class FakeTable:
         self.notes: dict[int, TransactionalLane] = {}
         self.asked = 0
         self.taken_over: dict[int, Takeover] = {}
+        self.paused: dict[str, Pause] = {}
         self.present: dict[str, dict[str, int]] = {}
         self.closed = False
         self._origins = origins
@@ -87,7 +90,7 @@ class FakeTable:
     def members(self, group: str, seconds: float) -> Mapping[str, int]:
         return self.present.get(group, {})
 
-    def backlog(self) -> Backlog:
+    def backlog(self, paused: Collection[str] = ()) -> Backlog:
         return self._backlog
 
     def origins(self) -> Sequence[OriginBacklog]:
@@ -103,6 +106,20 @@ class FakeTable:
 
     def end_takeover(self, cluster: int) -> bool:
         return self.taken_over.pop(cluster, None) is not None
+
+    def pauses(self) -> Sequence[Pause]:
+        return [self.paused[topic] for topic in sorted(self.paused)]
+
+    def pause(self, topic: str, operator: str, reason: str, seconds: float | None = None) -> Pause:
+        until = None if seconds is None else NOW + timedelta(seconds=seconds)
+        self.paused[topic] = Pause(topic, operator, reason, NOW, until)
+        return self.paused[topic]
+
+    def resume(self, topic: str) -> Pause | None:
+        return self.paused.pop(topic, None)
+
+    def waiting(self) -> Mapping[str, int]:
+        return {"orders": 3, "bills": 2}
 
     def now(self) -> datetime:
         return NOW

@@ -36,8 +36,10 @@ VERBS = {
     Verb.FORGET: ("fence", "forget"),
     Verb.TAKE_OVER: ("takeover", "--from", "2"),
     Verb.END_TAKEOVER: ("takeover", "--end", "2"),
+    Verb.PAUSE: ("pause", "--topic", "orders", "--wait", "0s"),
+    Verb.RESUME: ("resume", "--topic", "orders"),
 }
-UNASKED = {Verb.RETRY, Verb.REDRIVE}
+UNASKED = {Verb.RETRY, Verb.REDRIVE, Verb.RESUME}
 """They need no confirmation."""
 every_verb = pytest.mark.parametrize("verb", VERBS)
 

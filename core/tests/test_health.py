@@ -1,14 +1,24 @@
 """The examination of an outbox, on services that say what they are told to."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Any
 
 import pytest
-from outbox_api import AccessDenied, Backlog, DriverError, Fence, LaneStatus, OldSnapshot, Parked, Upkeep
+from outbox_api import (
+    AccessDenied,
+    Backlog,
+    DriverError,
+    Fence,
+    LaneStatus,
+    OldSnapshot,
+    Parked,
+    Pause,
+    Upkeep,
+)
 from outbox_core.config import parse
 from outbox_core.settings import HarvestSettings
 from outbox_core.status.health import Code, Health, Thresholds, examine
@@ -38,6 +48,7 @@ class Services:
     holdings_: Sequence[LaneStatus] = (lane(),)
     backlog_: Backlog = FEW
     parked_: Parked = NONE
+    pauses_: Sequence[Pause] = ()
     upkeep_: Upkeep = NOTHING_KNOWN
     database: Callable[[], object] = lambda: None
     broker: Callable[[], object] = lambda: None
@@ -57,11 +68,17 @@ class Services:
     def lane_statuses(self) -> list[LaneStatus]:
         return list(self.holdings_)
 
-    def backlog(self) -> Backlog:
+    def backlog(self, paused: Collection[str] = ()) -> Backlog:
         return self.backlog_
 
     def parked(self) -> Parked:
         return self.parked_
+
+    def pauses(self) -> Sequence[Pause]:
+        return self.pauses_
+
+    def waiting(self) -> dict[str, int]:
+        return {"orders": 3, "bills": 2}
 
     def upkeep(self) -> Upkeep:
         return self.upkeep_
@@ -251,3 +268,26 @@ def test_what_a_lane_cannot_remove_in_time_is_a_problem():
     said: dict[str, Any] = {"overdue": "kept records cannot be removed in time: no right"}
     [problem] = look(Services(holdings_=[lane(0, lanes=2, **said), lane(1, lanes=2)])).problems
     assert (problem.code, problem.message) == (Code.OVERDUE, said["overdue"])
+
+
+def test_a_pause_is_a_remark_and_a_problem_once_it_has_lasted_for_long_without_an_end():
+    since = NOW - timedelta(hours=2)
+    endless = Pause("orders", "ann at host", "partitions", since, None, 7200.0)
+    ending = Pause("bills", "ann at host", "", since, NOW + timedelta(hours=9), 7200.0)
+    health = look(Services(pauses_=(endless, ending)))
+    assert codes(health) == [Code.LONG_PAUSE]
+    assert [each.code for each in health.remarks] == [Code.PAUSED]
+    said = health.problems[0].message
+    assert "ann at host has paused topic orders for 2h (partitions): 3 records wait" in said
+    assert "some of it may still be in flight" in said
+    assert "'outbox resume --topic orders' ends it" in said
+    assert look(Services(pauses_=(endless,)), paused=8000).healthy
+
+
+def test_nothing_is_too_old_while_the_whole_outbox_is_paused():
+    whole = Pause("", "ann", "", NOW, None, 5.0)
+    old = Backlog(5, exact=True, oldest=900.0)
+    assert codes(look(Services(backlog_=old))) == [Code.OLD_RECORDS]
+    health = look(Services(backlog_=old, pauses_=(whole,)))
+    assert health.healthy
+    assert "ann has paused the whole outbox for 5s: 5 records wait" in health.remarks[0].message

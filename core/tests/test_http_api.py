@@ -131,9 +131,15 @@ def test_all_of_it_is_described_and_each_deed_is_noted(api: Checked):
     begun = api.post("take-over", cluster=2, fence_token=token)
     assert begun["changed"] is True
     assert api.post("end-takeover", cluster=2, fence_token=begun["token"])["changed"] is True
+    paused = api.post("pause", topic="orders", seconds=60)
+    assert (paused["pause"]["operator"], paused["query"]) == ("alice", False)
+    assert paused["pause"]["until"] is not None
+    assert "greater than or equal to 1" in api.post("pause", 400, seconds=0)["error"]
+    assert api.post("resume", topic="orders")["pause"]["since"] == paused["pause"]["since"]
+    assert api.post("resume")["pause"] is None
     assert api.get("/api/history") == {"points": [], "events": []}
 
-    entries = api.get("/api/journal?limit=9")["entries"]
+    entries = api.get("/api/journal?limit=12")["entries"]
     noted = [(each["operator"], each["via"], each["verb"], each["outcome"]) for each in reversed(entries)]
     assert noted[1:4] == [
         ("alice", "http", "skip", "2 changed"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from functools import partial
 from threading import Event, Thread
 from time import monotonic
@@ -23,6 +24,7 @@ from outbox_api import (
     MarkedRecord,
     Origin,
     Parked,
+    Pause,
     PermittedTopics,
 )
 from outbox_core.control.protocol import LaneControl
@@ -34,10 +36,12 @@ from outbox_core.lanes.batch_lane import ExactlyOnceLane
 from outbox_core.lanes.database import Database
 from outbox_core.lanes.lane import REST_SECONDS, Threads
 from outbox_core.lanes.loops import run_batches, run_records
+from outbox_core.lanes.pauses import LOOK_SECONDS
 from outbox_core.lanes.record_lane import AtLeastOnceLane
 from outbox_core.lanes.takeovers import QUIET_SECONDS, TakeoverLog, clusters_of
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.settings import MIN_HEARTBEAT_SECONDS, Failures, Limits
+from outbox_core.status.pauses import in_effect
 
 FOREVER = float("inf")
 LATER = MIN_HEARTBEAT_SECONDS
@@ -104,6 +108,9 @@ class Table:
     def parked(self):
         return Parked(4, 1.0)
 
+    def pauses(self):
+        return []
+
     def heartbeat(self, fence, metrics):
         self.written.append(metrics)
         if AWAY in self.answers:
@@ -160,8 +167,10 @@ def database(*answers):
 
 
 def do(lane, take, *answers, seconds=0.0):
-    """Does what is due; returns what was asked, and what settles it."""
+    """Does what is due, a look at pauses before that; returns what was asked, and what settles it."""
     work = take(None)
+    if work is not None and work.name == "pauses":
+        work = take(partial(work.run(database()[0]), 0.0))
     if work is None:
         return None, None
     connection, table = database(*answers)
@@ -296,6 +305,7 @@ def test_one_heartbeat_is_out_at_a_time_and_counts_what_is_parked(lane, request,
     lane = request.getfixturevalue(lane)
     take = lane.next_for_marker if isinstance(lane, AtLeastOnceLane) else lane.next_for_database
     do(lane, take)
+    lane.pauses.due = FOREVER
     threads.now = LATER
     table, failed = do(lane, take, AWAY, seconds=0.5)
     assert table.written[0]["parked"] == 2
@@ -600,3 +610,20 @@ def test_a_lane_whose_threads_cannot_all_be_started_ends_those_that_run(telemetr
     assert str(running.error) == "can't start new thread"
     assert running.lane.over
     assert broker.closed
+
+
+def test_a_look_at_pauses_that_fails_ends_no_lane_and_what_it_finds_is_told_at_once(records, threads):
+    pause = Pause("orders", "ann", "", datetime(2026, 3, 1, tzinfo=UTC))
+    _, marked = do(records, records.next_for_marker)
+    threads.now = LOOK_SECONDS
+    look = records.next_for_marker(marked)
+    assert look.name == "pauses"
+    beat = records.next_for_marker(partial(records.failed, look, AWAY, 0.5))
+    threads.now += LOOK_SECONDS
+    connection, table = database()
+    table.pauses = lambda: [pause]
+    look = records.next_for_marker(partial(beat.run(connection), 0.0))
+    assert (look.name, records.over, "paused" in table.written[0]) == ("pauses", False, False)
+    beat = records.next_for_marker(partial(look.run(connection), 0.0))
+    beat.run(connection)
+    assert in_effect(table.written[1], pause)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from outbox_api import (
+    WHOLE,
     AccessDenied,
     Action,
     ConfigError,
@@ -17,6 +19,7 @@ from outbox_api import (
     Fence,
     LaneStatus,
     MarkedRecord,
+    Pause,
     RolledBack,
     Seam,
     TransactionalLane,
@@ -53,6 +56,8 @@ DEEDS: dict[Verb, Callable[[HarvestSettings], Any]] = {
     Verb.END_TAKEOVER: lambda box: operations.change_takeover(box, Verb.END_TAKEOVER, 2, ALICE),
     Verb.REVEAL: lambda box: operations.reveal(box, [1, 9], ALICE),
     Verb.ERASE: lambda box: operations.erase(box, "customer-1", ALICE),
+    Verb.PAUSE: lambda box: operations.pause(box, "orders", ALICE, 60.0),
+    Verb.RESUME: lambda box: operations.resume(box, WHOLE, ALICE),
 }
 SUBJECTS = {
     Verb.RETRY: "2 records, key 'a' (record 1), key 'b' (record 2)",
@@ -64,6 +69,8 @@ SUBJECTS = {
     Verb.END_TAKEOVER: "cluster 2",
     Verb.REVEAL: "2 records, key 'a' (record 1), record 9",
     Verb.ERASE: f"key {digest('customer-1')}",
+    Verb.PAUSE: "topic orders",
+    Verb.RESUME: "the whole outbox",
 }
 OUTCOMES = {
     Verb.RETRY: "2 changed",
@@ -75,6 +82,8 @@ OUTCOMES = {
     Verb.END_TAKEOVER: "was not on, token 8",
     Verb.REVEAL: "1 shown, 1 gone",
     Verb.ERASE: "1500 kept records, 0 dead letters, 0 journal entries, 3 to be delivered",
+    Verb.PAUSE: f"until {(NOW + timedelta(minutes=1)).isoformat()}",
+    Verb.RESUME: "was not paused",
 }
 assert DEEDS.keys() == {*Verb} - {Verb.REPLAY, Verb.GIVE_UP}
 every_verb = pytest.mark.parametrize("verb", DEEDS)
@@ -116,6 +125,14 @@ class Table(FakeTable):
         assert (lanes, holder) == (2, "operator alice at host")
         self.watched.act()
         return super().bump(lanes, holder, expected)
+
+    def pause(self, topic: str, operator: str, reason: str, seconds: float | None = None) -> Pause:
+        self.watched.act()
+        return super().pause(topic, operator, reason, seconds)
+
+    def resume(self, topic: str) -> Pause | None:
+        self.watched.act()
+        return super().resume(topic)
 
 
 class Letters(FakeLetters):
@@ -242,7 +259,10 @@ def test_what_the_database_rolled_back_is_certain_if_it_is_one_transaction(
     with pytest.raises(DriverError, match="lock timeout") as caught:
         DEEDS[verb](box)
     [entry] = operations.entries(box)
-    certain = verb in {Verb.RETRY, Verb.SKIP, Verb.REDRIVE, Verb.RAISE_FENCE}
+    certain = verb in {
+        *(Verb.RETRY, Verb.SKIP, Verb.REDRIVE, Verb.RAISE_FENCE),
+        *(Verb.PAUSE, Verb.RESUME),
+    }
     assert caught.value.retryable
     assert ("nothing was done: " in str(caught.value)) is certain
     assert ("it may be done" in str(caught.value)) is not certain

@@ -216,6 +216,16 @@ def forget_cluster(site: Site) -> Iterator[None]:
             connection.execute("UPDATE outbox SET cluster_id = 1 WHERE cluster_id = 7")
 
 
+@contextmanager
+def forget_pause(site: Site) -> Iterator[None]:
+    """An operator pauses a topic, and forgets it."""
+    site.tell("pause", "--topic", "forgotten", "--yes")
+    try:
+        yield
+    finally:
+        site.tell("resume", "--topic", "forgotten", "--reason", "")
+
+
 FAULTS = (
     Fault("all harvesters are killed", ("OutboxNoLeader", "OutboxNoHarvester"), kill_all),
     Fault("the leader is frozen (SIGSTOP)", ("OutboxProcessDown", "OutboxNoStandby"), freeze_leader),
@@ -235,5 +245,6 @@ FAULTS = (
     ),
     Fault("another cluster is lost", ("OutboxTakenOver",), lose_cluster, CLUSTER),
     Fault("a lane's row of the fence is locked", ("OutboxSilentLane",), lock_lane, LANES),
+    Fault("a topic is paused, and nobody resumes it", ("OutboxLongPause",), forget_pause),
     Fault("records name a cluster that is not configured", ("OutboxOrphans",), forget_cluster, CLUSTER),
 )

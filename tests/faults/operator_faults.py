@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import time
 from contextlib import closing
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
@@ -11,7 +12,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ConfigEntry,
     ConfigResource,
 )
+from outbox_api import WHOLE
 from outbox_api.portable.dead_letters import PortableDeadLetters
+from outbox_core.status.pauses import in_effect
+from outbox_core.status.snapshot import present_lanes
 
 from ..harvesters import Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import EXACTLY_ONCE, Fault, Strike
@@ -20,6 +24,12 @@ from .site import LARGEST_MESSAGE, START_SECONDS, Site
 
 PARK_SECONDS = 60.0
 """Within this time a record that cannot be sent is tried as often as the settings say."""
+PAUSE_SECONDS = 15.0
+"""Within this time a pause is in effect while nothing else fails."""
+READ_SECONDS = 0.5
+"""So long a message may be on its way to the witness."""
+QUIET_SECONDS = 1.0
+"""So long nothing may arrive of what is paused."""
 _FIRST_IDEOGRAPH, _IDEOGRAPHS = 0x4E00, 20_000
 _CHARACTERS = 10_000
 """Characters of a value, the maximum of goharvest's column; each has three bytes and hardly compresses."""
@@ -141,4 +151,42 @@ class KillForOtherLanes(ChangeLanes):
         return leader.kill()
 
 
-OPERATOR_FAULTS = (PoisonedTakeover(), ChangeLanes(), KillForOtherLanes())
+class PausedTakeover(Fault):
+    name = "pause"
+    title = (
+        "the topic or the outbox is paused; once that is in effect, SIGKILL of the leader; then it is resumed"
+    )
+
+    def strike(self, site: Site) -> Strike:
+        topic = site.chance.choice((WHOLE, site.shop.topic))
+        with closing(site.shop.database.dialect.connect()) as table:
+            began = time.time()
+            pause = table.pause(topic, "an operator", "a round of faults")
+            until(
+                lambda: all(in_effect(each.metrics, pause) for each in present_lanes(table.lane_statuses())),
+                "the pause is in effect",
+                PAUSE_SECONDS,
+                pause=0.05,
+            )
+            effect = time.time() - began
+            self._expect_nothing(site, "while the topic is paused")
+            letter, leader = site.chief()
+            site.may_end.add(letter)
+            at = leader.kill()
+            until(
+                lambda: site.leader() not in (None, leader), "a successor leads", TAKEOVER_SECONDS, pause=0.1
+            )
+            self._expect_nothing(site, "of a successor while the topic is paused")
+            table.resume(topic)
+        facts = {"leader": leader.name, "topic": topic, "effect": round(effect, 2)}
+        return Strike(at, max(site.session, time.time() - at), facts=facts)
+
+    @staticmethod
+    def _expect_nothing(site: Site, when: str) -> None:
+        time.sleep(READ_SECONDS)
+        arrived = len(site.witness.arrivals)
+        time.sleep(QUIET_SECONDS)
+        assert len(site.witness.arrivals) == arrived, f"records arrive {when}"
+
+
+OPERATOR_FAULTS = (PoisonedTakeover(), ChangeLanes(), KillForOtherLanes(), PausedTakeover())

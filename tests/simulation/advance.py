@@ -25,6 +25,7 @@ class Advance(AroundLocked, Choosing):
         releases: What the caller has seen of them last.
         max_bytes: As of a mark.
         locked: The ids of rows that this connection knows to be locked, and does not wait for again.
+        excluded: Topics of which nothing is selected, with a NUL before them.
     """
 
     verb = "advance"
@@ -41,11 +42,13 @@ class Advance(AroundLocked, Choosing):
         releases: int,
         max_bytes: int = UNBOUNDED,
         locked: Collection[int] = (),
+        excluded: Collection[str] = (),
     ) -> None:
         super().__init__(common, limit, start, releases, max_bytes=max_bytes)
         self.finished = finished
         self.pending = pending
         self._skipped = locked
+        self._excluded = excluded
         self._deleting: list[Row] = []
         self._chosen: list[Row] = []
 
@@ -77,7 +80,9 @@ class Advance(AroundLocked, Choosing):
         return names(batches, row)
 
     def leaves_out(self, row: Row) -> bool:
-        return super().leaves_out(row) or self.is_of(row, self.finished) or self.is_of(row, self.pending)
+        excluded = f"\0{row.topic}" in self._excluded
+        batches = (self.finished, self.pending)
+        return super().leaves_out(row) or excluded or any(self.is_of(row, each) for each in batches)
 
     def keeps(self, row: Row) -> bool:
         """Behind a wait only the id is looked at again."""

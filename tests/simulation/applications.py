@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outbox_api import WHOLE
+
 from .broker import hash_of
 from .database import Transaction
 from .tables import Row
@@ -59,6 +61,7 @@ class Stash(Transaction):
         entry.refusals = world.draw_refusals()
         entry.size = world.draw_size()
         entry.topic = world.draw_topic()
+        entry.apart = bool(set(world.scenario.pauses) - {WHOLE})
         entry.kept = world.draw_kept()
         entry.inserted_at = world.scheduler.now
         world.audit.inserted(entry)

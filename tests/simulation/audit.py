@@ -33,6 +33,7 @@ refuse what they still send (I5 bounds it).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from outbox_api import MarkedRecord
@@ -52,6 +53,7 @@ class Audit:
         transacted: The serials of records that transactions have committed.
         counts: What happened, for the report.
         run_records: How many records of a key may be in flight without a transaction.
+        check_paused: Takes what is handed over, or committed; see :mod:`tests.simulation.pauses`.
         flow_seconds: How long a record may take from its commit until it is seen, unless its key is hot or
             fails.
     """
@@ -69,6 +71,7 @@ class Audit:
         self._there: defaultdict[str, dict[int, Entry]] = defaultdict(dict)
         self._owed: dict[int, Entry] = {}  # what must follow again, by serial
         self._leader_ids: set[Any] = set()
+        self.check_paused: Callable[[Session, Entry], None] = lambda _session, _entry: None
 
     # --- applications and operators -----------------------------------------------------------------
 
@@ -122,6 +125,7 @@ class Audit:
         """*foreign*: what makes no message is handed to no producer."""
         entry = self.entries[serial_of(record)]
         entry.sent = True
+        self.check_paused(session, entry)
         if record.fault or entry.refusals >= FAULTY:
             text = f"{session.name} hands over {record.id}, which makes no message"
             raise Violation("foreign", text, record.key, session.lane)
@@ -151,6 +155,7 @@ class Audit:
     def committed_copy(self, session: Session, number: int) -> None:
         """I6 and *foreign*: a transaction is certain to commit a copy."""
         entry = self._known(number)
+        self.check_paused(session, entry)
         self._kept_again(session, entry)
         self._check_purged(entry, session)
         if entry.transacted:
@@ -177,14 +182,14 @@ class Audit:
             self._delivered_first(entry, session)
             self._check_age(entry, now)
         entry.seen = True
-        if trail.furthest[key].reaches_behind(entry):
-            self._reappeared(entry, session, trail.furthest[key], "its own")
-        trail.furthest[key].take(entry)
+        if trail.furthest[entry.stream].reaches_behind(entry):
+            self._reappeared(entry, session, trail.furthest[entry.stream], "its own")
+        trail.furthest[entry.stream].take(entry)
         if stale:
             self.counts["stale copies"] += 1
             self._stale(entry, session)
             return
-        furthest = self._furthest[key]
+        furthest = self._furthest[entry.stream]
         if furthest.reaches_behind(entry):
             if self.run_records == 1:
                 self._reappeared(entry, session, furthest, "a live")
@@ -202,7 +207,7 @@ class Audit:
 
     def _check_purged(self, entry: Entry, session: Session) -> None:
         """I2: where keys have runs, what follows what is repeated is not purged."""
-        purged = self._purged[entry.key]
+        purged = self._purged[entry.stream]
         if self.run_records > 1 and not entry.forgiven and purged.reaches_behind(entry):
             self._reappeared(entry, session, purged, "a purged")
 
@@ -258,7 +263,7 @@ class Audit:
     def purged(self, session: Session, number: int, *, owned: bool, told: bool) -> None:
         """I1, I4 and I8: a row was deleted for a lane, which was told that it is delivered or was not."""
         entry = self.entries[number]
-        self._purged[entry.key].take(entry)
+        self._purged[entry.stream].take(entry)
         there = self._there[entry.key]
         there.pop(number, None)
         for other in there.values() if self.run_records > 1 else ():  # in the order of their commits

@@ -10,11 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .audit import Audit
 from .scheduler import Host, Scheduler
 from .tables import FenceRow, Lock, Row
+
+if TYPE_CHECKING:
+    from .pauses import Noted
 
 FAILED = "failed"
 """The answer that stands for every error after which the outcome is unknown."""
@@ -39,6 +42,7 @@ class Database:
         fence: Lane → its fence row.
         parked: Key → its parked head; the dead letters.
         skipped: Serials of skipped dead letters → their keys.
+        pauses: Topic → the pause that is noted, perhaps one that has ended.
         at_once: Whether one statement deletes and selects, as of one moment; else one after the other.
         dates: Whether selections tell when the rows were created.
         anew: Whether ids are given out anew, as by SQLite without ``AUTOINCREMENT``.
@@ -61,6 +65,7 @@ class Database:
         self.alone = Lock()
         self.parked: dict[str, Row] = {}
         self.skipped: dict[int, str] = {}
+        self.pauses: dict[str, Noted] = {}
         self.holders: dict[str, Transaction] = {}
         self.boot = 0
         self.down = False

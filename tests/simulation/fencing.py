@@ -49,6 +49,7 @@ class Bump(Transaction):
             if self.covers(lane):
                 row.token, row.lanes, row.epoch = token, self.lanes, 0
                 row.belong_to(None)
+                row.said = {}
         self.database.logged([], durable=True)
         return token
 

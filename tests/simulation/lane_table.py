@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from outbox_api import Advanced, Batch, Changed, Fence, MarkedRecord, Outline, Poison
 from outbox_core.delivery.commands import Advance, Mark
 from outbox_core.delivery.exactly_once import SelectPublishPurge
+from outbox_postgres.scan_starts import excluding
 from outbox_postgres.settled import FIRST
 
 from . import statements
 from .base_statements import AroundLocked, Common, Marked
 from .database import Transaction
 from .greenlets import Then, step
+from .pauses import Heartbeat
 from .recovery import Servers
 
 if TYPE_CHECKING:
@@ -39,7 +41,8 @@ class Horizon:
     def advance(self, common: Common, command: Advance) -> Transaction:
         """Returns the statement of an advance."""
         finished, pending, limit = command.finished, command.pending, command.limit
-        start = self.settled.begin(common[2], (*finished, *pending)) if limit else FIRST
+        topics = excluding(frozenset(), frozenset(command.excluded_topics))
+        start = self.settled.begin(common[2], (*finished, *pending), topics) if limit else FIRST
         if self._world.database.anew:
             start = FIRST  # the horizon rests on ids that ascend; such a database has none
         return self._world.parts.advance(
@@ -51,6 +54,7 @@ class Horizon:
             releases=self.releases,
             max_bytes=command.max_bytes,
             locked=self._locked,
+            excluded=topics,
         )
 
     def take_note(self, command: Mark | Advance, reply: Marked) -> None:
@@ -92,20 +96,22 @@ class LaneTable(Servers):
             run.world.audit.leader_id_taken(leader_id, run.number)
         return super().enter(lane, lanes, token)
 
-    def mark(
+    def mark(  # noqa: PLR0917 - the contract's
         self,
         fence: Fence,
         leader_id: Any,
         limit: int,
         max_bytes: int,
         excluded: Collection[str],
-        *_: object,
+        _source: int,
+        topics: Collection[str],
     ) -> list[MarkedRecord]:
         self._list()
         keys, settled, parts = frozenset(excluded), self._horizon.settled, self.world.parts
-        start = settled.begin((fence.lane, fence.lanes, leader_id), (), keys)
+        left_out = excluding(keys, self._paused(topics))
+        start = settled.begin((fence.lane, fence.lanes, leader_id), (), left_out)
         common, releases = self._common(fence, leader_id), self._horizon.releases
-        statement = partial(parts.mark, common, limit, start, releases, keys, max_bytes)
+        statement = partial(parts.mark, common, limit, start, releases, left_out, max_bytes)
         reply = self._told(f"a mark of {limit}", statement)
         self._horizon.take_note(Mark(leader_id, limit, max_bytes, tuple(excluded)), reply)
         return [*reply.records]
@@ -114,7 +120,8 @@ class LaneTable(Servers):
         pending, limit, max_bytes = more[:3]
         if limit:
             self._list()
-        command = Advance([*finished], [*pending], limit, max_bytes)
+        topics = tuple(self._paused(more[5])) if more[5:] else ()
+        command = Advance([*finished], [*pending], limit, max_bytes, excluded_topics=topics)
         statement = partial(self._horizon.advance, self._common(fence, None), command)
         reply = self._told(command, statement)
         self._horizon.take_note(command, reply)
@@ -152,13 +159,22 @@ class LaneTable(Servers):
         return self._around_locked(f"{heads} to be parked, with {ids}", statement)
 
     def heartbeat(self, fence: Fence, metrics: Mapping[str, object]) -> None:
-        """Writes nothing, as nobody reads it."""
+        """Writes what it says of pauses: nobody reads anything else."""
+        if self.world.scenario.pauses:
+            self._told(
+                f"a heartbeat with {metrics.get('paused')}",
+                partial(Heartbeat, self._common(fence, None), metrics),
+            )
 
     def close(self) -> None:
         """Leaves to the database what is under way."""
 
     def _common(self, fence: Fence, leader_id: Any) -> Common:
         return (self.world.database, self.session, fence, leader_id)
+
+    def _paused(self, topics: Collection[str]) -> frozenset[str]:
+        """Returns the topics that are left out where there are pauses: else nothing goes on in them."""
+        return frozenset(topics) if self.world.scenario.pauses else frozenset()
 
     def _list(self) -> None:
         """Asks which ids are settled, if it is time to."""

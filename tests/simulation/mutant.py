@@ -17,7 +17,7 @@ BUSY: Mapping[str, Any] = {
     "slow": 0.0, "lossy": 0.0, "refused": 0.0, "refused_for_good": 0.0, "touched": 0.0, "withdrawn": 0.0,
     "topics": 1, "ids_anew": False, "at_once": True, "dates": True, "torn": 0.0, "blind": 0.0,
     "repeated": 0.0, "verifies": True, "replaced": 0.0, "unready": 0.0, "characters": MAX_CHECKPOINT,
-    "coalesced": (),
+    "coalesced": (), "pauses": (),
     "limits": Limits(max_batch_records=8, io_error_backoff=0.01),
 }  # fmt: skip
 """A small world in which much is published and little fails but by the faults that are named."""

@@ -17,6 +17,7 @@ from .intake_mutants import MUTANTS as INTAKE_MUTANTS
 from .late_mutants import LATE_MUTANTS, SECOND_WALL
 from .leadership_mutants import LEADERSHIP_MUTANTS
 from .mutant import Mutant
+from .pause_mutants import PAUSE_MUTANTS
 from .record_mutants import RECORD_MUTANTS
 from .run_mutants import RUN_MUTANTS
 from .settled_mutants import SETTLED_MUTANTS
@@ -43,6 +44,7 @@ MUTANTS: Sequence[Mutant] = (
     *SPARK_MUTANTS,
     *TRANSFORMED_MUTANTS,
     *COALESCING_MUTANTS,
+    *PAUSE_MUTANTS,
 )
 """Bugs in files that ship."""
 

@@ -17,6 +17,7 @@ from outbox_api import (
     MarkedRecord,
     OutboxError,
     Parked,
+    Pause,
     TransactionalLane,
 )
 from outbox_core.delivery.checkpoint import decode
@@ -25,6 +26,7 @@ from outbox_postgres.settled import FIRST
 from . import fencing
 from .database import Transaction
 from .greenlets import Fiber, Then, step
+from .pauses import ReadPauses
 from .requests import TIMED_OUT
 from .scheduler import Host
 from .sender import TransactionalProducer
@@ -175,6 +177,12 @@ class Servers:
     def parked(self) -> Parked:
         parked: Parked = self._ask(lambda: fencing.ReadParked(self.world.database))
         return parked
+
+    def pauses(self) -> list[Pause]:
+        if not self.world.scenario.pauses:
+            return []
+        pauses: list[Pause] = self._ask(lambda: ReadPauses(self.world.database))
+        return pauses
 
     def rows(self, batch: Batch) -> list[MarkedRecord]:
         rows: list[MarkedRecord] = self._ask(lambda: ReadRows(self.world.database, batch))

@@ -9,7 +9,7 @@ from math import ceil
 from random import Random
 from typing import Any
 
-from outbox_api import MAX_CHECKPOINT
+from outbox_api import MAX_CHECKPOINT, WHOLE
 from outbox_api.election import LeaseWatch
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
@@ -47,6 +47,8 @@ TORN: Mapping[str, Any] = {
 TABLES = ("public.box", "public.renamed")
 PLACES = ("here", "there")
 
+PAUSED_SHARE = 0.25
+"""In which part of all scenarios operators pause topics, or the outbox."""
 SIZED_SHARE = 0.3
 """In which part of all scenarios values have sizes, which take time and room."""
 SIZED: Mapping[str, Any] = {"sizes": (1, 300, 900, 2500), "byte_seconds": 1e-5}
@@ -58,6 +60,7 @@ CROWDED: Mapping[str, Any] = {
     "rollbacks": 0.0, "refused": 0.0, "refused_for_good": 0.0, "fault_kinds": (), "lossy": 0.0, "slow": 0.0,
     "wall_clocks": False, "flow_seconds": 1.5, "sizes": (1,), "byte_seconds": 0.0,
     "limits": Limits(max_in_flight_records=8, send_buffer=16, mark_query_records=8, io_error_backoff=0.01),
+    "pauses": (),
 }  # fmt: skip
 CALM: Mapping[str, Any] = {
     "touched": 0.0, "withdrawn": 0.0, "kept": 0.0, "ids_anew": False, "characters": MAX_CHECKPOINT,
@@ -143,6 +146,7 @@ class Scenario:
         places: Where configurations may have checkpoints kept.
         topics: How many topics records have.
         coalesced: Of which a backlog sends only the newest record of each key.
+        pauses: What operators pause now and then: topics, or the whole outbox.
         sizes: How many bytes values may have.
         byte_seconds: How long a byte takes from the database to a lane.
         hot: Which part of all records is of one key.
@@ -188,6 +192,7 @@ class Scenario:
     places: tuple[str, ...] = ("here",)
     topics: int = 1
     coalesced: tuple[str, ...] = ()
+    pauses: tuple[str, ...] = ()
     sizes: tuple[int, ...] = (1,)
     byte_seconds: float = 0.0
     hot: float = 0.0
@@ -248,6 +253,23 @@ class Scenario:
 
 def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
     """Draws a scenario whose faults are some of ``kinds``."""
+    paused = _paused(chance) if mode is not Mode.SPARK else {}
+    drawn = _draw_all(chance, kinds, mode)
+    # Where something is to flow within a time, or leaders only hand over, nothing is paused.
+    return drawn if drawn.undisturbed or drawn.flow_seconds < float("inf") else replace(drawn, **paused)
+
+
+def _paused(chance: Random) -> Mapping[str, Any]:
+    """Draws what operators pause; where that is a topic, there are two."""
+    aside = Random()
+    aside.setstate(chance.getstate())
+    drawn = aside.choice(((WHOLE,), TOPICS[:1], (WHOLE, *TOPICS)))
+    if aside.random() >= PAUSED_SHARE:
+        return {}
+    return {"pauses": drawn} if drawn == (WHOLE,) else {"pauses": drawn, "topics": len(TOPICS)}
+
+
+def _draw_all(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
     kinds = tuple(kinds)
     drawn = replace(_draw(chance, kinds), coalesced=_coalesced(chance))
     if chance.random() < SIZED_SHARE:

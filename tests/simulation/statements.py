@@ -17,7 +17,7 @@ class Mark(Choosing):
         limit: As above.
         start: As above.
         releases: As above.
-        excluded: Keys of which nothing is claimed.
+        excluded: Keys of which nothing is claimed, and topics, with a NUL before them.
         max_bytes: As above.
     """
 
@@ -43,7 +43,8 @@ class Mark(Choosing):
 
     def leaves_out(self, row: Row) -> bool:
         """Whether a row is marked, or its key is parked, by the snapshot, or excluded."""
-        return row.leader == self.leader_id or row.key in self.database.parked or row.key in self.excluded
+        excluded = row.key in self.excluded or f"\0{row.topic}" in self.excluded
+        return row.leader == self.leader_id or row.key in self.database.parked or excluded
 
     def taken(self) -> list[Row]:
         return self.locked

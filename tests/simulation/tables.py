@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from outbox_api import TransactionalLane
@@ -93,13 +93,15 @@ class FenceRow:
         owner: The session that entered the lane, as nobody in the simulated world knows.
         releases: How often keys were freed.
         note: How the lane publishes in transactions; ``None`` for not.
+        said: Topic → when the pause began that the lane's last heartbeat has said to be in effect.
     """
 
-    __slots__ = ("epoch", "lanes", "lock", "note", "owner", "releases", "token")
+    __slots__ = ("epoch", "lanes", "lock", "note", "owner", "releases", "said", "token")
 
     def __init__(self) -> None:
         self.lanes = self.token = self.epoch = self.releases = 0
         self.note: TransactionalLane | None = None
+        self.said: Mapping[str, str] = {}
         self.owner: Session | None = None
         self.lock = Lock()
 

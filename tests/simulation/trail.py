@@ -96,6 +96,7 @@ class Entry:
         size: The bytes of its value.
         topic: Its topic.
         kept: Whether a trigger keeps its row, until an operator removes it.
+        apart: Whether there is no order between topics, as one of them may be paused.
         vain: Who has deleted its row last, in vain; ``None`` if an operator has it tried again.
         inserted_at: The true time of its insert, in seconds.
         since: The true time of its commit, in seconds.
@@ -122,9 +123,17 @@ class Entry:
     since: float = 0.0
     kept: bool = False
     vain: Session | None = None
+    apart: bool = False
+
+    @property
+    def stream(self) -> str:
+        """What it has an order in: its key, or its key within its topic."""
+        return f"{self.key} of {self.topic}" if self.apart else self.key
 
     def precedes(self, other: Entry) -> bool:
         """Tells whether this record comes causally before another of its key."""
+        if self.stream != other.stream:
+            return False
         if self.transaction == other.transaction:
             return self.serial < other.serial
         return 0 < self.committed < other.inserted

@@ -23,6 +23,7 @@ from .faults import EVERY_FAULT, kinds_of, recovery_steps
 from .lane_run import LaneRun
 from .leases import Leases
 from .operator import Operator
+from .pauses import LOOK_SECONDS, PauseAudit, PausingOperator
 from .process import Process
 from .scenario import NOT_CROWDED, Mode, Parts, draw
 from .scheduler import Host, Scheduler
@@ -103,6 +104,8 @@ class World:
         self.processes = [self._process(number) for number in range(self.scenario.processes)]
         self.applications = Applications(self)
         self.operator = Operator(self)
+        self.pausing = PausingOperator(self, self.scenario.pauses)
+        self.audit.check_paused = PauseAudit(self.database)
 
     def run(self) -> None:
         """Runs the history.
@@ -131,7 +134,8 @@ class World:
 
     def patches(self) -> Mapping[str, object]:
         """Returns what of production's modules is replaced as long as the history runs."""
-        return {**_bounds(self.scenario.characters), **self.parts.patches}
+        looks = {"outbox_core.lanes.pauses.LOOK_SECONDS": LOOK_SECONDS if self.scenario.pauses else inf}
+        return {**_bounds(self.scenario.characters), **looks, **self.parts.patches}
 
     def mint(self) -> Any:
         """Returns a leader id; a number, which is quicker than a UUID and as good here."""
@@ -238,6 +242,7 @@ class World:
         self.broker.slow, self.broker.torn, self.broker.repeated = ENDING_SECONDS, 0.0, 0.0
         if self.database.down:
             self.database.start()
+        self.pausing.end()
 
     def _empty_the_outbox(self) -> None:
         """I9, with an operator who cures and frees whatever is parked."""

@@ -117,8 +117,9 @@ NOTE_COLUMNS = {
     "noted_by": "{text[300]}",
     "noted_at": "{time}",
     "takeovers": "{long_text}",
+    "pauses": "{long_text}",
 }
-"""What is noted of each outbox: its identity, the version of its tables, and the takeovers under way."""
+"""What is noted of each outbox: its identity, the version of its tables, takeovers and pauses under way."""
 
 LEASE_COLUMNS = {
     "name": _NAME,

@@ -94,11 +94,8 @@ class Statements:
         free = f"SELECT id FROM {idiom.snapshot_by_id(self.outbox)} WHERE {self.unparked} ORDER BY id"
         self.flowing = f"SELECT COUNT(*) FROM ({idiom.limit(free, '{limit}')}) counted"
         self.spread = f"SELECT MIN(id), MAX(id) FROM {self.outbox}"
-        self.oldest = idiom.limit(
-            f"SELECT {idiom.age_seconds('create_time')} FROM {idiom.snapshot_by_id(self.outbox)}"
-            f" WHERE {self.unparked} ORDER BY id",
-            "1",
-        )
+        topics = idiom.limit(f"SELECT kafka_topic FROM {self.outbox} ORDER BY id", "{limit}")
+        self.by_topic = f"SELECT kafka_topic, COUNT(*) FROM ({topics}) counted GROUP BY kafka_topic"
         first = f"SELECT {self._marked} FROM {idiom.snapshot_by_id(self.outbox)} WHERE id > {{after}}"
         self.peek = idiom.limit(f"{first} ORDER BY id", "{limit}")
 
@@ -186,9 +183,11 @@ class Statements:
         self.identity = f"SELECT {identity} FROM {notes} WHERE {named}"
         self.make_note = f"INSERT INTO {notes} (name) VALUES ({{name}})"
         self.identify = f"UPDATE {notes} SET {identity} = {{identity}} WHERE {named} AND {identity} IS NULL"
-        self.hold_note = idiom.locking_select("takeovers", notes, named, idiom.exclusive_lock)
+        self.hold_note = idiom.locking_select("takeovers, pauses", notes, named, idiom.exclusive_lock)
         self.takeovers = f"SELECT takeovers FROM {idiom.snapshot_read(notes)} WHERE {named}"
         self.set_takeovers = f"UPDATE {notes} SET takeovers = {{takeovers}} WHERE {named}"
+        self.pauses = f"SELECT pauses FROM {idiom.snapshot_read(notes)} WHERE {named} AND pauses IS NOT NULL"
+        self.set_pauses = f"UPDATE {notes} SET pauses = {{pauses}} WHERE {named}"
         self.noted = (
             f"SELECT DISTINCT name FROM {self.fence} WHERE transacting > 0"
             f" OR name IN (SELECT name FROM {self.letters} WHERE status = 'parked')"
@@ -263,6 +262,12 @@ class Statements:
             f"INSERT INTO {self.outbox} ({', '.join(columns)}) SELECT {', '.join(values)}"
             f" FROM {self.letters} WHERE name = {{name}} AND id = {{id}}"
         )
+
+    def oldest(self, without: Sequence[str]) -> str:
+        """Makes the query for the age of the oldest row whose key is not parked, under these conditions."""
+        age, seen = self.idiom.age_seconds("create_time"), self.idiom.snapshot_by_id(self.outbox)
+        free = " AND ".join((self.unparked, *without))
+        return self.idiom.limit(f"SELECT {age} FROM {seen} WHERE {free} ORDER BY id", "1")
 
     def without(
         self, keys: Collection[str], topics: Collection[str] = ()

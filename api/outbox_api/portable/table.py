@@ -28,6 +28,7 @@ from outbox_api.seams.fence import Fence, TransactionalLane, lost_token, token_s
 from outbox_api.seams.kept import Tended
 from outbox_api.seams.outbox_table import UNBOUNDED, Advanced, Changed, Outline
 from outbox_api.seams.parking import Poison
+from outbox_api.seams.pausing import Pause
 
 
 class ColdTable(PortableView):
@@ -57,6 +58,14 @@ class ColdTable(PortableView):
     def end_takeover(self, cluster: int) -> bool:
         """Stores durably that a takeover has ended."""
         return self._takeovers.end(cluster)
+
+    def pause(self, topic: str, operator: str, reason: str, seconds: float | None = None) -> Pause:
+        """Stores durably that a topic, or the whole outbox, is paused."""
+        return self._pausing.pause(topic, operator, reason, seconds)
+
+    def resume(self, topic: str) -> Pause | None:
+        """Stores durably that it is paused no longer."""
+        return self._pausing.resume(topic)
 
 
 class PortableTable(ColdTable):

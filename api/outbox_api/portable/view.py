@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from outbox_api.base.record import MarkedRecord
 from outbox_api.portable.keeping import Keep
 from outbox_api.portable.notes import Takeovers
 from outbox_api.portable.outboxes import MemberStatements, present, read_members
+from outbox_api.portable.pauses import Pausing
 from outbox_api.portable.rows import records
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import Source, sources
@@ -23,6 +24,7 @@ from outbox_api.seams.affinity import ColumnIs, Origin, Takeover
 from outbox_api.seams.fence import Fence, LaneStatus, TransactionalLane
 from outbox_api.seams.outbox_view import MAX_COUNTED, Backlog, OldSnapshot, OriginBacklog, Upkeep
 from outbox_api.seams.parking import Parked
+from outbox_api.seams.pausing import Pause
 
 if TYPE_CHECKING:
     from outbox_api.portable.intake_table import (
@@ -173,6 +175,7 @@ class PortableView:
         self._intakes = intakes
         self._origins = Origins(session, self._sql, origin, indexes) if origin else None
         self._takeovers = Takeovers(session, self._sql)
+        self._pausing = Pausing(session, self._sql)
 
     @property
     def name(self) -> str:
@@ -212,15 +215,25 @@ class PortableView:
         """Returns the members that noted themselves in the last ``seconds``, as ``Members.note`` does."""
         return present(read_members(self._session, MemberStatements(self._sql)), group, seconds)
 
-    def backlog(self) -> Backlog:
-        """Returns how many records wait, without a full scan of a large table."""
+    def backlog(self, paused: Collection[str] = ()) -> Backlog:
+        """Returns how many records wait, without a full scan of a large table.
+
+        Args:
+            paused: Topics of which no record counts as the oldest; those before the first other are read.
+        """
         with self._session.transaction("read the backlog", reads=True):
             count = int(self._session.fetch(self._sql.count, limit=MAX_COUNTED + 1)[0][0])
-            rows = self._session.fetch(self._sql.oldest, name=self._name)
+            rows = self._fetch_oldest(paused)
             # A timestamp that cannot be read has no age.
             oldest = float(rows[0][0]) if rows and rows[0][0] is not None else None
             to_take_in = sum(each.waiting(MAX_COUNTED + 1) for each in self._intakes)
             return Backlog.of(count, to_take_in, oldest, self._id_range)
+
+    def waiting(self) -> Mapping[str, int]:
+        """Returns how many of the first ``MAX_COUNTED`` rows each topic has."""
+        rows = self._session.query("count rows by topic", self._sql.by_topic, limit=MAX_COUNTED)
+        text = self._idiom.read_text
+        return {text(topic) or "": int(number) for topic, number in rows}
 
     def peek(self, after: int, limit: int) -> list[MarkedRecord]:
         """Returns rows as they were committed, marked or not, also those of parked keys.
@@ -252,6 +265,10 @@ class PortableView:
         """Returns the deliberate takeovers that have begun and not ended, ordered by cluster."""
         return self._takeovers.read()
 
+    def pauses(self) -> list[Pause]:
+        """Returns what is paused at this moment, the whole outbox first and then by topic."""
+        return self._pausing.read()
+
     def now(self) -> datetime:
         """Returns the present time by the database's clock, with a time zone."""
         return self._session.ask_time()
@@ -267,6 +284,10 @@ class PortableView:
     def close(self) -> None:
         """Disconnects. Idempotent, and never raises."""
         self._session.close()
+
+    def _fetch_oldest(self, paused: Collection[str]) -> Sequence[Sequence[Any]]:
+        without, values = self._sql.without((), sorted(paused))
+        return self._session.fetch(self._sql.oldest(without), name=self._name, **values)
 
     def _id_range(self) -> int:
         if self._origins:

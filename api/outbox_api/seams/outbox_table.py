@@ -21,6 +21,7 @@ from outbox_api.seams.fence import Fence, LaneStatus, TransactionalLane
 from outbox_api.seams.kept import Tended
 from outbox_api.seams.outbox_view import Backlog
 from outbox_api.seams.parking import Parked, Poison
+from outbox_api.seams.pausing import Pause
 
 UNBOUNDED = 2**62
 """A number of bytes that limits no mark."""
@@ -122,7 +123,7 @@ class OutboxTable(Protocol):
         """As of a view."""
         ...
 
-    def backlog(self) -> Backlog:
+    def backlog(self, paused: Collection[str] = ()) -> Backlog:
         """As of a view."""
         ...
 
@@ -131,6 +132,10 @@ class OutboxTable(Protocol):
         ...
 
     def takeovers(self) -> Sequence[Takeover]:
+        """As of a view."""
+        ...
+
+    def pauses(self) -> Sequence[Pause]:
         """As of a view."""
         ...
 
@@ -453,4 +458,30 @@ class OutboxTable(Protocol):
 
     def end_takeover(self, cluster: int) -> bool:
         """Stores durably that a takeover has ended; returns whether there was one."""
+        ...
+
+    def pause(self, topic: str, operator: str, reason: str, seconds: float | None = None) -> Pause:
+        """Stores durably that a topic is paused. Lanes learn of it within a second or two.
+
+        A pause that is on goes on, with this operator, reason and end, and since when it was on.
+
+        Args:
+            topic: The exact name; ``WHOLE`` for the whole outbox.
+            operator: Who pauses it; cut at 200 characters.
+            reason: Why, for operators; cut at 200 characters.
+            seconds: After how many seconds it ends by itself, by the database's clock; ``None`` for never.
+
+        Returns:
+            The pause as it is stored.
+
+        Raises:
+            DriverError: There are ``MAX_PAUSES`` already; nothing was stored.
+        """
+        ...
+
+    def resume(self, topic: str) -> Pause | None:
+        """Stores durably that a topic is paused no longer; returns the pause that was on, if there was one.
+
+        To resume a topic does not resume the whole outbox, nor the other way round.
+        """
         ...

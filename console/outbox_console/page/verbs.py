@@ -11,7 +11,7 @@ from functools import partial
 from urllib.parse import urlencode
 
 from outbox_core import operations
-from outbox_core.operations import Arguments, Forgotten, Operator, Target, Verb
+from outbox_core.operations import Arguments, Forgotten, Operator, PauseChanged, Target, Verb
 from outbox_core.settings import HarvestSettings
 from outbox_core.status.model import status_of
 from starlette.requests import Request
@@ -219,7 +219,7 @@ def _act(
 
     def act() -> str:
         done = operations.perform(verb, outbox, to, operator)
-        assert not isinstance(done, Forgotten | list)  # noqa: S101 - of other targets
+        assert not isinstance(done, Forgotten | PauseChanged | list)  # noqa: S101 - of other targets
         return said(done)
 
     return act

@@ -45,6 +45,8 @@ COMMANDS: dict[str, str] = {
     "parked": "See the keys that are parked because a record cannot be delivered, and free them.",
     "kept": "See the delivered records that are kept: how many of each day, and which.",
     "replay": "Stash kept records again, in the order in which they were delivered.",
+    "pause": "Have the records of a topic, or of the whole outbox, wait until they are resumed.",
+    "resume": "Deliver again what 'outbox pause' has paused; what has waited keeps its order.",
     "fence": "See who holds the outbox, and take it away from a leader that does harm.",
     "takeover": "Take the records of another cluster over at once, and end it; "
     "without an option, list the takeovers.",

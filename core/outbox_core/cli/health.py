@@ -33,6 +33,9 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
     snapshot: Annotated[
         str, typer.Option(metavar="DURATION", help="How long a snapshot may be kept while dead rows wait.")
     ] = "60s",
+    paused: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long a pause without an end may last.")
+    ] = "1h",
     patience: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to wait for database and broker.")
     ] = "5s",
@@ -58,6 +61,7 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
         seconds(patience, "--patience"),
         dead,
         seconds(snapshot, "--snapshot"),
+        seconds(paused, "--paused"),
     )
     chosen = watched_outboxes(context, file, outbox)
     found = chosen.look(lambda settings: examine(settings, thresholds))

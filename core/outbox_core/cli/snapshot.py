@@ -64,6 +64,10 @@ def as_text(snapshot: Snapshot) -> RenderableType:
     parts: list[RenderableType] = [_summary(status)]
     if status.clusters is not None:
         parts.append(clusters_as_text(status.clusters))
+    if snapshot.pauses:
+        from outbox_core.cli.pause import pauses_as_text  # noqa: PLC0415 - seldom
+
+        parts.append(pauses_as_text(snapshot.pauses))
     if status.lanes:
         parts.append(_lanes(status))
     if status.transactional:

@@ -22,6 +22,10 @@ Three rules keep the order of a key through crashes, pauses and lost replies:
 * After a failure the whole key is held. Then its rows are reset, to be marked again in order; or parked, if
   the record has failed as often as the policy permits.
 
+What operators have paused is taken back: it leaves the queues, and its rows are reset. Marks leave out a
+paused topic, also one that is resumed, until all that was taken back of it is reset: none of its later rows
+could be marked before.
+
 A *remark* forgets all records that are marked but not sent, waits until nothing is in flight, and marks again
 under a new leader id. It follows whenever it is unknown what is marked in the database.
 """
@@ -39,6 +43,7 @@ from outbox_core.delivery.coalescing import Coalesce, Coalesced, Coalescing
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
 from outbox_core.delivery.held import HeldTopics
 from outbox_core.delivery.left_rows import LOCKED_SECONDS, LeftRows, kept
+from outbox_core.delivery.paused import NOTHING, Paused
 from outbox_core.delivery.retries import Backoff, RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard, Taken
 from outbox_core.delivery.sources import Sources
@@ -85,6 +90,7 @@ class MarkPurgeReset:
         in_flight: Records published, and not yet purged or failed.
         scoreboard: The barrier of every key, and the records that wait behind it.
         topics: The topics that fail as a whole, which marks leave out.
+        paused: What operators have paused, which marks leave out, too.
         coalescing: When to look for superseded records.
     """
 
@@ -124,6 +130,10 @@ class MarkPurgeReset:
         # Rows that were deleted and are still there; their keys are to be parked.
         self._kept: set[int] = set()
         self._unholding: list[str] = []  # keys of the reset or park that is out
+        self.paused = NOTHING
+        self._taken_back: dict[int, str] = {}  # marked rows of paused topics that are to be reset
+        self._back_due = 0.0
+        self._unsettled: list[int] = []  # what was in flight when something was paused
         self._repeat = False
         self._remark = False
         self._leading = True
@@ -150,6 +160,28 @@ class MarkPurgeReset:
         self._leading = leading
         if self._remark or self._draining:
             self.scoreboard.forget_unsent()
+
+    def pause(self, now: float, paused: Paused) -> None:
+        """Takes note of all that is paused from now on, never while a mark is out.
+
+        Of what begins to be, nothing is sent any more but what is in flight.
+        """
+        if self._mark is not None:
+            raise TypeError("a mark is out, which may bring what is paused")
+        more = (paused.whole and not self.paused.whole) or bool(paused.topics - self.paused.topics)
+        self.paused = paused
+        self._sources.hurry(now)
+        if more:
+            for record in self.scoreboard.take_back(now, paused.has):
+                self._taken_back[record.id] = record.topic
+            self._unsettled = self.scoreboard.unsettled()
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing of what is paused is in flight, or delivered and not purged."""
+        while self._unsettled and self.scoreboard.is_settled(self._unsettled[-1]):
+            self._unsettled.pop()
+        return not self._unsettled
 
     @property
     def may_send(self) -> bool:
@@ -187,6 +219,7 @@ class MarkPurgeReset:
         the fence rejects a delayed statement of the old one.
         """
         self._remark, self._entering = False, True
+        self._taken_back.clear()
         self.leader_id = self._new_leader_id()
         self._sources.hurry(now)
         return self.leader_id
@@ -198,8 +231,10 @@ class MarkPurgeReset:
         if self._repeat:
             return self._database.due if isinstance(self._finishing, Reset | Park) else float("inf")
         wake = float("inf") if self._draining else self.scoreboard.held.next_end()
-        if self._expired and self._finishing is None and self._mark is None:
-            wake = min(wake, max(self._next_retry, self._database.due))
+        if self._finishing is None and self._mark is None:
+            retry = self._next_retry if self._expired else float("inf")
+            back = self._back_due if self._taken_back and not self._draining else float("inf")
+            wake = min(wake, max(min(retry, back), self._database.due))
         return wake
 
     def next_unhold(self, now: float) -> Reset | Park:
@@ -245,7 +280,7 @@ class MarkPurgeReset:
         """Returns the next mark."""
         self._sources.begin(now, excludes=self._excludes)
         source, limit = self._sources.look
-        excluded, topics = self.scoreboard.excluded(), self.topics.held.next_look(now)
+        excluded, topics = self.scoreboard.excluded(), self._left_out(self.topics.held.next_look(now))
         limit = min(limit, self._room())
         self._mark = Mark(self.leader_id, limit, self._mark_bytes, excluded, source, topics)
         return self._mark
@@ -262,7 +297,7 @@ class MarkPurgeReset:
         Rows in the lane's hands carry a leader id, and no such row is superseded: a sender that was lost may
         still send it, and then it would come behind its successors for the first time.
         """
-        return self.coalescing.begin(now, self.scoreboard.held.holds)
+        return self.coalescing.begin(now, self.scoreboard.held.holds, paused=self.paused)
 
     def drain(self) -> None:
         """Stops marking and sending for good; records in flight are still purged or reset. Idempotent."""
@@ -284,8 +319,17 @@ class MarkPurgeReset:
         self.topics.failed(now, blocking)
         return failed
 
+    def _left_out(self, held: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns the topics that the next mark leaves out, with those that are held as a whole."""
+        if not (self.paused.topics or self._taken_back):
+            return held
+        return tuple(sorted({*held, *self.paused.topics, *self._taken_back.values()}))
+
     def _next_to_unhold(self, now: float) -> Reset | Park:
         """Ends the hold of some keys, not of all at once, so that other keys are marked between."""
+        if self._taken_back and now >= self._back_due:
+            self._unholding, self._retrying = [], False
+            return Reset(self.leader_id, sorted(self._taken_back))
         held = self.scoreboard.held
         some, rest = self._expired[: self._retried_most], self._expired[self._retried_most :]
         parking, retrying = held.split(some)
@@ -306,10 +350,12 @@ class MarkPurgeReset:
     @property
     def _excludes(self) -> bool:
         """Whether marks leave out anything but parked keys."""
-        return self.scoreboard.excludes or bool(self.topics.held)
+        return self.scoreboard.excludes or bool(self.topics.held or self.paused or self._taken_back)
 
     def _may_mark(self) -> bool:
         """Whether no mark, reset or park is outstanding, and none of the latter is due."""
+        if self.paused.whole:
+            return False
         free = self._mark is None and not (self._retrying or self._entering)
         return free and not isinstance(self._finishing, Reset | Park)
 
@@ -334,7 +380,8 @@ class MarkPurgeReset:
     def _look_at_clock(self, now: float) -> None:
         if not self._draining:
             self._expired += self.scoreboard.held.over(now)
-        self._retrying = bool(self._expired) and now >= self._next_retry
+        back = bool(self._taken_back) and now >= self._back_due and not self._draining
+        self._retrying = back or (bool(self._expired) and now >= self._next_retry)
         if now >= self._next_scan:
             self._next_scan = now + SCAN_SECONDS
             self._remark |= self.scoreboard.stalled(now, self._limits.queue_timeout)
@@ -418,7 +465,12 @@ class MarkPurgeReset:
 
         Keys of which others have locked rows stay held, and these rows are reset again later.
         """
-        self._answered(Reset)
+        done = self._answered(Reset).ids
+        if self._taken_back:
+            for number in set(done).difference(locked):
+                self._taken_back.pop(number, None)
+            if not self._taken_back.keys().isdisjoint(locked):
+                self._back_due = now + LOCKED_SECONDS
         self.scoreboard.held.unhold(self._unholding, frozenset(locked), now + LOCKED_SECONDS)
         self._unholding = []
         self._sources.hurry(now)

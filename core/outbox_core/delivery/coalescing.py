@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from outbox_api import Batch, Outline
 
+from outbox_core.delivery.paused import NOTHING, Paused
+
 MOST_ROWS = 50_000
 """How many rows a look reads at most, and the first: the more, the more of them are superseded."""
 LEAST_ROWS = 1000
@@ -40,18 +42,20 @@ class Coalesce(NamedTuple):
         limit: How many rows to read.
         topics: Patterns of the topics.
         keys: The keys that are left out: they have failed, and were not delivered since.
+        paused: What is paused, which is left out, too: its records wait as they are.
     """
 
     after: int
     limit: int
     topics: Sequence[str]
     keys: Collection[str] = frozenset()
+    paused: Paused = NOTHING
 
     def superseded(self, outline: Outline) -> Batch:
         """Returns the rows that a later one of the same topic, key and partition supersedes."""
         later, ids = set[tuple[str, str, int | None]](), list[int]()
         for row in reversed(outline.rows):
-            if row.key in self.keys:
+            if row.key in self.keys or self.paused.has(row.topic):
                 continue
             if (state := row[1:]) in later:
                 ids.append(row.id)
@@ -92,7 +96,13 @@ class Coalescing:
         """Returns when the next look is due."""
         return self._due if self.topics and backlog else float("inf")
 
-    def begin(self, now: float, keys: Collection[str], batches: Sequence[Batch] = ()) -> Coalesce:
+    def begin(
+        self,
+        now: float,
+        keys: Collection[str],
+        batches: Sequence[Batch] = (),
+        paused: Paused = NOTHING,
+    ) -> Coalesce:
         """Begins a look, answered by :meth:`ended`, or forgotten when the next begins.
 
         Args:
@@ -100,10 +110,11 @@ class Coalescing:
             keys: The keys to leave out.
             batches: What the lane has in its hands. The look begins behind all of them: before that there are
                 only these, and rows of keys that have failed.
+            paused: Topics to leave out, too.
         """
         self._began = now
         after = max((last for batch in batches for _, last in batch.runs), default=0)
-        return Coalesce(max(self._after, after), self._limit, self.topics, frozenset(keys))
+        return Coalesce(max(self._after, after), self._limit, self.topics, frozenset(keys), paused)
 
     def ended(self, now: float, found: Coalesced) -> bool:
         """Takes what came of a look; returns whether it has superseded the first records for a while."""

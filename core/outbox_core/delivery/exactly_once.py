@@ -36,6 +36,7 @@ from outbox_core.delivery.coalescing import Coalesce, Coalesced, Coalescing
 from outbox_core.delivery.commands import Advance, Park, Publish
 from outbox_core.delivery.failed_keys import FailedKeys
 from outbox_core.delivery.pause import Pause
+from outbox_core.delivery.paused import NOTHING, Paused
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.size import size_of
 from outbox_core.delivery.sources import Sources
@@ -94,6 +95,7 @@ class SelectPublishPurge:
         moves: Changes of batches' stages that nobody has read yet.
         failed: The keys that failed and were not delivered since.
         policy: Decides when a failed record is tried again, and when its key is parked.
+        paused: What operators have paused, which selections leave out.
         coalescing: When to look for superseded records.
     """
 
@@ -134,6 +136,7 @@ class SelectPublishPurge:
         self._leading = True
         self._resume = self._published_at = self._asked_at = 0.0
         self._pause = Pause()
+        self.paused = NOTHING
         self._gathered = self._ready = 0.0  # when the next selection, and the next transaction, may begin
 
     # --- what to do ---------------------------------------------------------------------------------
@@ -147,6 +150,31 @@ class SelectPublishPurge:
                 a purge of a former leader, and a leader that hands over waits for it.
         """
         self._leading = leading
+
+    def pause(self, now: float, paused: Paused) -> None:
+        """Takes note of all that is paused from now on, and gives up what is selected of it.
+
+        Never while an advance is out.
+        """
+        if self._database is not None:
+            raise TypeError("an advance is out, which may bring what is paused")
+        self.paused = paused
+        self._sources.hurry(now)
+        if self._selected is not None:
+            records = self._admissible(self._selected.records)
+            if len(records) < len(self._selected.records):
+                left = self._selected.part(records) if records else None
+                self._drop_selected()
+                if left is not None:
+                    self._select(left)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing of what is paused is being published."""
+        return not self._publishing or len(self._admissible(self._publishing.records)) == self.in_flight
+
+    def _admissible(self, records: list[MarkedRecord]) -> list[MarkedRecord]:
+        return [record for record in records if not self.paused.has(record.topic)] if self.paused else records
 
     def publish_due(self) -> float:
         """Returns when to call :meth:`next_to_publish`."""
@@ -169,7 +197,7 @@ class SelectPublishPurge:
         return min(self._coalesce_due(), self._advance_due())
 
     def _coalesce_due(self) -> float:
-        if not self._leading or self._draining:
+        if self.paused.whole or not self._leading or self._draining:
             return float("inf")
         return self.coalescing.due(backlog=self._sources.backlog)
 
@@ -178,7 +206,7 @@ class SelectPublishPurge:
             return self._gathered if self._select_first and self._may_select() else 0.0
         wake = self._locked_due if self._locked else float("inf")
         if self._may_select():
-            wake = min(wake, max(self._sources.due(excludes=self.failed.excludes), self._resume))
+            wake = min(wake, max(self._sources.due(excludes=self._excludes), self._resume))
         return wake
 
     def drain(self) -> None:
@@ -262,17 +290,18 @@ class SelectPublishPurge:
         """
         if self._database is not None:
             return None
-        due = self._sources.due(excludes=self.failed.excludes)
+        due = self._sources.due(excludes=self._excludes)
         selects = self._may_select() and now >= max(self._resume, due)
         retries = bool(self._locked) and now >= self._locked_due
         if self._park is not None and self._leading:
             self._database, self._park = self._park, None
         elif self._coalesce_due() <= now:
             batches = [batch for batch, _ in self.batches()]
-            self._database = self.coalescing.begin(now, {key for _, key in self.failed.attempts}, batches)
+            failed = {key for _, key in self.failed.attempts}
+            self._database = self.coalescing.begin(now, failed, batches, self.paused)
         elif retries or selects or self._finished:
             if selects:
-                self._sources.begin(now, excludes=self.failed.excludes)
+                self._sources.begin(now, excludes=self._excludes)
             self._asked_at = now
             self._database = self._advance(now, selects=selects, retries=retries)
         return self._database
@@ -291,13 +320,22 @@ class SelectPublishPurge:
         publishing = [self._publishing.batch] if self._publishing else []
         source, limit = self._sources.look if selects else (0, 0)
         pending = [*self._locked, *self._finished, *publishing]
-        left_out = self.failed.next_look(now) if selects else ((), ())
+        keys, topics = self.failed.next_look(now) if selects else ((), ())
+        if selects and self.paused:
+            topics = tuple(sorted({*topics, *self.paused.topics}))
         finished = [*self._retrying, *self._purging]
-        return Advance(finished, pending, limit, self._max_bytes, source, *left_out)
+        return Advance(finished, pending, limit, self._max_bytes, source, keys, topics)
+
+    @property
+    def _excludes(self) -> bool:
+        """Whether selections leave out anything but parked keys."""
+        return self.failed.excludes or bool(self.paused)
 
     def _may_select(self) -> bool:
         """Whether another batch may be selected; during a publication only if there is a backlog."""
-        if not self._leading or self._draining or (self._locked and len(encode(self._locked)) > MAX_LOCKED):
+        if self.paused.whole or not self._leading or self._draining:
+            return False
+        if self._locked and len(encode(self._locked)) > MAX_LOCKED:
             return False
         return self._selected is None and (self._publishing is None or self._sources.backlog)
 
@@ -399,6 +437,7 @@ class SelectPublishPurge:
         if poisons:
             self._park = Park(None, [*(self._park.poisons if self._park else ()), *poisons], [])
         rest, is_cut = self.failed.going_on(taken.records, failures, poisons)
+        rest = self._admissible(rest)
         self._sources.repeat(now, taken.source, anew=is_cut)
         self._resume = now if rest else now + pause
         if rest and not self._draining:

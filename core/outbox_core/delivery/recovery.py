@@ -51,6 +51,7 @@ from outbox_api import (
     Fence,
     OutboxTable,
     Parked,
+    Pause,
     TransactionalLane,
     TransactionalSender,
 )
@@ -98,10 +99,12 @@ class Entered(NamedTuple):
     Attributes:
         fence: The right to mark and purge.
         parked: The number and age of parked keys.
+        pauses: What is paused, read after the lane was entered.
     """
 
     fence: Fence
     parked: Parked
+    pauses: Sequence[Pause] = ()
 
 
 class Doubt(NamedTuple):
@@ -138,6 +141,7 @@ class Opened(NamedTuple):
         locked: Batches that are in the log, and of which others have locked rows.
         doubt: What the log told of the last attempt; ``None`` if nothing of it was in the outbox.
         purged: The batches whose rows were purged.
+        pauses: What is paused, read after the lane was entered.
     """
 
     fence: Fence
@@ -147,6 +151,7 @@ class Opened(NamedTuple):
     locked: Sequence[Batch] = ()
     doubt: Doubt | None = None
     purged: Sequence[Batch] = ()
+    pauses: Sequence[Pause] = ()
 
 
 class Recovered(NamedTuple):
@@ -200,7 +205,7 @@ class Recovery:
             DriverError: The database cannot be used.
         """
         fence = servers.table.enter(lane, self.lanes, self.token)
-        return Entered(fence, servers.table.parked())
+        return Entered(fence, servers.table.parked(), servers.table.pauses())
 
     def open(self, servers: Servers, lane: int) -> Opened:
         """Takes over a lane of exactly-once delivery.
@@ -219,7 +224,8 @@ class Recovery:
         note = TransactionalLane(fence.lanes, name, sender.location)
         rows, locked = self._purge(table, entered, sender, in_log, note)
         batches = (*in_log.published, *in_log.found)
-        return Opened(fence, name, table.parked(), rows, locked, in_log.doubt, batches)
+        parked, pauses = table.parked(), table.pauses()
+        return Opened(fence, name, parked, rows, locked, in_log.doubt, batches, pauses)
 
     def recover(self, servers: Servers, noted: Mapping[int, TransactionalLane]) -> dict[int, Recovered]:
         """Recovers former lanes whose published records the lanes of this leadership would not find.

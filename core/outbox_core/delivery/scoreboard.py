@@ -12,7 +12,7 @@ all that wait behind it, to the same partition. The records of a run are purged 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import NamedTuple, cast
@@ -247,7 +247,7 @@ class Scoreboard:
         Returns:
             Whether a key that had failed before is among them.
         """
-        busy, ready, sizes, aside, cured = self._busy, self._ready, self._sizes, self._aside, False
+        busy, sizes, aside, cured = self._busy, self._sizes, self._aside, False
         failed = self.held.holds
         for record in records:
             key = record.key
@@ -264,16 +264,21 @@ class Scoreboard:
             if queue is not None and queue.failures:
                 self._hold_run(now, key, queue)
                 continue
-            if queue is None or not queue.records:
-                del busy[key]
-                if was_aside:
-                    self._full.pop(key, None)
-                continue
-            ready.append(queue.records.popleft())
-            queue.moved = now
-            if key in self._full:
-                self._thin_out(key, queue, 1)
+            if not self._ready_next(now, key) and was_aside:
+                self._full.pop(key, None)
         return cured
+
+    def _ready_next(self, now: float, key: str) -> bool:
+        """Readies the next record of a key, which is free if there is none; returns whether there is one."""
+        queue = self._busy[key]
+        if queue is None or not queue.records:
+            del self._busy[key]
+            return False
+        self._ready.append(queue.records.popleft())
+        queue.moved = now
+        if key in self._full:
+            self._thin_out(key, queue, 1)
+        return True
 
     def set_aside(self, now: float, records: Iterable[MarkedRecord]) -> None:
         """Has marks exclude the keys of delivered records that others have locked, until they are released.
@@ -359,6 +364,40 @@ class Scoreboard:
             self._drop(unsent)
             unsent.clear()
 
+    def take_back(self, now: float, waits: Callable[[str], bool]) -> list[MarkedRecord]:
+        """Removes the records of some topics that are not in flight, and returns them; others go on."""
+        taken = list[MarkedRecord]()
+        for key, queue in self._busy.items():
+            if queue is not None and queue.records:
+                before = len(queue.records)
+                queue.records = _without(queue.records, waits, taken)
+                if key in self._full and (moved := before - len(queue.records)):
+                    self._thin_out(key, queue, moved)
+        queued, self._following = len(taken), _without(self._following, waits, taken)
+        for record in taken[queued:]:
+            queue = cast("Queue", self._busy[record.key])
+            queue.unsettled -= 1
+            self._complete(queue)
+        queued, self._ready = len(taken), _without(self._ready, waits, taken)
+        for record in taken[queued:]:
+            self._ready_next(now, record.key)
+        self.waiting -= len(taken)
+        for record in taken:
+            size = self._sizes.pop(record.id)
+            self.bytes -= (own := size_of(record))
+            if size > own:  # another with the same id is in flight
+                self._sizes[record.id] = size - own
+        return taken
+
+    def unsettled(self) -> list[int]:
+        """Returns the ids of the records that are ready, in flight, or delivered and not purged."""
+        queued = {record.id for queue in self._busy.values() if queue for record in queue.records}
+        return [number for number in self._sizes if number not in queued]
+
+    def is_settled(self, number: int) -> bool:
+        """Returns whether a record of :meth:`unsettled` is none any more."""
+        return number not in self._sizes
+
     def stalled(self, now: float, timeout: float) -> bool:
         """Returns whether records wait for a key that has not moved for ``timeout`` seconds.
 
@@ -385,3 +424,12 @@ class Scoreboard:
     def _drop(self, records: deque[MarkedRecord]) -> None:
         self.waiting -= len(records)
         self.bytes -= sum(self._sizes.pop(record.id, 0) for record in records)
+
+
+def _without(
+    records: deque[MarkedRecord], waits: Callable[[str], bool], taken: list[MarkedRecord]
+) -> deque[MarkedRecord]:
+    """Returns the records but those of some topics, which are added to ``taken``."""
+    gone = [record for record in records if waits(record.topic)]
+    taken += gone
+    return deque(record for record in records if not waits(record.topic)) if gone else records

@@ -15,7 +15,8 @@ from outbox_core.delivery.recovery import Opened
 from outbox_core.events import BatchMoved
 from outbox_core.lanes.database import Database
 from outbox_core.lanes.lane import LONGEST_WAIT, NEVER, Ask, Lane, Settle, Threads, Work
-from outbox_core.lanes.record_lane import heartbeat
+from outbox_core.lanes.pauses import Pauses
+from outbox_core.lanes.record_lane import next_news
 from outbox_core.lanes.telemetry import Telemetry
 
 LIFE_SECONDS = 6 * 3600.0
@@ -50,7 +51,8 @@ class ExactlyOnceLane(Lane):
         threads: Threads,
         torn: Sized = (),
     ) -> None:
-        super().__init__(number, opened.fence, control, telemetry, threads)
+        pauses = Pauses(machine, opened.pauses, threads.clock())
+        super().__init__(number, opened.fence, control, telemetry, threads, pauses)
         self.machine = machine
         self._expires = expires
         self._torn = torn
@@ -97,7 +99,9 @@ class ExactlyOnceLane(Lane):
         telemetry.gauge(now, machine.policy, machine.failed.blocked, machine.failed.topics)
         telemetry.no_longer_coalesced(machine.coalescing.quiet(now))
 
-    def _settle(self, _now: float, /) -> None:
+    def _settle(self, now: float, /) -> None:
+        if self.pauses.has_changed():
+            self.telemetry.hurry(now)
         failures, topics = self.machine.take_failed()
         if failures:
             self.telemetry.failed(failures, topics)
@@ -115,16 +119,15 @@ class ExactlyOnceLane(Lane):
     def _advance_due(self) -> float:
         if self._ends:
             return 0.0
-        return min(self.machine.database_due(), self.telemetry.heartbeat_due())
+        return min(self.machine.database_due(), self.telemetry.heartbeat_due(), self.pauses.due)
 
     def _next_for_database(self, now: float) -> Work:
         machine = self.machine
         if self._ends:
             self._ends, self._ending = False, True
             return Work("end", self._say_farewell)
-        if self.telemetry.heartbeat_due() <= now:
-            metrics = self.telemetry.next_heartbeat(now, machine.policy, self._batches())
-            return heartbeat(self, machine.policy, metrics)
+        if min(self.telemetry.heartbeat_due(), self.pauses.due) <= now:
+            return next_news(self, now, machine.policy, self._batches())
         command = machine.next_for_database(now)
         if command is None:
             raise TypeError("nothing was due at the database")

@@ -24,6 +24,7 @@ from outbox_api.support.context_thread import ContextThread
 
 from outbox_core.control.protocol import REPORT_SECONDS, LaneControl
 from outbox_core.lanes.database import Database
+from outbox_core.lanes.pauses import Pauses
 from outbox_core.lanes.telemetry import Telemetry
 
 NEVER = float("inf")
@@ -156,17 +157,25 @@ class Lane(ABC):
     Attributes:
         over: Whether it has ended.
         drained: Whether it has ended as it was told to drain, and has.
+        pauses: What of its outbox is paused.
         error: What it has ended with, if it has failed.
     """
 
-    def __init__(
-        self, number: int, fence: Fence, control: LaneControl, telemetry: Telemetry, threads: Threads
+    def __init__(  # noqa: PLR0917 - its subclasses give them by place
+        self,
+        number: int,
+        fence: Fence,
+        control: LaneControl,
+        telemetry: Telemetry,
+        threads: Threads,
+        pauses: Pauses,
     ) -> None:
         self.over = self.drained = False
         self.error: Exception | None = None
         self.fence = fence
         self.number = number
         self.telemetry = telemetry
+        self.pauses = pauses
         self._control = control
         self._clock = threads.clock
         self._lock, conditions = threads.lock(MOST_LOOPS)

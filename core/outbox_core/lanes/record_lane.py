@@ -19,6 +19,7 @@ from outbox_core.delivery.scoreboard import Taken
 from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.database import Database
 from outbox_core.lanes.lane import Lane, Settle, Threads, Work
+from outbox_core.lanes.pauses import Pauses
 from outbox_core.lanes.telemetry import Telemetry
 
 POLL_SECONDS = 0.001
@@ -30,6 +31,7 @@ IDLE_SECONDS = 0.1
 
 
 NOTHING = Taken([], [], [])
+_NONE: Mapping[str, object] = {}
 
 
 class Sending(NamedTuple):
@@ -59,7 +61,8 @@ class AtLeastOnceLane(Lane):
         threads: Threads,
         lanes: int,
     ) -> None:
-        super().__init__(number, entered.fence, control, telemetry, threads)
+        pauses = Pauses(machine, entered.pauses, threads.clock())
+        super().__init__(number, entered.fence, control, telemetry, threads, pauses)
         self.machine = machine
         self.lanes = lanes
         self._policy = machine.scoreboard.held.policy
@@ -93,6 +96,8 @@ class AtLeastOnceLane(Lane):
         telemetry.no_longer_coalesced(machine.coalescing.quiet(now))
 
     def _settle(self, now: float, /) -> None:
+        if self.pauses.has_changed():
+            self.telemetry.hurry(now)
         failures, topics = self.machine.take_failed(now)
         if failures:
             self.telemetry.failed(failures, topics)
@@ -129,14 +134,14 @@ class AtLeastOnceLane(Lane):
         if machine.may_refresh:
             return 0.0
         due = min(machine.unhold_due(), machine.coalesce_due(), machine.mark_due())
-        return min(due, self.telemetry.heartbeat_due())
+        return min(due, self.telemetry.heartbeat_due(), self.pauses.due)
 
     def _next_for_marker(self, now: float) -> Work:
         machine = self.machine
         if machine.may_refresh:
             return Work("refresh", partial(self._enter, machine.next_leader_id(now)))
-        if self.telemetry.heartbeat_due() <= now:
-            return heartbeat(self, self._policy, self.telemetry.next_heartbeat(now, self._policy, {}))
+        if min(self.telemetry.heartbeat_due(), self.pauses.due) <= now:
+            return next_news(self, now, self._policy)
         if machine.unhold_due() > now and machine.coalesce_due() <= now:
             look = partial(self._coalesce, machine.next_coalesce(now))
             return self._work("coalesce", look, machine.coalesce_unknown)
@@ -168,11 +173,12 @@ class AtLeastOnceLane(Lane):
         """Raises the epoch in the fence, for a new leader id (A9)."""
         table = database.table()
         fence = table.enter(self.fence.lane, self.lanes, self.fence.token)
-        return partial(self._entered, leader_id, Entered(fence, table.parked()))
+        return partial(self._entered, leader_id, Entered(fence, table.parked(), table.pauses()))
 
-    def _entered(self, leader_id: UUID, entered: Entered, _seconds: float, _now: float) -> None:
+    def _entered(self, leader_id: UUID, entered: Entered, _seconds: float, now: float) -> None:
         self.fence = entered.fence
         self.machine.entered()
+        self.pauses.looked(now, entered.pauses)
         self.telemetry.metrics.remarks += 1
         self.telemetry.add_event(LeaderRefreshed(leader_id, self.number))
         self.telemetry.counted(entered.parked, self._policy, self._policy.done)
@@ -228,6 +234,29 @@ def heartbeat(lane: Lane, policy: RetryPolicy, metrics: Mapping[str, object]) ->
         return lambda _seconds, _now: lane.telemetry.beaten(parked, policy)
 
     return Work("heartbeat", run, lambda _now, error: lane.telemetry.not_beaten(error))
+
+
+def next_news(lane: Lane, now: float, policy: RetryPolicy, more: Mapping[str, object] = _NONE) -> Work:
+    """Returns a look at what is paused, or a heartbeat, whichever is due."""
+    if lane.pauses.due <= now:
+        return _look_at_pauses(lane)
+    told = {**more, **lane.pauses.as_data()}
+    return heartbeat(lane, policy, lane.telemetry.next_heartbeat(now, policy, told))
+
+
+def _look_at_pauses(lane: Lane) -> Work:
+    lane.pauses.asked()
+
+    def run(database: Database) -> Settle:
+        found = database.table().pauses()
+        return lambda _seconds, now: lane.pauses.looked(now, found)
+
+    def failed(now: float, error: Exception) -> None:
+        if not isinstance(error, DriverError):
+            raise error
+        lane.pauses.failed(now)
+
+    return Work("pauses", run, failed)
 
 
 def refused(records: Taken) -> Deliveries:

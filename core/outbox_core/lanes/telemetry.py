@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 FIRST_HEARTBEAT_SECONDS = 0.5
 """The time from a lane's start to its first heartbeat, by which others learn who leads, and by what."""
+LEAST_SECONDS = 0.1
+"""The least time between two heartbeats."""
 MAX_REPORTED = 5
 """Failures that are logged one by one; if there are more at once, the rest is only counted."""
 REPORTED_SECONDS = 0.001
@@ -242,6 +244,10 @@ class Telemetry:
     def heartbeat_due(self) -> float:
         """Returns when :meth:`next_heartbeat` is due."""
         return float("inf") if self._heartbeat_outstanding else self._next_heartbeat
+
+    def hurry(self, now: float) -> None:
+        """Has the next heartbeat be soon, as it has news."""
+        self._next_heartbeat = min(self._next_heartbeat, max(now, self._last_heartbeat[0] + LEAST_SECONDS))
 
     def next_heartbeat(
         self, now: float, policy: RetryPolicy, more: Mapping[str, object]

@@ -164,6 +164,9 @@ def _of_database(outbox: Attributes, data: Data) -> Iterator[Figure]:
     yield Figure(names.SILENT_LANES, outbox, sum(lane["silent"] for lane in data["lanes"]))
     orphans = (each["records"] for each in data.get("clusters", ()) if each["role"] == Role.ORPHAN)
     yield Figure(names.ORPHANS, outbox, sum(orphans))
+    yield Figure(names.PAUSED, outbox, len(data["pauses"]))
+    endless = (each["lasted_seconds"] for each in data["pauses"] if each["until"] is None)
+    yield Figure(names.PAUSED_AGE, outbox, max(endless, default=0.0))
     upkeep = data["upkeep"]
     if upkeep["dead"] is not None:
         yield Figure(names.DEAD_ROWS, outbox, upkeep["dead"])

@@ -121,6 +121,15 @@ ORPHANS = Metric(
     "{record}",
     "Records of clusters that nobody serves; 0 where rows do not tell where they were written",
 )
+PAUSED = Metric(
+    "outbox.paused",
+    Kind.GAUGE,
+    "{pause}",
+    "Topics that operators have paused; the whole outbox counts as one",
+)
+PAUSED_AGE = Metric(
+    "outbox.paused.age", Kind.GAUGE, "s", "For how long the first of those without an end has been paused"
+)
 DEAD_ROWS = Metric(
     "outbox.table.dead_rows",
     Kind.GAUGE,

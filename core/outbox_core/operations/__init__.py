@@ -13,6 +13,7 @@ from outbox_core.operations.erasing import look as look_for_key
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
 from outbox_core.operations.kept import Choice, kept_days, kept_record, kept_records, reveal_kept
+from outbox_core.operations.pausing import Effect, PauseChanged, await_effect, pause, resume, seconds_until
 from outbox_core.operations.reason import LONGEST_REASON, ReasonTooLong, check_reason
 from outbox_core.operations.replaying import give_up, list_replays, prepare_replay, replay
 from outbox_core.operations.replays import GivenUp, Pace, Prepared, Replayed, Wanted
@@ -31,11 +32,13 @@ __all__ = [
     "Changed",
     "Choice",
     "Done",
+    "Effect",
     "Forgotten",
     "GivenUp",
     "KeyParked",
     "Operator",
     "Pace",
+    "PauseChanged",
     "Prepared",
     "Raised",
     "ReasonTooLong",
@@ -46,6 +49,7 @@ __all__ = [
     "UnknownCluster",
     "Verb",
     "Wanted",
+    "await_effect",
     "change",
     "change_takeover",
     "check_cluster",
@@ -61,11 +65,14 @@ __all__ = [
     "letters",
     "list_replays",
     "look_for_key",
+    "pause",
     "perform",
     "prepare_replay",
     "raise_fence",
     "replay",
+    "resume",
     "reveal",
     "reveal_kept",
+    "seconds_until",
     "waiting",
 ]

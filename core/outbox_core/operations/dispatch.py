@@ -9,6 +9,7 @@ from outbox_core.operations.dead_letters import Changed, change, reveal
 from outbox_core.operations.erasing import Receipt, erase
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import Operator
+from outbox_core.operations.pausing import PauseChanged, change_pause
 from outbox_core.operations.replaying import give_up
 from outbox_core.operations.replays import GivenUp
 from outbox_core.operations.takeovers import TakeoverChanged, change_takeover
@@ -27,9 +28,11 @@ class Arguments(NamedTuple):
     key: str = ""  # a key, whole
     tombstone: str = ""  # the topic for a tombstone of the key; empty for none
     name: str = ""  # the name of a replay
+    topic: str = ""  # a topic, or the whole outbox
+    seconds: float | None = None  # how long a pause lasts; None for no end
 
 
-Done = GivenUp | Changed | Raised | Forgotten | TakeoverChanged | Receipt | list[DeadLetter]
+Done = GivenUp | Changed | Raised | Forgotten | TakeoverChanged | Receipt | PauseChanged | list[DeadLetter]
 
 
 def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Operator) -> Done:
@@ -52,4 +55,6 @@ def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Oper
             done = give_up(settings, to.name, operator)
         case Target.KEY:
             done = erase(settings, to.key, operator, to.tombstone)
+        case Target.TOPIC:
+            done = change_pause(settings, verb, to.topic, operator, to.seconds)
     return done

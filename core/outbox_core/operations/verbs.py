@@ -30,6 +30,8 @@ class Target(Enum):
     """Kept records, chosen by conditions; it may take hours, so whoever does it watches it."""
     REPLAY = auto()
     """A replay that has begun, by its name."""
+    TOPIC = auto()
+    """A topic, or all of them."""
     KEY = auto()
     """All that is left of a key."""
 
@@ -219,6 +221,34 @@ class Verb(StrEnum):
                 "is to be delivered changes, nor does what Kafka has."
             ),
             question="Erase the key?",
+        ),
+    )
+
+    PAUSE = (
+        "pause",
+        About(
+            target=Target.TOPIC,
+            label="Pause",
+            summary="Have the records of a topic, or all, wait in the outbox",
+            effect=(
+                "Its records wait in the outbox from now on, and are delivered in their order once it is "
+                "resumed, or the pause ends. Applications go on writing them. Other topics go on: a consumer "
+                "of two topics sees them apart in time, and records of a key in other topics overtake those "
+                "that wait. What is in flight is still delivered."
+            ),
+            question="Pause it?",
+        ),
+    )
+    RESUME = (
+        "resume",
+        About(
+            target=Target.TOPIC,
+            label="Resume",
+            summary="Deliver again what was paused",
+            effect=(
+                "What has waited is delivered, in its order, as fast as the lanes can. Records of other "
+                "topics that were delivered meanwhile came before it."
+            ),
         ),
     )
 

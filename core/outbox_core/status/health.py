@@ -22,6 +22,7 @@ from outbox_core.text.duration import format_duration
 
 if TYPE_CHECKING:
     from outbox_core.status.clusters import ClusterState
+    from outbox_core.status.pauses import PauseState
 
 
 class Code(StrEnum):
@@ -36,6 +37,8 @@ class Code(StrEnum):
     TAKEN_OVER = "taken-over"
     ORPHANS = "orphans"
     DELIBERATE_TAKEOVER = "deliberate-takeover"
+    LONG_PAUSE = "long-pause"
+    PAUSED = "paused"
     OLD_SNAPSHOT = "old-snapshot"
     DEAD_ROWS = "dead-rows"
     OVERDUE = "overdue"
@@ -49,7 +52,7 @@ UNREACHABLE = frozenset({Code.DATABASE_UNREACHABLE, Code.BROKER_UNREACHABLE})
 """Problems that end once a service is back, and that may hide others."""
 
 
-REMARKS = frozenset({Code.DELIBERATE_TAKEOVER})
+REMARKS = frozenset({Code.DELIBERATE_TAKEOVER, Code.PAUSED})
 """What is no problem, and said beside problems."""
 
 
@@ -65,6 +68,7 @@ class Thresholds:
     dead: int = 100_000
     """Dead rows that may wait for an old snapshot; ten times as many may wait whatever the reason."""
     snapshot: float = 60.0  # seconds for which a snapshot may be kept while dead rows wait
+    paused: float = 3600.0  # seconds for which a pause may last that does not end by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,7 @@ def problems(snapshot: Snapshot, thresholds: Thresholds | None = None) -> list[H
             if "overdue" in lane.metrics
         ),
         *(problem for cluster in snapshot.clusters or () for problem in _cluster(cluster)),
+        *sorted((_pause(each, limits.paused) for each in snapshot.pauses), key=lambda each: each.code),
     ]
 
 
@@ -243,6 +248,13 @@ def _parked(parked: Parked, limit: int) -> list[HealthProblem]:
     keys = "1 key is parked" if parked.keys == 1 else f"{parked.keys:,} keys are parked"
     since = "" if parked.oldest is None else f", the first for {format_duration(max(0.0, parked.oldest))}"
     return [HealthProblem(Code.PARKED_KEYS, f"{keys}{since}: 'outbox parked list' says why", parked.keys)]
+
+
+def _pause(state: PauseState, limit: float) -> HealthProblem:
+    long = state.forgotten is not None and state.forgotten > limit
+    topic = f" --topic {state.pause.topic}" if state.pause.topic else ""
+    said = f"{state.said()}; 'outbox resume{topic}' ends it"
+    return HealthProblem(Code.LONG_PAUSE if long else Code.PAUSED, said, state.pause.lasted)
 
 
 def _dead_rows(upkeep: Upkeep, thresholds: Thresholds) -> list[HealthProblem]:

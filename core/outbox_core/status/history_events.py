@@ -172,6 +172,7 @@ _ENDED = {
     Code.BLOCKED_KEY: "no key has been failing for long any more",
     Code.TAKEN_OVER: "no more records of other clusters are taken over",
     Code.ORPHANS: "there are no more records of clusters that nobody serves",
+    Code.LONG_PAUSE: "no pause has lasted for too long any more",
     Code.OLD_SNAPSHOT: "no old snapshot keeps dead rows any more",
     Code.DEAD_ROWS: "there are no longer too many dead rows",
     Code.OVERDUE: "what should be gone is gone",

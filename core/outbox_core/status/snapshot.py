@@ -13,12 +13,14 @@ from outbox_api.portable.view import PortableView
 from outbox_api.seams.fence import LaneStatus
 from outbox_api.seams.outbox_view import Backlog, Upkeep
 from outbox_api.seams.parking import Parked
+from outbox_api.seams.pausing import Pause
 
 from outbox_core.settings import MIN_HEARTBEAT_SECONDS, HarvestSettings
 from outbox_core.status.members import starting
 
 if TYPE_CHECKING:
     from outbox_core.status.clusters import ClusterState
+    from outbox_core.status.pauses import PauseState
 
 SILENT_HEARTBEATS = 3.0
 """The default number of missed heartbeats after which a lane counts as silent."""
@@ -29,7 +31,7 @@ OPERATOR = "operator "
 LANE_COLUMNS = ("purged_per_second", "in_flight", "waiting", "purged_total")
 TRANSACTION_COLUMNS = ("aborted", "recovered")
 _NOTHING_KNOWN = Upkeep()
-_ABOUT_LEADER = frozenset({"elector", "election", "silence_before", "intakes"})
+_ABOUT_LEADER = frozenset({"elector", "election", "silence_before", "intakes", "paused"})
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Snapshot:
     clusters: Sequence[ClusterState] | None = None
     """The records of each cluster of origin; ``None`` where rows do not tell where they were written."""
     upkeep: Upkeep = _NOTHING_KNOWN  # the dead rows, and who keeps them
+    pauses: Sequence[PauseState] = ()  # what is paused
     starting: Sequence[str] = ()
     """The processes that start their engine, and take no part in the election yet."""
 
@@ -67,9 +70,14 @@ class Snapshot:
 
             clusters = cluster_states(view, origin, lanes)
         longest = longest_silence(settings, beats)
-        backlog, parked = with_intakes(view.backlog(), lanes), view.parked()
-        upkeep, names = view.upkeep(), starting(view)
-        return cls(settings.outbox, backlog, parked, lanes, longest, clusters, upkeep, names)
+        paused = view.pauses()
+        backlog, parked = with_intakes(_flowing(view, paused), lanes), view.parked()
+        upkeep, names, pauses = view.upkeep(), starting(view), list[Any]()
+        if paused:
+            from outbox_core.status.pauses import pause_states  # noqa: PLC0415 - seldom
+
+            pauses = pause_states(view, paused, [lane for lane in lanes if silence(lane) <= longest])
+        return cls(settings.outbox, backlog, parked, lanes, longest, clusters, upkeep, pauses, names)
 
     def silent(self, lane: LaneStatus) -> bool:
         """Whether the lane has not written a heartbeat for too long."""
@@ -98,6 +106,12 @@ class Snapshot:
     def transactional_lanes(self) -> Sequence[LaneStatus]:
         """The lanes that report batches: those of exactly-once delivery."""
         return [lane for lane in self.lanes if "batches" in lane.metrics]
+
+
+def _flowing(view: PortableView, paused: Sequence[Pause]) -> Backlog:
+    """Returns the backlog, in which no record counts as the oldest that waits for a pause."""
+    backlog = view.backlog([each.topic for each in paused if each.topic])
+    return replace(backlog, oldest=None) if any(not each.topic for each in paused) else backlog
 
 
 class Views:
@@ -133,6 +147,7 @@ def as_data(snapshot: Snapshot) -> dict[str, Any]:
     """Returns the snapshot as JSON data: times in seconds, instants in ISO 8601."""
     from outbox_core.status.clusters import clusters_as_data  # noqa: PLC0415 - a probe needs no data
     from outbox_core.status.dead_rows import as_data as upkeep_as_data  # noqa: PLC0415 - likewise
+    from outbox_core.status.pauses import pauses_as_data  # noqa: PLC0415 - likewise
 
     leader = snapshot.lanes[0] if snapshot.lanes else None
     clusters = {} if snapshot.clusters is None else {"clusters": clusters_as_data(snapshot.clusters)}
@@ -147,6 +162,7 @@ def as_data(snapshot: Snapshot) -> dict[str, Any]:
         "blocked_seconds": snapshot.blocked,
         "upkeep": upkeep_as_data(snapshot.upkeep),
         **clusters,
+        "pauses": pauses_as_data(snapshot.pauses),
         "leader": leader
         and {
             "name": leader.holder,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from outbox_api import MarkedRecord, OldSnapshot, Origin, Upkeep
 from outbox_api.portable.intake_table import WaitingRows
@@ -82,15 +83,21 @@ class PostgresView(PortableView):
         )
         self._layout = layout
         self._numbered = session
-        # Exact unless so many rows of parked keys or more lie at the head: then the row behind them counts.
+
+    def _fetch_oldest(self, paused: Collection[str]) -> Sequence[Sequence[Any]]:
+        """Is exact unless very many rows of parked keys lie at the head: then the row behind them counts."""
         outbox, letters = self._sql.outbox, self._sql.letters
-        self._sql.oldest = f"""
+        without, values = self._sql.without((), sorted(paused))
+        where = f"WHERE {' AND '.join(without)}" if without else ""
+        query = f"""
             SELECT {AGE} FROM (
-                SELECT id, kafka_key, create_time, row_number() OVER (ORDER BY id) AS place FROM {outbox}
+                SELECT id, kafka_key, create_time, row_number() OVER (ORDER BY id) AS place
+                FROM {outbox} {where}
             ) AS placed
             WHERE place > {MAX_PASSED} OR {KEY} NOT IN (
                 SELECT {KEY} FROM {letters} WHERE name = {{name}} AND status = 'parked')
             ORDER BY id LIMIT 1"""  # noqa: S608 - quoted, and with parameters
+        return self._session.fetch(query, name=self._name, **values)
 
     def _id_range(self) -> int:
         """Estimates by the server's bookkeeping; there cannot be more rows than ids in the range."""

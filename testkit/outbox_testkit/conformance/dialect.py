@@ -23,6 +23,7 @@ from outbox_testkit.conformance.origins import OriginConformance, TakeoverConfor
 from outbox_testkit.conformance.outboxes import OutboxesConformance
 from outbox_testkit.conformance.parking import ParkConformance
 from outbox_testkit.conformance.partitions import PartitionConformance
+from outbox_testkit.conformance.pausing import PauseConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
 from outbox_testkit.conformance.replaying import ReplayConformance
 from outbox_testkit.conformance.retention import RetentionConformance
@@ -56,6 +57,7 @@ THEMES = {
     "clusters": ClusterConformance,
     "origins": OriginConformance,
     "takeovers": TakeoverConformance,
+    "pauses": PauseConformance,
     "copies": CopyConformance,
     "status": StatusConformance,
     "tables": TableConformance,
@@ -98,6 +100,7 @@ class DialectConformance(
     ClusterConformance,
     OriginConformance,
     TakeoverConformance,
+    PauseConformance,
     CopyConformance,
     StatusConformance,
     TableConformance,
