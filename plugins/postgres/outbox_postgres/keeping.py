@@ -14,9 +14,14 @@ from outbox_postgres.ddl import PostgresIdiom
 from outbox_postgres.layout import Layout
 from outbox_postgres.options import QuotedName
 
-_LAST_POSITION = """
-SELECT name, coalesce(pg_sequence_last_value(name::regclass), 0)
-FROM pg_get_serial_sequence({kept}, 'position') AS name WHERE has_sequence_privilege(name, 'SELECT, USAGE')
+# One statement: what it sees was given out before it reads the sequence, while another leader purges.
+_BEHIND = """
+SELECT name, last, position
+FROM (SELECT name, coalesce(pg_sequence_last_value(name::regclass), 0) AS last
+      FROM pg_get_serial_sequence({{kept}}, 'position') AS name
+      WHERE has_sequence_privilege(name, 'SELECT, USAGE') OFFSET 0) AS given,
+     LATERAL (SELECT max(position) AS position FROM {table} WHERE position > last) AS kept
+WHERE position IS NOT NULL
 """
 # The index of positions finds ranges, which a session that marks does not look for.
 _BY_RANGES = "SET LOCAL enable_bitmapscan = on; SET LOCAL enable_seqscan = off"
@@ -57,21 +62,17 @@ def positions_behind(session: Session, layout: Layout) -> Finding | None:
 
     Records that are delivered from then on would stand before earlier ones of their keys.
     """
-    kept = QuotedName(*layout.tables.kept)
-    with session.transaction("compare the positions of kept records with their sequence", reads=True):
-        for name, last in session.fetch(_LAST_POSITION, kept=str(kept)):
-            session.execute_ddl(_BY_RANGES)
-            rows = f"SELECT max(position) FROM {kept} WHERE position > {int(last)}"  # noqa: S608 - quoted, and a number
-            [(position,)] = session.fetch(rows.replace("{", "{{").replace("}", "}}"))
-            # A leader may have kept it since the sequence was read.
-            [(_, given_out)] = session.fetch(_LAST_POSITION, kept=str(kept))
-            if position is None or position <= given_out:
-                continue
-            seen = (
-                f"the next position of {layout.tables.kept} is to be {int(last) + 1}, and {int(position)} is "
-                "there, as in a copy that was made without its sequence: what is delivered next would be "
-                "replayed before it"
-            )
-            cure = f"SELECT setval({PostgresIdiom().literal(name)}, {int(position)})"
-            return Finding(Level.ERROR, NEEDS["kept"].subject, seen, cure)
+    kept = str(QuotedName(*layout.tables.kept))
+    look = _BEHIND.format(table=kept.replace("{", "{{").replace("}", "}}"))
+    with session.transaction("compare the positions of kept records with their sequence"):
+        session.execute_ddl(_BY_RANGES)
+        rows = session.fetch(look, kept=kept)
+    for name, last, position in rows:
+        seen = (
+            f"the next position of {layout.tables.kept} is to be {int(last) + 1}, and {int(position)} is "
+            "there, as in a copy that was made without its sequence: what is delivered next would be "
+            "replayed before it"
+        )
+        cure = f"SELECT setval({PostgresIdiom().literal(name)}, {int(position)})"
+        return Finding(Level.ERROR, NEEDS["kept"].subject, seen, cure)
     return None
