@@ -81,6 +81,23 @@ def test_kept_records_are_counted_found_and_shown(api: Checked, box: HarvestSett
     assert api.get("/api/kept?limit=1001", code=400)["error"].startswith("limit: ")
 
 
+def test_odd_texts_and_positions_are_refused_or_find_nothing(api: Checked):
+    half, many = "half of a character", "more than 500 topics and conditions"
+    for path, body, seen in (
+        ("replay", {"name": "x", "key": "\ud800"}, half),
+        ("replay", {"name": "x", "topics": ["\udcff*"]}, half),
+        ("replay", {"name": "x", "where": ["kafka_key = \ud800"]}, half),
+        ("replay", {"name": "x", "topics": ["a\0"]}, "no topic has the character NUL"),
+        ("replay", {"name": "x", "where": ["id > 1"] * 501, "dry_run": True}, many),
+        ("erase", {"key": "\ud800"}, "unable to parse"),
+    ):
+        assert seen in api.post(path, 400, **body)["error"], body
+    assert "there is no replay" in api.post("give-up", 409, name="\ud800")["error"]
+    last = 2**63 - 1
+    assert f"no record is kept at position {last}" in api.post("kept/reveal", 409, position=last)["error"]
+    assert api.get("/api/journal")["entries"] == []
+
+
 def test_who_may_only_read_sees_no_value_and_changes_nothing(api: Checked, box: HarvestSettings):
     stash(box, 1)
     deliver(box)

@@ -101,7 +101,7 @@ class PortableKept:
             reach, last = max(after, first - 1), newest if last is None else min(last, newest)
         rows = list[Sequence[Any]]()
         while reach < last and len(rows) < limit:
-            start, reach = reach, reach + self._window
+            start, reach = reach, min(last, reach + self._window)
             rows += self._session.fetch(query, after=start, reach=reach, limit=limit - len(rows), **values)
         return rows
 

@@ -18,6 +18,7 @@ from outbox_api.portable.sources import JOURNAL_TEXTS
 from outbox_api.seams.parking import LONGEST_KEY, is_cut
 
 from outbox_core.operations.journalled import Operator, journalled
+from outbox_core.operations.kept import check_text
 from outbox_core.operations.verbs import Verb
 from outbox_core.settings import HarvestSettings
 
@@ -59,6 +60,7 @@ def check_erasure(key: str, tombstone: str | None = None) -> None:
     """Raises ``ConfigError`` if that can be no key to erase, or no topic for a tombstone."""
     if not key:
         raise ConfigError("an empty key is the one of all records without a key")
+    check_text(key)
     if tombstone is not None and not is_topic(tombstone):
         raise ConfigError(f"'{tombstone:.300}' is not the name of a topic")
 

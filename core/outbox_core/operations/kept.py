@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 _CONDITION = re.compile(r"\s*(\w+)\s*([=!<>]+)\s*(.*?)\s*", re.DOTALL)
 _NUMBERS = range(-(2**63), 2**63)
+_MOST = 500
+"""Patterns and conditions at once: with thousands a database plans for longer than it reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,12 @@ class Choice:
         Raises:
             ConfigError: It cannot be read; the message says what is expected.
         """
+        if len(self.topics) + len(self.where) > _MOST:
+            raise ConfigError(f"these are more than {_MOST} topics and conditions")
+        if any("\0" in pattern for pattern in self.topics):
+            raise ConfigError("no topic has the character NUL")
+        for text in filter(None, (self.key, *self.topics, *self.where)):
+            check_text(text)
         return Chosen(
             key=self.key,
             topics=self.topics,
@@ -66,6 +74,14 @@ class Choice:
             value = names.of(str(each.value)) if each.column == "kafka_key" else each.value
             named.append(f"{each.column} {each.operator} {value}")
         return ", ".join(named) or "all that is kept"
+
+
+def check_text(text: str) -> None:
+    """Raises ``ConfigError`` for half of a surrogate pair, which no database takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError("a key, a topic or a condition holds half of a character") from None
 
 
 def condition(text: str) -> Condition:

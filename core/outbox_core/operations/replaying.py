@@ -20,7 +20,7 @@ from outbox_core.operations.journalled import (
     not_noted,
     note_failure,
 )
-from outbox_core.operations.replays import GivenUp, Pace, Prepared, Replayed, Wanted
+from outbox_core.operations.replays import GivenUp, Pace, Prepared, Replayed, Wanted, is_name
 from outbox_core.operations.verbs import Verb
 from outbox_core.settings import HarvestSettings
 from outbox_core.text.wording import date_clock_and_zone
@@ -115,7 +115,7 @@ def give_up(settings: HarvestSettings, name: str, operator: Operator) -> GivenUp
         OutboxError: There is no such replay, or it has ended.
     """
     with closing(settings.dialect.create().replays()) as replays:
-        if (found := replays.find(name)) is None:
+        if (found := replays.find(name) if is_name(name) else None) is None:
             raise OutboxError(f"nothing was done: there is no replay '{name:.100}'; see 'outbox journal'")
         if found.ended:
             raise OutboxError(_ended(found))

@@ -23,6 +23,11 @@ _CERTAIN = 10_000
 """Up to so many keys, two of which hardly share a hash."""
 
 
+def is_name(name: str) -> bool:
+    """Returns whether a replay can have a name."""
+    return _NAME.fullmatch(name) is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What an operator wants to be replayed.
@@ -41,7 +46,7 @@ class Wanted:
     to: str = ""
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not is_name(self.name):
             raise ConfigError(
                 f"'{self.name:.100}' is no name of a replay: write letters and digits, behind the first also"
                 " '.', '_' and '-', 100 at most"
