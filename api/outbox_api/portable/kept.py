@@ -96,7 +96,7 @@ class PortableKept:
             return [*self._session.fetch(query, after=after, limit=limit, **values)]
         query = self._idiom.limit(f"{select} AND position <= {{reach}} ORDER BY position", "{limit}")
         reach, last = after, chosen.through
-        if not after or last is None:  # a look at all rows
+        if last is None or (not after and last > self._window):  # a look at all rows
             first, newest = self.ends()
             reach, last = max(after, first - 1), newest if last is None else min(last, newest)
         rows = list[Sequence[Any]]()

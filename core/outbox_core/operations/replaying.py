@@ -78,7 +78,7 @@ def _prepared(
     if not resumed:
         state = replace(state, chosen=kept.records, through=kept.last, position=max(0, kept.first - 1))
     ends = [
-        next(iter(replays.kept.find(chosen, position - 1, 1, whole=False)), None)
+        next(iter(replays.kept.find(replace(chosen, through=position), position - 1, 1, whole=False)), None)
         for position in (kept.first, kept.last)
     ]
     return Prepared(wanted, chosen, state, resumed, kept, *ends)

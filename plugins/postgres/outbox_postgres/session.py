@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from outbox_postgres.errors import STANDBY_CURE
 from outbox_postgres.search_path import Connection, SilenceError
-from outbox_postgres.statements import PLANNING
+from outbox_postgres.statements import BY_RANGES, PLANNING
 
 _COLUMNS = """
 SELECT attname FROM pg_attribute
@@ -93,6 +93,11 @@ class Session(portable.Session):
         """Has the server plan for the head of a table, see ``PLANNING``."""
         with self.translated("set up the session"):
             self.connection.execute(PLANNING)
+
+    def find_by_ranges(self) -> None:
+        """Has the server find kept records by the index of their positions, see ``BY_RANGES``."""
+        with self.translated("set up the session"):
+            self.connection.execute(BY_RANGES)
 
     def rows(self, statement: str, parameters: tuple[object, ...], doing: str) -> list[tuple[Any, ...]]:
         """Returns all rows of a statement's result."""

@@ -56,6 +56,14 @@ SELECT -- The head of the table is read through its primary key whatever the sta
 """
 """Settings of a session that marks."""
 
+BY_RANGES = """
+SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)
+"""
+"""Settings of a session that looks for kept records by ranges of positions.
+
+Without statistics, as after a restore or a crash, each range would read the whole table.
+"""
+
 END_STALLED = """
 SELECT a.pid, coalesce(nullif(a.application_name, ''), '?'), host(a.client_addr),
        pg_terminate_backend(a.pid)

@@ -101,3 +101,18 @@ def test_a_name_with_braces(make_outbox: MakeOutbox) -> None:
     assert hand.purge(*[each.id for each in hand.mark()]) == 1
     with closing(box.dialect.replays()) as replays:
         assert replays.kept.count(Chosen(key="k", through=replays.newest())).records == 1
+
+
+def test_positions_are_found_by_their_index_whatever_statistics_say(kept: Outbox) -> None:
+    for _ in range(3):
+        kept.admin.execute(ROW.encode())
+    scans = "SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE relname LIKE 'outbox_kept%'"
+    used = "SELECT sum(idx_scan) FROM pg_stat_user_indexes WHERE indexrelname LIKE 'outbox_kept%position%'"
+    before = ask(kept.admin, scans.replace("%", "%%"))
+    with closing(kept.dialect.kept()) as archive:
+        for position in (1, 2):
+            [found] = archive.find(Chosen(through=position), position - 1, 1)
+            assert found.position == position
+        assert archive.find(Chosen(through=2**63 - 1), 2**63 - 2, 1) == []
+    until(lambda: ask(kept.admin, used.replace("%", "%%")) > 0)
+    assert ask(kept.admin, scans.replace("%", "%%")) == before
