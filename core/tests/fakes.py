@@ -252,6 +252,7 @@ class FakeErasing:
 
     Attributes:
         kept: How many records are kept.
+        waiting: How many rows wait.
         parked: How many are parked.
         texts: The journal's texts.
         stashed: The tombstones.
@@ -259,7 +260,7 @@ class FakeErasing:
     """
 
     def __init__(self) -> None:
-        self.kept, self.parked, self.closed = 1500, 0, False
+        self.kept, self.waiting, self.parked, self.closed = 1500, 3, 0, False
         self.texts: list[str] = []
         self.stashed: list[Record] = []
 
@@ -267,7 +268,7 @@ class FakeErasing:
         return NOW
 
     def live(self, key: str) -> Live:
-        return Live(3, self.parked)
+        return Live(self.waiting, self.parked)
 
     def erase_kept(self, key: str, limit: int) -> Iterator[int]:
         while done := min(limit, self.kept):

@@ -41,6 +41,14 @@ def test_it_goes_in_steps_and_says_how_far_it_is(box: HarvestSettings, dialect: 
     assert operations.erase(box, KEY, ALICE).kept == 0
 
 
+def test_what_is_stashed_meanwhile_waits(box: HarvestSettings, dialect: FakeDialect) -> None:
+    def stash(_: int) -> None:
+        dialect.left.waiting += 1
+
+    assert operations.erase(box, KEY, ALICE, "customers", stash).waiting == 5
+    assert operations.entries(box)[0].outcome.endswith(", 5 to be delivered")
+
+
 def test_the_journal_does_not_name_the_key(box: HarvestSettings) -> None:
     operations.erase(box, KEY, ALICE)
     [entry] = operations.entries(box)

@@ -104,12 +104,13 @@ def erase(
             kept = _sum(erasing.erase_kept(key, STEP), advance)
             letters = _sum(iter(partial(erasing.erase_skipped, key, STEP), 0), advance)
             entries = sum(erasing.erase_quotes(without))
+            waiting = max(live.waiting, erasing.live(key).waiting)  # a replay may have stashed meanwhile
             if tombstone:
                 erasing.stash(Record(tombstone, key, None))
-            left = f", {live.waiting} to be delivered" if live.waiting else ""
+            left = f", {waiting} to be delivered" if waiting else ""
             outcome.text = f"{kept} kept records, {letters} dead letters, {entries} journal entries{left}"
         ended = erasing.now()
-    return Receipt(name, began, ended, kept, letters, entries, live.waiting, tombstone, outcome.unnoted)
+    return Receipt(name, began, ended, kept, letters, entries, waiting, tombstone, outcome.unnoted)
 
 
 def _sum(steps: Iterator[int], advance: Callable[[int], object]) -> int:
