@@ -46,7 +46,7 @@ def test_what_is_stashed_meanwhile_waits(box: HarvestSettings, dialect: FakeDial
         dialect.left.waiting += 1
 
     assert operations.erase(box, KEY, ALICE, "customers", stash).waiting == 5
-    assert operations.entries(box)[0].outcome.endswith(", 5 to be delivered")
+    assert (operations.entries(box)[0].outcome or "").endswith(", 5 to be delivered")
 
 
 def test_the_journal_does_not_name_the_key(box: HarvestSettings) -> None:

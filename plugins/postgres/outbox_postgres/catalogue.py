@@ -82,7 +82,7 @@ WHERE a.attrelid = {} AND a.attname = 'id'
 
 With another increment an application usually gives out the ids of each step itself, to any transaction.
 """
-_SEQUENCES = """
+SEQUENCES = """
 FROM pg_attribute AS a
 LEFT JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
 JOIN pg_depend AS d ON CASE WHEN a.attidentity <> ''
@@ -93,14 +93,16 @@ JOIN pg_sequence AS s ON s.seqrelid = CASE WHEN a.attidentity <> '' THEN d.objid
 WHERE a.attrelid = $1::oid
 """
 """The columns of a table whose numbers sequences give out: the sequence of an identity, or in a default."""
+RISING = """AND s.seqincrement > 0 AND NOT s.seqcycle
+  AND (a.attidentity <> ''
+       OR pg_get_expr(f.adbin, f.adrelid) = format('nextval(%L::regclass)', s.seqrelid::regclass))"""
+"""Those of which each number is greater than the ones before, and is the column's as it is."""
 _STEPS = f"""
 SELECT a.attname, CASE WHEN s.seqcycle THEN -1 ELSE 1 END * s.seqincrement * s.seqcache
-{_SEQUENCES} AND a.attnum > 0"""
+{SEQUENCES} AND a.attnum > 0"""
 _COUNTERS = f"""
 SELECT s.seqrelid::regclass::text, has_sequence_privilege(s.seqrelid, 'SELECT')
-{_SEQUENCES} AND a.attname = 'id' AND s.seqincrement > 0 AND NOT s.seqcycle
-  AND (a.attidentity <> ''
-       OR pg_get_expr(f.adbin, f.adrelid) = format('nextval(%L::regclass)', s.seqrelid::regclass))
+{SEQUENCES} AND a.attname = 'id' {RISING}
 """
 _KEEPERS = r"""
 SELECT format('trigger %I may keep rows from being deleted, as its function can return NULL', t.tgname),

@@ -10,16 +10,19 @@ from outbox_api.portable.session import Session
 from outbox_api.portable.sources import COLUMNS
 from outbox_api.portable.tables import NEEDS
 
+from outbox_postgres.catalogue import RISING, SEQUENCES
 from outbox_postgres.ddl import PostgresIdiom
 from outbox_postgres.layout import Layout
 from outbox_postgres.options import QuotedName
 
 # One statement: what it sees was given out before it reads the sequence, while another leader purges.
+_GIVEN = f"""
+SELECT s.seqrelid::regclass::text AS name, coalesce(pg_sequence_last_value(s.seqrelid::regclass), 0) AS last
+{SEQUENCES.replace("$1::oid", "{kept}::regclass")} AND a.attname = 'position' {RISING}
+  AND has_sequence_privilege(s.seqrelid, 'SELECT, USAGE') OFFSET 0"""
 _BEHIND = """
 SELECT name, last, position
-FROM (SELECT name, coalesce(pg_sequence_last_value(name::regclass), 0) AS last
-      FROM pg_get_serial_sequence({{kept}}, 'position') AS name
-      WHERE has_sequence_privilege(name, 'SELECT, USAGE') OFFSET 0) AS given,
+FROM ({given}) AS given,
      LATERAL (SELECT max(position) AS position FROM {table} WHERE position > last) AS kept
 WHERE position IS NOT NULL
 """
@@ -63,7 +66,7 @@ def positions_behind(session: Session, layout: Layout) -> Finding | None:
     Records that are delivered from then on would stand before earlier ones of their keys.
     """
     kept = str(QuotedName(*layout.tables.kept))
-    look = _BEHIND.format(table=kept.replace("{", "{{").replace("}", "}}"))
+    look = _BEHIND.format(given=_GIVEN, table=kept.replace("{", "{{").replace("}", "}}"))
     with session.transaction("compare the positions of kept records with their sequence"):
         session.execute_ddl(_BY_RANGES)
         rows = session.fetch(look, kept=kept)
