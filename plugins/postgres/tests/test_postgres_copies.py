@@ -138,17 +138,18 @@ def test_positions_are_compared_by_their_index(make_outbox: MakeOutbox) -> None:
 
 @pytest.mark.parametrize(
     "default",
-    ["CREATE SEQUENCE own START 1000; ALTER TABLE outbox_kept ALTER position SET DEFAULT nextval('own')",
-     "CREATE SEQUENCE own; ALTER TABLE outbox_kept ALTER position SET DEFAULT nextval('own') + 1000",
-     "CREATE SEQUENCE own INCREMENT -1; ALTER TABLE outbox_kept ALTER position SET DEFAULT nextval('own')",
-     "CREATE SEQUENCE own CACHE 20; ALTER TABLE outbox_kept ALTER position SET DEFAULT nextval('own')",
-     "DROP SEQUENCE outbox_kept_position_seq CASCADE;"
-     " ALTER TABLE outbox_kept ALTER position ADD GENERATED ALWAYS AS IDENTITY (SEQUENCE NAME own)"],
-)  # fmt: skip
+    [
+        "CREATE SEQUENCE own START 1000; {} SET DEFAULT nextval('own')",
+        "CREATE SEQUENCE own; {} SET DEFAULT nextval('own') + 1000",
+        "CREATE SEQUENCE own INCREMENT -1; {} SET DEFAULT nextval('own')",
+        "CREATE SEQUENCE own CACHE 20; {} SET DEFAULT nextval('own')",
+        "DROP SEQUENCE outbox_kept_position_seq CASCADE; {} ADD GENERATED ALWAYS AS IDENTITY",
+    ],
+)
 def test_other_sequences_of_positions_are_not_behind(make_outbox: MakeOutbox, default: str) -> None:
     box = make_outbox(keep=Keep(for_=3600))
     box.dialect.create()
-    box.admin.execute(default.encode())
+    box.admin.execute(default.format("ALTER TABLE outbox_kept ALTER position").encode())
     for _ in range(3):
         box.admin.execute(KEPT)
     box.connect().bump(1, "test")
