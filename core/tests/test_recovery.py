@@ -159,6 +159,9 @@ class World:
         self.asked.append("parked")
         return Parked(0, None)
 
+    def pauses(self):
+        return ()
+
     def close(self):
         self.connections -= 1
 

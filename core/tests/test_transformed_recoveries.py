@@ -22,6 +22,7 @@ from outbox_api import (
     MarkedRecord,
     Outgoing,
     Parked,
+    Pause,
     TransactionalLane,
 )
 from outbox_core.delivery.checkpoint import encode
@@ -178,6 +179,9 @@ class World:
 
     def parked(self) -> Parked:
         return Parked(0, None)
+
+    def pauses(self) -> Sequence[Pause]:
+        return ()
 
 
 def wrong(world: World) -> list[str]:

@@ -20,6 +20,7 @@ from outbox_api import (
     LeadershipLost,
     MarkedRecord,
     Parked,
+    Pause,
     TransactionalLane,
 )
 from outbox_core.delivery.checkpoint import decode, encode
@@ -150,6 +151,9 @@ class RecoveryComparison:
 
     def parked(self) -> Parked:
         return Parked(0, None)
+
+    def pauses(self) -> tuple[Pause, ...]:
+        return ()
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
         attempt = self.ask("enter", lane, lanes, token)

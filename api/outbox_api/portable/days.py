@@ -25,14 +25,14 @@ class Plan:
     """What there is to do at a moment.
 
     Attributes:
-        today: The present day.
+        today: The present day, where there are partitions.
         absent: The days that lack a partition and can get one; today is the first that can be among them.
         taken: The days that get none, as their records are elsewhere.
         expired: The days whose partitions are to go.
         parted: Whether there are partitions.
     """
 
-    today: date
+    today: date = date.min
     absent: Sequence[date] = ()
     taken: Sequence[date] = ()
     expired: Sequence[date] = ()
@@ -85,10 +85,10 @@ class Days:
         """
         session, divided, parts = self.session, self.divided, self.session.idiom.partitions
         days = self.found()
+        if not parts or days is None:
+            return Plan()
         now = now or self.now()
         today = now.date()
-        if not parts or days is None:
-            return Plan(today)
         absent = parts.missing(days, [today + number * DAY for number in range(divided.ahead + 1)])
         taken = parts.taken(session, divided, absent)
         absent = [day for day in absent if day not in taken]
