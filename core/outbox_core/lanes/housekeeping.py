@@ -12,7 +12,7 @@ from outbox_api.seams.kept import Tended
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS = 60.0
-"""Seconds from the start of a lane until it looks for the first time."""
+"""Seconds from the start of a lane until it looks for the first time, and between looks while it is hindered."""
 
 INTERVAL_SECONDS = 3600.0
 """Seconds between two looks."""
@@ -63,6 +63,8 @@ class Housekeeping:
         self.about = {"overdue": overdue} if overdue else {}
         if more_skipped or more_kept or more_days:
             self._next = now
+        elif overdue:  # what helps is to be seen soon
+            self._next = now + FIRST_SECONDS
 
     def _forget(self, table: OutboxTable) -> tuple[str, bool]:
         """Returns what is overdue, and whether there is more to do."""

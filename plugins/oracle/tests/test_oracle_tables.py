@@ -21,7 +21,7 @@ from .fake_oracle import FakeOracle, database_error
 
 OPTIONS = OracleOptions()
 FENCE = Fence(lane=1, lanes=4, token=7, epoch=2)
-HELD = {r"FOR UPDATE": [(1,)]}
+HELD = {r"takeovers.*FOR UPDATE": [(None, None)], r"FOR UPDATE": [(1,)]}
 
 
 def connect(**replies: Any) -> tuple[FakeOracle, PortableTable]:
