@@ -12,7 +12,7 @@ from outbox_api.seams.kept import Tended
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS = 60.0
-"""Seconds from the start of a lane until it looks for the first time, and between looks while it is hindered."""
+"""Seconds from the start of a lane until it looks for the first time, and between looks while hindered."""
 
 INTERVAL_SECONDS = 3600.0
 """Seconds between two looks."""
