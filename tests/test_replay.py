@@ -21,7 +21,7 @@ from .shop import PARTITIONS, Shop
 from .topics import ends, messages
 
 KEYS = 200
-OLD = 20_000
+OLD = 8_000
 KEEP = {"driver": "postgres", "keep": {"for": "1h"}}
 PROGRESS = "SELECT outcome FROM outbox_journal WHERE verb = 'replay' AND ended IS NULL ORDER BY begun LIMIT 1"
 PLACE = 4
@@ -106,8 +106,8 @@ def test_a_replay_that_is_killed_goes_on_beside_live_records(
         until(lambda: number(connection, "SELECT count(*) FROM outbox_kept") == OLD, "all is kept", 120)
         last = number(connection, "SELECT max(id) FROM outbox_kept")
         with living(shop) as live:
-            first, second = (killed(file, last, connection, after) for after in (2_000, 8_000))
-            assert 2_000 < first < second < OLD
+            first, second = (killed(file, last, connection, after) for after in (1_500, 4_000))
+            assert 1_500 < first < second < OLD
             with start(file, last) as process:
                 told = json.loads(process.communicate(timeout=120)[0])
         assert (process.returncode, told["chosen"], told["stashed"], told["ended"]) == (0, OLD, OLD, True)
@@ -120,7 +120,7 @@ def test_a_replay_that_is_killed_goes_on_beside_live_records(
             assert numbers == list(range(int(key.split("-")[1]), expected[kind], KEYS)), (kind, key)
     entries: list[dict[str, Any]] = outbox(file, "journal")["entries"]
     assert [entry["outcome"] for entry in entries] == [
-        "20,000 of 20,000 records stashed", None, "20,000 of 20,000 records stashed"
+        "8,000 of 8,000 records stashed", None, "8,000 of 8,000 records stashed"
     ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from .sessions import session
 from .sink_jars import environment, java_options
 from .sink_trial import KEYS, SETTINGS, Application, Count, Query, count, read, writing
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow("spark")]
 
 WAIT_SECONDS = 120
 KEPT, WAITING, ROWS, BATCH = 1000, 300, 1500, 200
@@ -30,7 +30,7 @@ def spark() -> Iterator[Any]:
         yield made
 
 
-@pytest.fixture(params=["postgres", pytest.param("mariadb", marks=pytest.mark.slow("spark"))])
+@pytest.fixture(params=["postgres", "mariadb"])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     return shop_in(request, tmp_path, request.param)
 
@@ -80,7 +80,6 @@ def test_a_new_query_begins_with_what_is_kept(spark: Any, shop: Shop, tmp_path: 
     assert (shop.waiting(), shop.kept()) == (0, 700)
 
 
-@pytest.mark.slow("spark")
 def test_what_cannot_begin_with_kept_records_says_so(
     spark: Any, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -98,7 +97,6 @@ def test_what_cannot_begin_with_kept_records_says_so(
     assert "there is no table of kept records" in ended(run(spark, shop, tmp_path / "2"))
 
 
-@pytest.mark.slow("spark")
 @pytest.mark.timeout(1200)
 def test_kills_lose_and_repeat_nothing_of_what_is_kept(shop: Shop, tmp_path: Path) -> None:
     chance = random.Random(4)
