@@ -32,8 +32,8 @@ LIMITS = Limits(max_lane_bytes=2048)
 LARGE = 5_000
 LEAST = 200
 """So many bytes a transaction must move at least if statements take long."""
-PROMPT_SECONDS = 12.0
-"""So long an untroubled row waits at most once nothing has gone wrong for as long."""
+PROMPT_SECONDS = 20.0
+"""So long an untroubled row waits at most once nothing has gone wrong for as long: a backlog takes time."""
 IDLE_SECONDS = 10.0
 """After this time the server ends the transaction of a process that stands still."""
 
