@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from time import monotonic
@@ -13,8 +13,9 @@ from uuid import uuid4
 
 import pymysql
 import pytest
-from outbox_api import Finding, Level
+from outbox_api import DriverError, Finding, Level
 from outbox_api.portable import PortableDialect
+from outbox_api.portable.partitions import divided_outbox
 from outbox_api.seams.kept import Tended
 from outbox_mysql import MySqlDialect, MySqlOptions, partitions
 from outbox_mysql.connection import open_plain
@@ -151,6 +152,24 @@ def test_who_uses_the_outbox_delays_a_drop_and_a_drop_delays_nobody_for_long(
     assert days(admin, box) == wanted()
     [waits] = ask(table._session.connection, "SELECT @@SESSION.lock_wait_timeout")  # type: ignore[attr-defined]
     assert waits == box.options.lock_timeout, "as before"
+
+
+def test_a_leader_that_stands_still_amid_a_drop_keeps_writers_out_for_seconds(
+    box: Box, admin: pymysql.Connection[Any], stack: ExitStack
+) -> None:
+    rewind(admin, box)
+    short: MySqlOptions = replace(box.options, idle_timeout=1.0)
+    session = stack.enter_context(closing(MySqlDialect(short).session()))
+    parts, divided = session.idiom.partitions, divided_outbox(box.dialect.names(session).outbox)
+    assert parts
+    since = monotonic()
+    with ThreadPoolExecutor(1) as pool, suppress(DriverError), session.transaction("stand still"):
+        for statement in (parts.brief, *parts.drop(divided, today() - OLD_DAYS * DAY)[:1]):
+            session.execute_ddl(statement)
+        written = pool.submit(write, admin, box, today())
+        wait([written], 20)
+        assert written.done(), "the server has ended the session that stood still"
+        assert monotonic() - since > short.idle_timeout / 2, "which had kept writers out"
 
 
 @pytest.fixture
