@@ -95,7 +95,8 @@ class Statements:
         self.flowing = f"SELECT COUNT(*) FROM ({idiom.limit(free, '{limit}')}) counted"
         self.spread = f"SELECT MIN(id), MAX(id) FROM {self.outbox}"
         topics = idiom.limit(f"SELECT kafka_topic FROM {self.outbox} ORDER BY id", "{limit}")
-        self.by_topic = f"SELECT kafka_topic, COUNT(*) FROM ({topics}) counted GROUP BY kafka_topic"
+        one = idiom.comparable("kafka_topic")
+        self.by_topic = f"SELECT MIN(kafka_topic), COUNT(*) FROM ({topics}) counted GROUP BY {one}"
         first = f"SELECT {self._marked} FROM {idiom.snapshot_by_id(self.outbox)} WHERE id > {{after}}"
         self.peek = idiom.limit(f"{first} ORDER BY id", "{limit}")
 
