@@ -19,6 +19,7 @@ from outbox_api.seams.parking import Parked
 from outbox_core.settings import HarvestSettings
 from outbox_core.status.snapshot import SILENT_HEARTBEATS, Snapshot, intakes, longest_blocked, silence
 from outbox_core.text.duration import format_duration
+from outbox_core.text.printable import printable
 
 if TYPE_CHECKING:
     from outbox_core.status.clusters import ClusterState
@@ -252,7 +253,7 @@ def _parked(parked: Parked, limit: int) -> list[HealthProblem]:
 
 def _pause(state: PauseState, limit: float) -> HealthProblem:
     long = state.forgotten is not None and state.forgotten > limit
-    topic = f" --topic {state.pause.topic}" if state.pause.topic else ""
+    topic = f" --topic {printable(state.pause.topic)}" if state.pause.topic else ""
     said = f"{state.said()}; 'outbox resume{topic}' ends it"
     return HealthProblem(Code.LONG_PAUSE if long else Code.PAUSED, said, state.pause.lasted)
 
