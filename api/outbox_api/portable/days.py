@@ -38,6 +38,11 @@ class Plan:
     expired: Sequence[date] = ()
     parted: bool = False
 
+    @property
+    def apart(self) -> str:
+        """What is said of the days that get none; empty if there are none."""
+        return f"; of {', '.join(map(str, self.taken))} in no partition of its own" if self.taken else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Days:
@@ -182,9 +187,7 @@ def outbox_findings(days: Days) -> Iterator[Finding]:
     subject, plan = "partitions", days.plan()
     found = list(days.findings(subject, plan))
     if plan.parted and not found:
-        apart = f"; of {', '.join(map(str, plan.taken))} in no partition of its own" if plan.taken else ""
-        seen = (
-            f"{days.divided.table} has one for each day until {plan.today + days.divided.ahead * DAY}{apart}"
-        )
+        last = plan.today + days.divided.ahead * DAY
+        seen = f"{days.divided.table} has one for each day until {last}{plan.apart}"
         found.append(Finding(Level.OK, subject, seen))
     yield from found

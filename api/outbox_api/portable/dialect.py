@@ -250,8 +250,12 @@ class PortableDialect(ABC):
         """
         from outbox_api.portable.kept import PortableKept
 
-        session = self.patient().session(watches=read_only)
+        session = self.kept_session(read_only=read_only)
         return PortableKept(session, self._required(session, "kept"))
+
+    def kept_session(self, *, read_only: bool = False) -> Session:
+        """Connects as :meth:`session`, to look for kept records by their positions, which may take long."""
+        return self.patient().session(watches=read_only)
 
     def replays(self, *, read_only: bool = False) -> PortableReplays:
         """Connects to the replays of kept records, for an operator.
@@ -281,7 +285,7 @@ class PortableDialect(ABC):
         """
         from outbox_api.portable.erasing import PortableErasing
 
-        session = self.patient().session()
+        session = self.kept_session()
         return PortableErasing(session, self._required(session, "journal"))
 
     def journal(self, *, read_only: bool = False) -> PortableJournal:

@@ -103,6 +103,5 @@ def retention_findings(session: Session, tables: Tables, keep: Keep) -> Iterator
         cure = "see that a harvester with 'keep' leads, and may delete from it; its log says what hinders it"
         yield Finding(Level.WARNING, subject, seen, cure)
     elif not found:
-        apart = f"; of {', '.join(map(str, plan.taken))} in no partition of its own" if plan.taken else ""
-        seen = f"{kept} has what was delivered since {before:%Y-%m-%d %H:%M}Z{apart}"
+        seen = f"{kept} has what was delivered since {before:%Y-%m-%d %H:%M}Z{plan.apart}"
         yield Finding(Level.OK, subject, seen)

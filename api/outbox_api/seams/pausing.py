@@ -34,4 +34,9 @@ class Pause:
     @property
     def subject(self) -> str:
         """What is paused, for people."""
-        return f"topic {self.topic}" if self.topic else "the whole outbox"
+        return subject_of(self.topic)
+
+
+def subject_of(topic: str) -> str:
+    """Returns what a topic, or ``WHOLE``, is called before people."""
+    return f"topic {topic}" if topic else "the whole outbox"

@@ -1,7 +1,7 @@
 """``outbox resume``: delivers again what was paused."""
 
 import typer
-from outbox_api.seams.pausing import WHOLE
+from outbox_api.seams.pausing import WHOLE, subject_of
 
 from outbox_core import operations
 from outbox_core.cli.command import Command
@@ -33,20 +33,14 @@ def resume(  # noqa: PLR0917 - typer makes each parameter an option
     print_message(f"outbox {printable(settings.outbox)}: {Verb.RESUME.effect()}")
     done = operations.resume(settings, topic or WHOLE, operator(reason, yes=json))
     tell_unnoted(done.unnoted)
-    ended = done.pause
+    ended, subject = done.pause, printable(subject_of(topic or WHOLE))
     if json:
         told = {"outbox": settings.outbox, "topic": topic, "resumed": ended is not None}
         print_json({**told, "lasted_seconds": ended and ended.lasted})
     elif ended is None:
-        output().print(f"{_subject(topic)} was not paused", soft_wrap=True)
+        output().print(f"{subject} was not paused", soft_wrap=True)
     else:
-        output().print(
-            f"{_subject(topic)} was paused for {duration(ended.lasted)}, and goes on", soft_wrap=True
-        )
-
-
-def _subject(topic: str | None) -> str:
-    return f"topic {printable(topic)}" if topic else "the whole outbox"
+        output().print(f"{subject} was paused for {duration(ended.lasted)}, and goes on", soft_wrap=True)
 
 
 COMMAND = Command(

@@ -7,7 +7,7 @@ from datetime import datetime
 from time import monotonic, sleep
 
 from outbox_api.base.errors import OutboxError
-from outbox_api.seams.pausing import WHOLE, Pause
+from outbox_api.seams.pausing import Pause, subject_of
 
 from outbox_core.delivery.recovery import QUERY
 from outbox_core.operations.journalled import Operator, journalled
@@ -52,7 +52,7 @@ def pause(settings: HarvestSettings, topic: str, operator: Operator, seconds: fl
         raise OutboxError(f"no topic has a name of more than {LONGEST_TOPIC} characters")
     with closing(settings.dialect.create().connect()) as table:
         query = any(each.sender.startswith(QUERY) for each in table.transactional_lanes().values())
-        with journalled(settings, Verb.PAUSE, _subject(topic), operator, at_once=True) as outcome:
+        with journalled(settings, Verb.PAUSE, subject_of(topic), operator, at_once=True) as outcome:
             made = table.pause(topic, operator.name, operator.reason, seconds)
             outcome.text = f"until {made.until.isoformat()}" if made.until else "without an end"
     return PauseChanged(Verb.PAUSE, topic, made, query, outcome.unnoted)
@@ -62,7 +62,7 @@ def resume(settings: HarvestSettings, topic: str, operator: Operator) -> PauseCh
     """Resumes a topic, or ``WHOLE``. Idempotent. Lanes go on within a second or two."""
     with (
         closing(settings.dialect.create().connect()) as table,
-        journalled(settings, Verb.RESUME, _subject(topic), operator, at_once=True) as outcome,
+        journalled(settings, Verb.RESUME, subject_of(topic), operator, at_once=True) as outcome,
     ):
         ended = table.resume(topic)
         outcome.text = "was not paused" if ended is None else f"was paused for {duration(ended.lasted)}"
@@ -116,7 +116,3 @@ def _open(number: int, silent: dict[int, float]) -> str:
     if number in silent:
         return f"lane {number} has sent no heartbeat for {duration(silent[number])}"
     return f"lane {number} has not answered, or something is in flight there"
-
-
-def _subject(topic: str) -> str:
-    return "the whole outbox" if topic == WHOLE else f"topic {topic}"

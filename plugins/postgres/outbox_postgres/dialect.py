@@ -30,8 +30,6 @@ from outbox_postgres.options import PostgresOptions, QuotedName
 from outbox_postgres.origin_columns import due_columns
 
 if TYPE_CHECKING:
-    from outbox_api.portable.erasing import PortableErasing
-
     from outbox_postgres.layout import Layout
     from outbox_postgres.lease import PostgresLease
     from outbox_postgres.rows import PostgresDeadLetters, PostgresKept
@@ -142,21 +140,15 @@ class PostgresDialect(PortableDialect):
         """Connects to the kept records of the outbox."""
         from outbox_postgres.rows import PostgresKept
 
+        session = self.kept_session(read_only=read_only)
+        return PostgresKept(session, self._required(session, "kept"))
+
+    def kept_session(self, *, read_only: bool = False) -> PostgresSession:
+        """Connects to look for kept records by ranges of positions."""
         session = self.patient().session(watches=read_only)
-        tables = self._required(session, "kept")
         with closing_at_errors(session):
             session.find_by_ranges()
-            return PostgresKept(session, tables)
-
-    def erasing(self) -> PortableErasing:
-        """Connects to erase what is left of a key."""
-        from outbox_api.portable.erasing import PortableErasing
-
-        session = self.patient().session()
-        tables = self._required(session, "journal")
-        with closing_at_errors(session):
-            session.find_by_ranges()
-            return PortableErasing(session, tables)
+        return session
 
     def lease(self) -> PostgresLease:
         """Connects to the outbox's lease."""
