@@ -9,11 +9,9 @@ import argparse
 import subprocess
 import sys
 import time
-from multiprocessing import Event, Pipe, Process
 
-from environment import Environment, environment, harvester
-from latency import write
-from replaying import Seen, read, tell_ages
+from environment import Environment, environment
+from replaying import live, tell_ages
 
 KEY = "customer-4711-of-the-benchmark"
 FILL = """
@@ -65,6 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kept", type=int, default=1_000_000)
     parser.add_argument("--every", type=int, default=10, help="one of so many has the key")
+    parser.add_argument("--keys", type=int, default=1000, help="of the live records")
     parser.add_argument("--rate", type=int, default=1000, help="live records per second")
     parser.add_argument("--before", type=float, default=30, help="seconds of live records before")
     parser.add_argument("--seconds", type=float, default=60, help="seconds of live records in all")
@@ -76,27 +75,16 @@ def main() -> None:
         settings = on.settings("bench", dialect=kept, engine="inline", delivery=arguments.delivery)
         subprocess.run([sys.executable, "-m", "outbox_core", "init", "-f", str(settings)], check=True)
         fill(on, arguments.kept, arguments.every)
-        ended, (mine, yours), (ours, theirs) = Event(), Pipe(), Pipe()
-        with harvester(settings):
-            pace = {"rate": arguments.rate, "seconds": arguments.seconds, "keys": 1000}
-            reader = Process(target=read, args=(on.bootstrap, topic, ended, theirs))
-            writer = Process(target=write, args=(on.dsn, topic, yours), kwargs=pace)
-            reader.start()
-            writer.start()
-            time.sleep(arguments.before)
+        with live(on, topic, settings, arguments) as records:
             before, begin = found(on), time.monotonic()
             command = [sys.executable, "-m", "outbox_core", "forget", "-f", str(settings), "--key", KEY]
             subprocess.run([*command, "--reason", f"asked by {KEY}", "--yes"], check=True)
             end = time.monotonic()
-            committed: list[float] = mine.recv()
-            on.seconds_until_empty()
-            ended.set()
-            seen: Seen = ours.recv()
         left = {table: rows for table, rows in found(on).items() if rows}
     print(f"rows with the key before: {sum(before.values()):,}; after: {left or 'none'}; {end - begin:.1f} s")
-    missing = len(committed) - len(seen.live)
-    print(f"live: {missing:,} of {len(committed):,} missing, {seen.disorder} out of order")
-    tell_ages(seen, committed, begin, end)
+    committed, seen = len(records.committed), records.seen
+    print(f"live: {committed - len(seen.live):,} of {committed:,} missing, {seen.disorder} out of order")
+    tell_ages(records, begin, end)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing import Event, Pipe, Process
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event as Flag
@@ -84,6 +87,30 @@ def read(bootstrap: str, topic: str, ended: Flag, out: Connection) -> None:
     out.send(seen)
 
 
+@dataclass
+class Live:
+    """What is known of live records, once all of them have come."""
+
+    committed: list[float] = field(default_factory=list)  # when each was, in the order of their numbers
+    seen: Seen = field(default_factory=Seen)
+
+
+@contextmanager
+def live(on: Environment, topic: str, settings: Path, arguments: argparse.Namespace) -> Iterator[Live]:
+    """Runs a harvester while live records are written and read; enters the block after some seconds."""
+    found, ended, (mine, yours), (ours, theirs) = Live(), Event(), Pipe(), Pipe()
+    with harvester(settings):
+        pace = {"rate": arguments.rate, "seconds": arguments.seconds, "keys": arguments.keys}
+        Process(target=read, args=(on.bootstrap, topic, ended, theirs)).start()
+        Process(target=write, args=(on.dsn, topic, yours), kwargs=pace).start()
+        time.sleep(arguments.before)
+        yield found
+        found.committed = mine.recv()
+        on.seconds_until_empty()
+        ended.set()
+        found.seen = ours.recv()
+
+
 def replay(on: Environment, settings: Path, topic: str, chosen: int) -> tuple[float, str]:
     """Replays, killed at some shares; returns seconds from the first start, and what the last one said."""
     command = [sys.executable, "-m", "outbox_core", "replay", "-f", str(settings), "--name", "bench"]
@@ -120,22 +147,11 @@ def main() -> None:
         settings = on.settings("bench", dialect=kept, engine="inline", delivery=arguments.delivery)
         subprocess.run([sys.executable, "-m", "outbox_core", "init", "-f", str(settings)], check=True)
         fill(on, topic, arguments)
-        ended, (mine, yours), (ours, theirs) = Event(), Pipe(), Pipe()
-        with harvester(settings):
-            pace = {"rate": arguments.rate, "seconds": arguments.seconds, "keys": arguments.keys}
-            reader = Process(target=read, args=(on.bootstrap, topic, ended, theirs))
-            writer = Process(target=write, args=(on.dsn, topic, yours), kwargs=pace)
-            reader.start()
-            writer.start()
-            time.sleep(arguments.before)
+        with live(on, topic, settings, arguments) as records:
             begin = time.monotonic()
             took, said = replay(on, settings, topic, arguments.kept // arguments.every)
-            committed: list[float] = mine.recv()
-            on.seconds_until_empty()
-            ended.set()
-            seen: Seen = ours.recv()
     print(said)
-    report(seen, committed, begin, took, arguments)
+    report(records, begin, took, arguments)
 
 
 def fill(on: Environment, topic: str, arguments: argparse.Namespace) -> None:
@@ -150,26 +166,26 @@ def fill(on: Environment, topic: str, arguments: argparse.Namespace) -> None:
         )  # as autovacuum does soon, for the index of positions
 
 
-def report(
-    seen: Seen, committed: list[float], begin: float, took: float, arguments: argparse.Namespace
-) -> None:
+def report(records: Live, begin: float, took: float, arguments: argparse.Namespace) -> None:
     """Prints what came, and how long it took."""
     chosen, end = arguments.kept // arguments.every, begin + took
+    seen, written = records.seen, len(records.committed)
     print(f"replayed in {took:.0f} s, {chosen / took:,.0f}/s")
-    for name, counts, wanted in (("replayed", seen.replayed, chosen), ("live", seen.live, len(committed))):
+    for name, counts, wanted in (("replayed", seen.replayed, chosen), ("live", seen.live, written)):
         twice = sum(count > 1 for count in counts.values())
         print(f"{name}: {wanted:,} wanted, {wanted - len(counts):,} missing, {twice:,} more than once")
     print(f"out of order of their key: {seen.disorder:,}")
-    tell_ages(seen, committed, begin, end)
+    tell_ages(records, begin, end)
 
 
-def tell_ages(seen: Seen, committed: list[float], begin: float, end: float) -> None:
+def tell_ages(records: Live, begin: float, end: float) -> None:
     """Prints how long live records took that were committed before a time, and until another one."""
+    committed, arrived = records.committed, records.seen.arrived
     for name, after, before in (("before", committed[0] + 5, begin), ("during", begin, end)):
         ages = [
-            1000 * (seen.arrived[number] - moment)
+            1000 * (arrived[number] - moment)
             for number, moment in enumerate(committed)
-            if after <= moment < before and number in seen.arrived
+            if after <= moment < before and number in arrived
         ]
         if ages:
             quantiles = ", ".join(f"{words} {quantile(ages, share):.1f} ms" for words, share in QUANTILES)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from outbox_core.settings import Settings
 
 from .http_server import OPERATORS, VIEWER, settings_of
@@ -17,3 +20,10 @@ def keeping(driver: str, source: str, *, create: bool = True) -> Settings:
     if create:
         made.harvest.dialect.create().create()
     return made
+
+
+def keeping_for(request: pytest.FixtureRequest, folder: Path) -> Settings:
+    """Returns those of the database that a fixture's parameter names, of ``DATABASES``."""
+    is_file = request.param == "sqlite"
+    source = str(folder / "outbox.db") if is_file else request.getfixturevalue("postgres_dsn")
+    return keeping(request.param, source)

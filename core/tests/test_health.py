@@ -291,3 +291,10 @@ def test_nothing_is_too_old_while_the_whole_outbox_is_paused():
     health = look(Services(backlog_=old, pauses_=(whole,)))
     assert health.healthy
     assert "ann has paused the whole outbox for 5s: 5 records wait" in health.remarks[0].message
+
+
+def test_a_paused_topic_drives_no_terminal():
+    paused = Pause("a\x1b[2J", "ann", "", NOW, None, 5.0)
+    [remark] = look(Services(pauses_=(paused,))).remarks
+    assert "\x1b" not in remark.message
+    assert r"--topic a\x1b[2J" in remark.message

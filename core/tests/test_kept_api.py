@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .cli_runner import NOWHERE, until
 from .http_server import VIEWER, serving
-from .kept_site import DATABASES, keeping
+from .kept_site import DATABASES, keeping, keeping_for
 from .test_cli_replay import ALICE as ON_THE_COMMAND_LINE
 from .test_cli_replay import deliver, pace, stash, waiting
 from .test_http_api import Checked
@@ -30,9 +30,7 @@ ADDRESS: dict[str, Any] = {"name": "x", "topics": ["orders*"], "since": "1h"}
 
 @pytest.fixture(params=DATABASES)
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    is_file = request.param == "sqlite"
-    source = str(tmp_path / "outbox.db") if is_file else request.getfixturevalue("postgres_dsn")
-    return keeping(request.param, source)
+    return keeping_for(request, tmp_path)
 
 
 @pytest.fixture

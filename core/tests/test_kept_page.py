@@ -21,7 +21,7 @@ from psycopg.conninfo import make_conninfo
 from .cli_runner import until
 from .http_client import Answered
 from .http_server import ALICE, VIEWER, serving
-from .kept_site import DATABASES, keeping
+from .kept_site import DATABASES, keeping, keeping_for
 from .page_site import AS_ALICE, AS_VIEWER, PageSite
 from .test_cli_replay import deliver, stash, waiting
 from .test_page_verbs import fields_of, follow
@@ -31,9 +31,7 @@ AS_PERSON = {**AS_ALICE, "Accept": "text/html"}
 
 @pytest.fixture(params=DATABASES)
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    is_file = request.param == "sqlite"
-    source = str(tmp_path / "outbox.db") if is_file else request.getfixturevalue("postgres_dsn")
-    return keeping(request.param, source)
+    return keeping_for(request, tmp_path)
 
 
 @pytest.fixture

@@ -105,6 +105,23 @@ class Fenced(Transaction):
         return Fenced.held(self)
 
 
+class FenceWrite(Fenced):
+    """A statement that changes the lane's row of the fence, which it locks."""
+
+    def run(self) -> None:
+        if self.held():
+            row = self.database.fence[self.right.lane]
+            self.pause_then(lambda: row.lock.acquire(self, True, self._check))
+        else:
+            self.refuse(LOST)
+
+    def _check(self) -> None:
+        if self.held():
+            self.finish()
+        else:
+            self.refuse(LOST)
+
+
 class AroundLocked(Fenced):
     """A statement that waits only for a while for rows that others have locked, and then goes on without."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outbox_api import Fence, Parked, TransactionalLane
 
-from .base_statements import Common, Fenced
+from .base_statements import Common, FenceWrite
 from .database import LOST, Database, Transaction
 from .tables import FenceRow
 from .trail import Session
@@ -83,7 +83,7 @@ class Enter(Transaction):
         return Fence(lane, lanes, token, row.epoch)
 
 
-class WriteNote(Fenced):
+class WriteNote(FenceWrite):
     """Notes how the lane publishes in transactions; or, with ``None``, that it has ended that."""
 
     verb = "note"
@@ -91,19 +91,6 @@ class WriteNote(Fenced):
     def __init__(self, common: Common, note: TransactionalLane | None) -> None:
         super().__init__(common)
         self.note = note
-
-    def run(self) -> None:
-        if self.held():
-            row = self.database.fence[self.right.lane]
-            self.pause_then(lambda: row.lock.acquire(self, True, self._check))
-        else:
-            self.refuse(LOST)
-
-    def _check(self) -> None:
-        if self.held():
-            self.finish()
-        else:
-            self.refuse(LOST)
 
     def apply(self) -> None:
         current = self.still_current()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_api import WHOLE, Pause
 
-from .base_statements import Common, Fenced
-from .database import LOST, Database, Transaction
+from .base_statements import Common, FenceWrite
+from .database import Database, Transaction
 from .scheduler import Host
 from .trail import Entry, Session, Violation
 
@@ -92,7 +92,7 @@ class ReadPauses(Transaction):
         self.refuse([Pause(topic, "", "", moment(each.since)) for topic, each in sorted(found.items())])
 
 
-class Heartbeat(Fenced):
+class Heartbeat(FenceWrite):
     """Notes which pauses a lane says to be in effect."""
 
     verb = "heartbeat"
@@ -100,19 +100,6 @@ class Heartbeat(Fenced):
     def __init__(self, common: Common, metrics: Mapping[str, Any]) -> None:
         super().__init__(common)
         self.said: Mapping[str, str] = metrics.get("paused", {})
-
-    def run(self) -> None:
-        if self.held():
-            row = self.database.fence[self.right.lane]
-            self.pause_then(lambda: row.lock.acquire(self, True, self._check))
-        else:
-            self.refuse(LOST)
-
-    def _check(self) -> None:
-        if self.held():
-            self.finish()
-        else:
-            self.refuse(LOST)
 
     def apply(self) -> None:
         database, session = self.database, self.session

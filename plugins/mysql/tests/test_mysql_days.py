@@ -23,7 +23,7 @@ from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box
 
 from .test_mysql_retention import ask, name
-from .users import User, create_user, signed_in
+from .users import User, create_harvester
 
 pytestmark = pytest.mark.slow("mysql")
 
@@ -174,17 +174,7 @@ def test_a_leader_that_stands_still_amid_a_drop_keeps_writers_out_for_seconds(
 
 @pytest.fixture
 def harvester(box: Box, admin: pymysql.Connection[Any], stack: ExitStack) -> tuple[User, MySqlDialect]:
-    """A user with the rights that a harvester needs, and its dialect."""
-    user = create_user(admin, stack)
-    options: MySqlOptions = box.options
-    for each, rights in (
-        (options.tables.outbox, "SELECT, UPDATE, DELETE"),
-        (options.tables.fence, "SELECT, INSERT, UPDATE"),
-        (options.tables.notes, "SELECT, INSERT, UPDATE"),
-        (options.tables.dead_letters, "SELECT, INSERT, UPDATE, DELETE"),
-    ):
-        user.grant(f"{rights} ON {each}")
-    return user, MySqlDialect(signed_in(options, user))
+    return create_harvester(box, admin, stack)
 
 
 def test_without_the_rights_nothing_stops_and_check_says_what_to_grant(

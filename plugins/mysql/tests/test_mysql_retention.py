@@ -15,12 +15,12 @@ from outbox_api import Finding, Level
 from outbox_api.portable import PortableDialect
 from outbox_api.portable.keeping import Keep
 from outbox_api.seams.kept import Tended
-from outbox_mysql import MySqlDialect, MySqlOptions, partitions
+from outbox_mysql import MySqlDialect, partitions
 from outbox_mysql.connection import open_plain
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box
 
-from .users import User, create_user, signed_in
+from .users import User, create_harvester
 
 pytestmark = pytest.mark.slow("mysql")
 
@@ -150,18 +150,9 @@ def test_who_uses_the_table_delays_a_drop_and_a_drop_delays_nobody_for_long(
 
 @pytest.fixture
 def harvester(box: Box, admin: pymysql.Connection[Any], stack: ExitStack) -> tuple[User, MySqlDialect]:
-    """A user with the rights that a harvester needs, and its dialect."""
-    user = create_user(admin, stack)
-    options: MySqlOptions = box.options
-    for each, rights in (
-        (options.tables.outbox, "SELECT, UPDATE, DELETE"),
-        (options.tables.fence, "SELECT, INSERT, UPDATE"),
-        (options.tables.notes, "SELECT, INSERT, UPDATE"),
-        (options.tables.dead_letters, "SELECT, INSERT, UPDATE, DELETE"),
-        (options.tables.kept, "SELECT, INSERT, DELETE"),
-    ):
-        user.grant(f"{rights} ON {each}")
-    return user, MySqlDialect(signed_in(options, user))
+    user, dialect = create_harvester(box, admin, stack)
+    user.grant(f"SELECT, INSERT, DELETE ON {box.options.tables.kept}")
+    return user, dialect
 
 
 def test_without_the_rights_rows_are_deleted_and_check_says_what_to_grant(

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import pymysql
-from outbox_mysql import MySqlOptions
+from outbox_mysql import MySqlDialect, MySqlOptions
+from outbox_testkit.conformance.under_test import Box
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,20 @@ def create_user(admin: pymysql.Connection[Any], stack: ExitStack) -> User:
     admin.cursor().execute(f"CREATE USER {user.name} IDENTIFIED BY '{user.name}'")
     stack.callback(admin.cursor().execute, f"DROP USER {user.name}")
     return user
+
+
+def create_harvester(box: Box, admin: pymysql.Connection[Any], stack: ExitStack) -> tuple[User, MySqlDialect]:
+    """Creates a user with the rights that a harvester needs; returns it with its dialect."""
+    user = create_user(admin, stack)
+    options: MySqlOptions = box.options
+    for each, rights in (
+        (options.tables.outbox, "SELECT, UPDATE, DELETE"),
+        (options.tables.fence, "SELECT, INSERT, UPDATE"),
+        (options.tables.notes, "SELECT, INSERT, UPDATE"),
+        (options.tables.dead_letters, "SELECT, INSERT, UPDATE, DELETE"),
+    ):
+        user.grant(f"{rights} ON {each}")
+    return user, MySqlDialect(signed_in(options, user))
 
 
 def signed_in(options: MySqlOptions, user: User) -> MySqlOptions:

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from unittest import mock
 
 import pytest
-from outbox_api import Capability, ConfigError, DriverError, Level, OutboxTable
+from outbox_api import Capability, ConfigError, DriverError, Level
 from outbox_api.portable.days import DAY, Days
 from outbox_api.portable.partitions import divided_outbox
 from outbox_api.portable.session import Session
@@ -20,6 +20,7 @@ from outbox_api.portable.sources import quoted
 from outbox_api.seams.kept import Tended
 
 from outbox_testkit.conformance.base import Conformance, needs
+from outbox_testkit.conformance.tending import tending, tending_at_once
 from outbox_testkit.conformance.under_test import ALL, Box, texts
 
 WRITERS = 3
@@ -167,13 +168,8 @@ class PartitionConformance(Conformance):
     def test_several_may_tend_days_at_once(self, daily: Box, clock: Clock) -> None:
         clock.now += 9 * DAY
         tables = [daily.connect() for _ in range(3)]
-        found: list[Tended] = []
-        threads = [Thread(target=lambda each=each: found.extend(tending(each))) for each in tables]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        list(tending(tables[0]))
+        found = tending_at_once([table.tend_days for table in tables])
+        list(tending(tables[0].tend_days))
         assert [fault for each in found for fault in each.faults] == []
         assert has(daily, [clock.today + number * DAY for number in range(3)])
         assert not there(daily, clock.today - 6 * DAY)
@@ -204,7 +200,7 @@ class PartitionConformance(Conformance):
                 dropped += len(before - days_of(daily))
         load.drain()
         assert load.lost() == []
-        assert list(tending(load.table))[-1].faults == ()
+        assert list(tending(load.table.tend_days))[-1].faults == ()
         assert not [day for day in days_of(daily) if day < clock.today]
         if daily.dialect.idiom.partitions:
             assert dropped > STEPS // 2
@@ -300,20 +296,6 @@ class Load:
 
 class _Undone(Exception):  # noqa: N818 - no error
     """A writer has thought better of it."""
-
-
-def tending(table: OutboxTable) -> Iterator[Tended]:
-    """Tends days until nothing is left to do; somebody else who does may undo a call."""
-    while True:
-        try:
-            tended = table.tend_days()
-        except DriverError as error:
-            if not error.retryable:
-                raise
-            continue
-        yield tended
-        if not tended.more:
-            return
 
 
 def writing(box: Box) -> closing[Session]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from random import Random
-from threading import Thread
 
 import pytest
 from outbox_api import Action, Capability, DriverError, Level, OutboxTable, Record
@@ -19,6 +19,7 @@ from outbox_api.portable.sources import quoted
 from outbox_api.seams.kept import Chosen, Tended
 
 from outbox_testkit.conformance.base import Conformance, needs
+from outbox_testkit.conformance.tending import tending, tending_at_once
 from outbox_testkit.conformance.under_test import ALL, Box, plain
 
 KEPT_DAYS = 10
@@ -76,12 +77,7 @@ class RetentionConformance(Conformance):
         keep(retaining, now, *(now - age * DAY for age in range(12, 20) for _ in range(50)))
         without_partitions(retaining)
         tables = [retaining.connect() for _ in range(3)]
-        found: list[Tended] = []
-        threads = [Thread(target=lambda each=each: found.extend(tending(each))) for each in tables]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        found = tending_at_once([partial(table.tend_kept, 1000) for table in tables])
         tend(tables[0])
         assert [each for tended in found for each in tended.faults if "more than a day ago" not in each] == []
         assert times(retaining) == rounded([now])
@@ -183,23 +179,9 @@ class RetentionConformance(Conformance):
             sent = [each for each in sent if each >= now - longest]
 
 
-def tending(table: OutboxTable) -> Iterator[Tended]:
-    """Tends what is kept until nothing is left to do; another one who does may undo a call."""
-    while True:
-        try:
-            tended = table.tend_kept(1000)
-        except DriverError as error:
-            if not error.retryable:
-                raise
-            continue
-        yield tended
-        if not tended.more:
-            return
-
-
 def tend(table: OutboxTable) -> int:
     """Tends what is kept until nothing is left to do; returns how many records were deleted one by one."""
-    done = list(tending(table))
+    done = list(tending(partial(table.tend_kept, 1000)))
     assert done[-1].faults == ()
     return sum(each.deleted for each in done)
 
