@@ -158,7 +158,7 @@ class PauseDone(Done):
         Field(description="The pause that is on now, or that has ended; null if there was none."),
     ]
     query: Annotated[
-        bool, Field(description="Whether a query of Spark reads the outbox, which heeds no pause.")
+        bool, Field(description="Whether a query of Spark reads the outbox, which ignores pauses.")
     ]
 
 

@@ -88,7 +88,7 @@ def pause(  # noqa: PLR0917 - typer makes each parameter an option
     pause what is paused gives it another end and reason.
 
     Give the topic as the outbox names it, whatever transforms make of it. A topic of which no record waits
-    can be paused, too. Queries of Spark that read the outbox heed no pause. Of several clusters, each pauses
+    can be paused, too. Queries of Spark that read the outbox ignore pauses. Of several clusters, each pauses
     what it delivers itself.
     """
     invocation: Invocation = context.obj
@@ -151,7 +151,7 @@ def _about(settings: HarvestSettings, topic: str, lasts: float | None) -> str:
 
 def _tell(done: PauseChanged, pause: Pause, *, quiet: bool) -> None:
     if done.query:
-        print_message("A query of Spark reads this outbox, or did. It heeds no pause.")
+        print_message("A query of Spark reads this outbox, or did. It ignores pauses.")
     if not quiet:
         until = f"until {date_clock_and_zone(pause.until)}" if pause.until else "until it is resumed"
         output().print(f"{printable(pause.subject)} is paused {until}", soft_wrap=True)

@@ -29,7 +29,7 @@ class PauseChanged:
     verb: Verb  # which of the two
     topic: str  # which topic, or WHOLE
     pause: Pause | None  # the pause that is on now, or has ended; None if none was on
-    query: bool  # whether a query of Spark reads the outbox, which heeds no pause
+    query: bool  # whether a query of Spark reads the outbox, which ignores pauses
     unnoted: str = ""  # why the journal lacks the outcome; empty if it has it
 
 
