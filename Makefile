@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-clusters demo-lakehouse test test-all lint bench model simulate faults alarms dashboard-picture sbom dist image site clean setup uv
+.PHONY: help demo quickstart demo-clusters demo-lakehouse test test-all lint bench model simulate faults alarms dashboard-picture sbom dist image site clean setup uv
 
 ARGS ?=
 
@@ -37,7 +37,7 @@ export UV_SYSTEM_CERTS ?= 1
 export UV_NATIVE_TLS ?= 1
 endif
 
-MEMBERS := pyproject.toml $(wildcard api/pyproject.toml core/pyproject.toml plugins/*/pyproject.toml \
+MEMBERS := pyproject.toml $(wildcard api/pyproject.toml core/pyproject.toml whole/pyproject.toml plugins/*/pyproject.toml \
 	testkit/pyproject.toml servers/pyproject.toml demo/pyproject.toml audit/pyproject.toml console/pyproject.toml)
 READY := .venv/.ready
 LAKEHOUSE := .venv/.lakehouse
@@ -53,6 +53,13 @@ demo: $(READY)  ## Watch it at work: records flow, the leader is killed, an audi
 	@command -v uv >/dev/null && uv=uv || uv="$(UV)"; \
 		printf '\nFrom here: %s run $(if $(INDEX),--no-sync )outbox --help\n' "$$uv"
 
+# A folder of your own: make quickstart FOLDER=~/shop
+FOLDER ?= quickstart
+
+quickstart: $(READY)  ## PostgreSQL, Kafka and a shell for docs/start.md, in a folder of your own: FOLDER=~/shop
+	@[ -d "$(FOLDER)" ] || cp -r examples/quickstart "$(FOLDER)"
+	@cd "$(FOLDER)" && $(RUN) outbox-services postgres kafka -- bash --rcfile bashrc
+
 demo-clusters: $(READY)  ## Watch three clusters with one replicated outbox, of which one is lost, and another
 	@$(RUN) python -m outbox_demo.clusters
 
@@ -62,7 +69,7 @@ demo-lakehouse: $(LAKEHOUSE)  ## Watch a pipeline of Spark make tables of an out
 # Each process collects all tests, in half of the time if it finds them compiled.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(RUN) python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-test: $(READY)  ## Run the tests for each change, on real servers: thirteen minutes on two cores
+test: $(READY)  ## Run the tests for each change, on real servers: about ten minutes on two cores
 	@$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: $(LAKEHOUSE)  ## Run every test, the slow ones too: an hour
@@ -112,6 +119,9 @@ dist: uv  ## Build the wheels of all distributions, a list of what they consist 
 		for w in sorted(pathlib.Path(sys.argv[1]).resolve().glob("*.whl"))]' "$(DIST)" >"$(DIST)/constraints.txt"
 	@cd "$(DIST)" && sha256sum *.whl *.json >SHA256SUMS && ls
 
+# Where the code of the images is; without a name and a password that are in the address of the remote.
+SOURCE ?= $(shell git remote get-url origin 2>/dev/null | sed 's|//[^/@]*@|//|')
+
 # What else Docker is told: DOCKER_BUILD="--build-arg BASE=…" for another base.
 image: dist  ## Build images of the harvester, outbox:inline (without Java) and outbox:spark, with Docker
 	@"$(UV)" export --quiet --frozen --all-packages --all-extras --no-dev --no-emit-workspace --no-header -o "$(DIST)/locked.txt"
@@ -119,7 +129,8 @@ image: dist  ## Build images of the harvester, outbox:inline (without Java) and 
 		for target in inline spark; do docker build --quiet --build-arg UV \
 		$(if $(INDEX),--build-arg UV_DEFAULT_INDEX --build-arg PIP_INDEX_URL) \
 		--label org.opencontainers.image.version="$$(sed -n 's/^version = "\(.*\)"/\1/p' core/pyproject.toml)" \
-		--label org.opencontainers.image.revision="$$(git rev-parse HEAD)" $(DOCKER_BUILD) \
+		--label org.opencontainers.image.revision="$$(git rev-parse HEAD)" \
+		--label org.opencontainers.image.source="$(SOURCE)" $(DOCKER_BUILD) \
 		--file deploy/image/Dockerfile --target $$target --tag outbox:$$target "$(DIST)"; done
 
 site: $(READY)  ## Build the site of the documents: dist/site

@@ -1,4 +1,4 @@
-"""What all tests stand on: how they are spread over processes, and which of the slow ones run.
+"""What all tests stand on: how they are spread over processes.
 
 Those of one file stay together, those with Spark run one by one, and long files are begun first: at the end
 a process would wait for another one that has just begun one.
@@ -10,13 +10,9 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import threading
-import tomllib
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatch
-from functools import cache
 from pathlib import Path, PurePath
 
 import hypothesis
@@ -33,6 +29,7 @@ SPARK_FILES = frozenset(
         "test_lakehouse.py",
         "test_odd_rows_spark.py",
         "test_outages.py",
+        "test_processes.py",
         "test_prometheus_sums.py",
         "test_spark_cluster.py",
         "test_spark_conformance.py",
@@ -87,7 +84,9 @@ MUCH_MEMORY = 8 << 30
 """Bytes that are free where files are kept in memory, if tests may use it."""
 
 # Tests assert behaviour, not time: other tests run beside each example.
-hypothesis.settings.register_profile("outbox", deadline=None)
+hypothesis.settings.register_profile(
+    "outbox", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("outbox")
 
 
@@ -102,15 +101,6 @@ class OneSparkAtATime(LoadFileScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
     """Schedules as above."""
     return OneSparkAtATime(config, log)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the choice among slow tests."""
-    parser.addoption(
-        "--changed-since",
-        metavar="COMMIT",
-        help="of the slow tests, run those alone that guard a file which has changed since this commit",
-    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -147,7 +137,7 @@ def _put_files_into_memory(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out slow tests that are not wanted; those with Spark come first, then those of long files."""
+    """Sorts the tests: those with Spark come first, then those of long files."""
     for item in items:
         if item.get_closest_marker("spark"):
             if item.path.name not in SPARK_FILES:
@@ -157,56 +147,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for file in LONG_FILES:
         if not (config.rootpath / file).exists():
             raise pytest.UsageError(f"there is no {file}, which {__file__} names")
-    _leave_out(config, items)
     items.sort(key=lambda item: (_turn(item), item.path))  # the same in each process
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Lets a run succeed whose slow tests guard nothing that has changed."""
-    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("--changed-since"):
-        session.exitstatus = pytest.ExitCode.OK
-
-
-def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the slow tests that guard nothing which has changed, if the command line says since when."""
-    guards = tomllib.loads((config.rootpath / "pyproject.toml").read_text())["tool"]["outbox"]["guards"]
-    commit = config.getoption("--changed-since")
-    changed = _changed(config.rootpath, commit) if commit else []
-    left_out = []
-    for item in items:
-        if marker := item.get_closest_marker("slow"):
-            if not marker.args or not set(marker.args) <= guards.keys():
-                raise pytest.UsageError(f"{item.nodeid}: pyproject.toml lacks a group of {marker.args}")
-            globs = [glob for group in marker.args for glob in guards[group]]
-            if commit and not any(
-                _uses(item.path, config.rootpath / path) or any(fnmatch(str(path), glob) for glob in globs)
-                for path in changed
-            ):
-                left_out.append(item)
-    config.hook.pytest_deselected(items=left_out)
-    kept = set(items) - set(left_out)
-    items[:] = [item for item in items if item in kept]
-
-
-@cache
-def _uses(tests: Path, path: Path) -> bool:
-    """Returns whether tests use a file: their own, a helper in their folder, or tests that they import."""
-    if path == tests or not path.is_relative_to(tests.parent):
-        return path == tests
-    return not path.name.startswith("test_") or f"from .{path.stem} import" in tests.read_text("utf-8")
-
-
-def _changed(root: Path, commit: str) -> list[PurePath]:
-    """Returns the files that differ from those of a commit.
-
-    Raises:
-        UsageError: The repository has no such commit.
-    """
-    command = ["git", "diff", "--name-only", commit]
-    done = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)  # noqa: S603 - for developers, who have git
-    if done.returncode != 0:
-        raise pytest.UsageError(f"what has changed since {commit}? {done.stderr}")
-    return [PurePath(line) for line in done.stdout.splitlines()]
 
 
 def _turn(item: pytest.Item) -> int:

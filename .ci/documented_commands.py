@@ -20,8 +20,6 @@ from psycopg.conninfo import conninfo_to_dict
 CLONE = Path(sys.argv[1])
 ELSEWHERE = {"make test"}
 UNTIL_INTERRUPTED = {"outbox run", "outbox status --watch"}
-NOT_AT_ONCE = {"outbox health"}
-"""Waits until there is a leader."""
 FINDS_SOMETHING = {"outbox check"}
 """Ends with an exit code of its own before the table is there."""
 
@@ -70,8 +68,9 @@ def install() -> None:
         variables = environment(folder)
         before = lines(first) if each is not copied else []
         run([*(line for line in before if number == 0 or line != "make dist"), *lines(each)], variables)
-        if "outbox-core" in each:
-            harvest_one_record(str(folder / "bin" / "outbox"), "inline" if "--no-deps" in each else "spark")
+        if (folder / "bin" / "outbox").exists() and "postgres" in each:
+            engine = "spark" if re.search("outbox[-_]core", each) else "inline"
+            harvest_one_record(str(folder / "bin" / "outbox"), engine)
 
 
 def readme() -> None:
@@ -91,12 +90,11 @@ def readme() -> None:
             if command in UNTIL_INTERRUPTED:
                 print(f"   $ {command} &", flush=True)
                 begun.append(subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=CLONE, env=variables))
-            elif command in NOT_AT_ONCE:
-                run([f"until {command}; do sleep 1; done"], variables)
             elif command in FINDS_SOMETHING:
                 run([f"{command} || [ $? = 1 ]"], variables)
             else:
                 run([command], variables)
+        run(["until outbox health; do sleep 1; done"], variables)  # there is a leader
         for process in begun:
             process.send_signal(signal.SIGINT)
             if process.wait(60):

@@ -59,7 +59,7 @@ class Release:
         }
         values = {
             "image": {"repository": repository, "tag": tag},
-            "secret": self._name,
+            "existingSecret": self._name,
             "config": {"harvest": harvest},
         }
         with TemporaryDirectory() as folder:

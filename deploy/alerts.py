@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from outbox_console.prometheus import exported
 from outbox_core.monitoring import names
 from outbox_core.monitoring.names import Metric
 from outbox_core.status.clusters import RECENT_SECONDS
 from outbox_core.status.dead_rows import MANY
 from outbox_core.status.health import Code, Thresholds
 
-from deploy.series import GROUP, JOBS, OUTBOX, aggregate, duration, exported
+from deploy.series import GROUP, JOBS, OUTBOX, aggregate, duration
 
 MINUTE, HOUR = 60.0, 3600.0
 LIMITS = Thresholds()
@@ -165,6 +166,7 @@ def _leadership(factor: float) -> tuple[Alarm, ...]:
 def _delivery(factor: float) -> tuple[Alarm, ...]:
     window, takeover = 5 * MINUTE / factor, duration(RECENT_SECONDS / factor)
     taken_over = f"increase({exported(names.TAKEN_OVER)}[{takeover}])"
+    repartitioned = f"increase({exported(names.REPARTITIONED)}[{duration(HOUR / factor)}])"
     return (
         Alarm(
             "OutboxSilentLane",
@@ -227,6 +229,14 @@ def _delivery(factor: float) -> tuple[Alarm, ...]:
             "Records of another cluster are taken over",
             f"{{{{ $value | humanize }}}} records of outbox {OF} in {takeover}: their cluster may be lost.",
             Code.TAKEN_OVER,
+        ),
+        Alarm(
+            "OutboxPartitionsChanged",
+            f"{aggregate('sum', repartitioned)} > 0",
+            0,
+            Severity.WARNING,
+            "Somebody has added partitions to a topic, and keys have moved",
+            f"A topic of outbox {OF} has other partitions: consumers may read keys out of order.",
         ),
         Alarm(
             "OutboxOrphans",

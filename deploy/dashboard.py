@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
+from outbox_console.prometheus import exported
 from outbox_core.monitoring import names
 from outbox_core.status.dead_rows import MANY
 
@@ -28,7 +29,7 @@ from deploy.queries import (
     rate,
     total,
 )
-from deploy.series import DESTINATION, ERROR, GROUP, LANE, OUTBOX, STEP, duration, exported
+from deploy.series import DESTINATION, ERROR, GROUP, LANE, OUTBOX, STEP, duration
 from deploy.verdict import verdict
 
 
@@ -173,6 +174,7 @@ def _failures() -> list[Shown]:
             (names.FAILED, "failed"),
             (names.ABORTED, "aborted"),
             (names.RECOVERED, "recovered"),
+            (names.UNCOPIED, "dead letters without a copy"),
         )
     ]
     ages = [
@@ -199,6 +201,13 @@ def _failures() -> list[Shown]:
             "short",
             [most(names.SILENT_LANES)],
             f"{OPERATIONS}outboxsilentlane",
+        ),
+        Panel(
+            "Changed partitions",
+            "Topics to which partitions were added without a pause. Healthy: none.",
+            "cps",
+            [rate(names.REPARTITIONED)],
+            f"{OPERATIONS}outboxpartitionschanged",
         ),
         Panel(
             "Paused for",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from outbox_console.prometheus import exported
 from outbox_core.monitoring.names import SENT_MESSAGES, Metric
 
-from deploy.series import GROUP, LANE, OUTBOX, PUBLISHED, exported
+from deploy.series import GROUP, LANE, OUTBOX, PUBLISHED
 
 JOB = "job"
 CHOICE = "outbox"

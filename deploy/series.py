@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from outbox_core.monitoring.names import Kind, Metric
+from outbox_console.prometheus import label
 from outbox_core.tracing import conventions
-
-
-def label(attribute: str) -> str:
-    """Returns the name of an attribute in Prometheus."""
-    return attribute.replace(".", "_")
-
 
 OUTBOX, LANE, STEP, DESTINATION, ERROR = map(
     label,
@@ -27,13 +21,6 @@ JOBS = 'job=~"outbox.*"'
 """Selects the jobs that scrape harvesters."""
 GROUP = f"job, {OUTBOX}"
 """What tells one outbox from another: harvesters of different databases have different jobs."""
-
-
-def exported(metric: Metric) -> str:
-    """Returns the name of a metric in Prometheus; of a histogram, without the suffix of its parts."""
-    unit = "_seconds" if metric.unit == "s" else ""
-    total = "_total" if metric.kind is Kind.COUNTER else ""
-    return f"{label(metric.name)}{unit}{total}"
 
 
 def aggregate(how: str, what: str) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from outbox_console.prometheus import exported
 from outbox_core.monitoring import names
 from outbox_core.monitoring.names import Metric
-
-from deploy.series import exported
 
 
 def series(metric: Metric, instance: str = "a", **labels: str) -> str:
@@ -175,6 +174,12 @@ CASES = [
         (3, 6),
         (1, 9),
         "180",
+    ),
+    Case(
+        "OutboxPartitionsChanged",  # each lane finds it
+        {series(names.REPARTITIONED, lane=lane): "0x4 1x80" for lane in "01"},
+        (4, 60),
+        (2, 70),
     ),
     Case(
         "OutboxOrphans",

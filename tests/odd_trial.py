@@ -167,7 +167,7 @@ def trial(  # noqa: PLR0917 - what a trial is made of
         begun = time.monotonic()
         try:
             until(lambda: not (harvester.running and waiting(database)), "all is over", settle, pause=0.5)
-            until(lambda: committed.keys() <= arrivals.times.keys(), "all is read", 10)
+            until(lambda: committed.keys() <= arrivals.times.keys(), "all is read", 60)
         except AssertionError:
             pass  # the count tells it
         count.waiting = len(waiting(database))

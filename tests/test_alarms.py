@@ -69,7 +69,7 @@ def series(site: Site, query: str) -> bool:
     return bool(site.prometheus.query(query))
 
 
-slow = pytest.mark.slow("operating")
+slow = pytest.mark.slow
 
 
 @pytest.mark.parametrize(

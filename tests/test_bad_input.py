@@ -144,7 +144,7 @@ def test_wrong_type_of_a_column(site: Site) -> None:
     assert "ALTER COLUMN leader_id TYPE uuid" in said
 
 
-@pytest.mark.slow("kafka")  # it waits for the broker for ten seconds
+@pytest.mark.slow  # it waits for the broker for ten seconds
 def test_broker_down_at_start(site: Site) -> None:
     address = f"127.0.0.1:{NOWHERE}"
     site.settings["baseKafkaConfig"] = {"bootstrap.servers": address, "sasl.password": KAFKA_PASSWORD}

@@ -33,7 +33,7 @@ def cancel(dsn: str, ending: Event) -> None:
             admin.execute(CANCEL)
 
 
-@pytest.mark.slow("postgres")
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_what_was_published_while_waits_were_cancelled_is_not_published_again(

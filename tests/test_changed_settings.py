@@ -13,7 +13,7 @@ from .switchboard import Switchboard, recovered, wait_for_lanes
 SPELLINGS = ("outbox", "public.outbox")
 RECORDS = 50
 TURNS = 8
-pytestmark = pytest.mark.slow("protocol")
+pytestmark = pytest.mark.slow
 
 PORTION = 4_000
 """Records of one transaction, more than a leader publishes before the next one."""

@@ -24,7 +24,7 @@ def test_fresh_histories_break_no_invariant() -> None:
         assert not history.invariant, history.message
 
 
-@pytest.mark.slow("clusters")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_every_mutant_is_caught_by_its_invariant(name: str) -> None:
     assert hunt(name) is not None

@@ -19,7 +19,7 @@ from .clusters import KEYS, Brokers, Cluster, Clusters
 from .harvesters import RUN, Measure, until
 from .replication import SECONDS, PostgresReplicas, PostgresServers
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow("clusters")]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
 DELAY = 3600
 """The maximum delay in seconds, which no test waits for: rows are made older."""

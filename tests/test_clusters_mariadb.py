@@ -12,7 +12,7 @@ from .clusters import Brokers, Clusters
 from .harvesters import until
 from .replication import MariaDbReplicas
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow("clusters")]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
 LONG, SHORT = "1h", "100ms"
 """Maximum delays: one that no test waits for, however slow the machine is, and one that is soon over."""

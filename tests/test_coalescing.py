@@ -49,7 +49,7 @@ def kept(shop: Shop) -> tuple[list[Sale], list[Sale]]:
     return delivered, superseded
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_the_newest_of_each_key_arrives_though_leaders_are_killed(
     shop: Shop, fleet: Fleet, measure: Measure, delivery: str

@@ -187,9 +187,7 @@ def activity(shop: Shop) -> tuple[float, ...]:
     return tuple(map(float, row))
 
 
-@pytest.mark.parametrize(
-    "delivery", ["at-least-once", pytest.param("exactly-once", marks=pytest.mark.slow("protocol"))]
-)
+@pytest.mark.parametrize("delivery", ["at-least-once", pytest.param("exactly-once", marks=pytest.mark.slow)])
 def test_an_idle_harvester_asks_for_new_rows_and_writes_heartbeats(
     delivery: str, shop: Shop, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ def hand_over(shop: Shop, proxy: Proxy, leader: Harvester, standby: Harvester, m
     assert standby.count(ACQUIRED) == 1
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_a_healthy_standby_replaces_a_leader_that_alone_is_cut_off_from_the_broker(
     cut_off_shop: Shop, proxy: Proxy, start: Callable[..., Harvester], measure: Measure, delivery: str
@@ -103,7 +103,7 @@ def test_a_healthy_standby_replaces_a_leader_that_alone_is_cut_off_from_the_brok
     hand_over(cut_off_shop, proxy, leader, start("b", delivery), measure)
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 def test_the_same_with_etcd(
     cut_off_shop: Shop, proxy: Proxy, start: Callable[..., Harvester], measure: Measure, etcd_server: Etcd
 ) -> None:
@@ -113,7 +113,7 @@ def test_the_same_with_etcd(
     hand_over(cut_off_shop, proxy, leader, start("b", "exactly-once", elector), measure)
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 def test_the_same_with_zookeeper(
     cut_off_shop: Shop,
     proxy: Proxy,
@@ -127,7 +127,7 @@ def test_the_same_with_zookeeper(
     hand_over(cut_off_shop, proxy, leader, start("b", "at-least-once", elector), measure)
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 def test_while_the_broker_is_away_from_all_nobody_thrashes_and_afterwards_one_leads(
     cut_off_shop: Shop, proxy: Proxy, start: Callable[..., Harvester], measure: Measure
 ) -> None:

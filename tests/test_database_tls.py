@@ -167,8 +167,8 @@ class MariaDbSite(MySqlSite):
     scope="module",
     params=[
         pytest.param(PostgresSite, id="postgres"),
-        pytest.param(MySqlSite, id="mysql", marks=pytest.mark.slow("mysql")),
-        pytest.param(MariaDbSite, id="mariadb", marks=pytest.mark.slow("mysql")),
+        pytest.param(MySqlSite, id="mysql", marks=pytest.mark.slow),
+        pytest.param(MariaDbSite, id="mariadb", marks=pytest.mark.slow),
     ],
 )
 def opened(

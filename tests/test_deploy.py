@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
+from outbox_console.prometheus import exported
 from outbox_core.monitoring.names import METRICS
 from outbox_core.status.health import REMARKS, Code
 from outbox_servers.services.prometheus import find_installation
@@ -19,7 +20,7 @@ from outbox_servers.services.prometheus import find_installation
 from deploy.alerts import alarms
 from deploy.make import DOCS, FOLDER, files
 from deploy.panels import WIDTH
-from deploy.series import duration, exported
+from deploy.series import duration
 
 from .alarm_cases import CASES, Case
 from .test_documents import ROOT, headings
@@ -57,10 +58,13 @@ def test_every_link_leads_to_a_section() -> None:
         assert not anchor or anchor in headings(ROOT / "docs" / page), link
 
 
-def test_the_page_lists_every_alarm() -> None:
-    page = (FOLDER / "README.md").read_text("utf-8")
-    listed = re.findall(r"^\| `(\w+)` \| .* \| (\w+) \| (\w+) \|$", page, re.MULTILINE)
-    assert listed == [(each.name, duration(each.seconds), each.severity.value) for each in ALARMS.values()]
+def test_the_page_says_of_every_alarm_how_urgent_it_is_and_when_it_fires() -> None:
+    page = (ROOT / "docs" / "runbook.md").read_text("utf-8")
+    listed = re.findall(r"^### (Outbox\w+)\n\n(\w+)(?: after (\w+))?: ", page, re.MULTILINE)
+    assert listed == [
+        (each.name, each.severity.value.capitalize(), duration(each.seconds) if each.seconds else "")
+        for each in ALARMS.values()
+    ]
 
 
 def test_every_health_problem_that_a_metric_tells_of_has_an_alarm() -> None:

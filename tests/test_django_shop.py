@@ -56,7 +56,7 @@ def manage(environment: dict[str, str], *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.slow("demo", "django")
+@pytest.mark.slow
 def test_orders_are_shipped_once(environment: dict[str, str], postgres_dsn: str, topic: str) -> None:
     assert "OK" in manage(environment, "test")
     manage(environment, "shell", "-c", ORDERS)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from deploy.commands import PAGE as COMMANDS
+from deploy.commands import page as page_of_commands
 from deploy.site.__main__ import main as build_site
 
 from .test_distributions import projects
@@ -82,7 +84,11 @@ def test_the_readme_and_the_site_have_every_page() -> None:
         assert f'"docs/{page.name}"' in site
 
 
-@pytest.mark.slow("site")
+def test_the_page_of_commands_says_what_their_help_says() -> None:
+    assert COMMANDS.read_text("utf-8") == page_of_commands(), "run: python -m deploy.commands"
+
+
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert build_site(tmp_path) == 0
     assert (tmp_path / "site" / "llms.txt").exists()

@@ -17,7 +17,7 @@ from .shop import Shop
 from .test_sqlite_end_to_end import Trial
 from .test_takeover import ACQUIRED, PATIENT
 
-pytestmark = pytest.mark.slow("electors")
+pytestmark = pytest.mark.slow
 
 GROUP = "election: group '"
 

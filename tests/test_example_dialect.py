@@ -1,4 +1,4 @@
-"""The example of a dialect, and what docs/writing-a-dialect.md says of it and of SQLite's.
+"""The example of a dialect, and what docs/writing-a-dialect.md says of it.
 
 ``.ci/wheels`` installs it from built wheels, and runs the conformance suite.
 """
@@ -11,8 +11,6 @@ import tomllib
 from pathlib import Path
 
 from outbox_api import Seam
-from outbox_api.portable import Idiom
-from outbox_api.portable.table_idiom import TableIdiom
 from outbox_core.scaffold import write
 
 ROOT = Path(__file__).parents[1]
@@ -42,19 +40,3 @@ def test_the_example_is_outside_of_the_workspace() -> None:
     assert not [member for member in workspace["members"] if member.startswith("examples")]
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["entry-points"]["outbox"] == {"h2": "outbox_h2"}
-
-
-def test_the_page_names_all_that_an_idiom_may_say() -> None:
-    table = PAGE.partition("| where your database differs |")[2].partition("\n\n")[0]
-    said = set(re.findall(r"`(\w+)`", table))
-    names = {*vars(Idiom), *vars(TableIdiom)}
-    assert {name for name in names if not name.startswith("_")} <= said
-
-
-def test_what_the_page_shows_of_sqlite_is_sqlites() -> None:
-    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "plugins" / "sqlite").glob("outbox_*/*.py"))
-    blocks = re.findall(r"```python\n# SQLite\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) >= 5
-    for block in blocks:
-        for part in re.split(r"^\.\.\.\n", block, flags=re.MULTILINE):
-            assert part.strip("\n") in code, part

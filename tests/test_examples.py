@@ -134,7 +134,6 @@ def test_what_is_commented_out_in_it_can_be_used(tmp_path: Path) -> None:
     # The values in the file are the defaults, as the file says.
     defaults = Limits()
     for name in (
-        "mark_query_records",
         "min_poll_interval",
         "heartbeat_timeout",
         "queue_timeout",

@@ -33,8 +33,8 @@ SHORT_OPTIONS = {"mysql": {"idleTimeout": "2s"}, "mariadb": {"idleTimeout": "2s"
     "names",
     [
         pytest.param(FAST, id="fast"),
-        pytest.param(REFUSALS, id="refusals", marks=slow("protocol", "postgres")),
-        pytest.param(OUTAGES, id="outages", marks=slow("protocol")),
+        pytest.param(REFUSALS, id="refusals", marks=slow),
+        pytest.param(OUTAGES, id="outages", marks=slow),
     ],
 )
 def test_faults_lose_and_reorder_nothing(tmp_path: Path, measure: Measure, names: Sequence[str]) -> None:
@@ -46,11 +46,9 @@ def test_faults_lose_and_reorder_nothing(tmp_path: Path, measure: Measure, names
 @pytest.mark.parametrize(
     ("database", "delivery", "names"),
     [
-        pytest.param("mysql", AT_LEAST_ONCE, [*LEADERS, "database-crash"], marks=slow("mysql")),
-        pytest.param(
-            "mariadb", EXACTLY_ONCE, [*LEADERS, "database-restart", "switchover"], marks=slow("mysql")
-        ),
-        pytest.param("sqlite", EXACTLY_ONCE, LEADERS, marks=slow("sqlite")),
+        pytest.param("mysql", AT_LEAST_ONCE, [*LEADERS, "database-crash"], marks=slow),
+        pytest.param("mariadb", EXACTLY_ONCE, [*LEADERS, "database-restart", "switchover"], marks=slow),
+        pytest.param("sqlite", EXACTLY_ONCE, LEADERS, marks=slow),
     ],
 )
 def test_other_databases_lose_and_reorder_nothing(
@@ -71,7 +69,7 @@ def test_other_databases_lose_and_reorder_nothing(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.slow("postgres")
+@pytest.mark.slow
 def test_rows_of_another_table_are_neither_lost_nor_reordered(tmp_path: Path, measure: Measure) -> None:
     with Site(
         tmp_path,
@@ -86,7 +84,7 @@ def test_rows_of_another_table_are_neither_lost_nor_reordered(tmp_path: Path, me
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", [AT_LEAST_ONCE, EXACTLY_ONCE])
 @pytest.mark.parametrize("name", [each.name for each in LATE_FAULTS])
 def test_late_requests_lose_and_reorder_nothing(

@@ -76,7 +76,7 @@ def password(shop: Shop) -> str:
 
 
 @pytest.mark.parametrize(
-    "engine", ["inline", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow("spark")])]
+    "engine", ["inline", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])]
 )
 def test_goharvests_file_harvests_its_table(shop: Shop, fleet: Fleet, measure: Measure, engine: str) -> None:
     with psycopg.connect(shop.dsn) as connection, connection.cursor() as cursor:
@@ -98,7 +98,7 @@ def test_goharvests_file_harvests_its_table(shop: Shop, fleet: Fleet, measure: M
         assert [each for each in found if each[0] == key] == [each for each in expected if each[0] == key]
 
 
-@pytest.mark.slow("kafka")
+@pytest.mark.slow
 def test_goharvests_secure_file_says_what_a_plaintext_broker_lacks(
     tmp_path: Path, shop: Shop, fleet: Fleet
 ) -> None:

@@ -56,7 +56,7 @@ def test_the_code_of_the_page_takes_a_record_once(effects_dsn: str, kafka_broker
     consumer.close()
 
 
-@pytest.mark.slow("inbox")
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_effects_are_exactly_once_and_in_order_whoever_is_killed(
     shop: Shop, fleet: Fleet, effects_dsn: str, tmp_path: Path, measure: Measure

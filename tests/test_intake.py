@@ -49,9 +49,7 @@ def write(dsn: str, aggregate: str, first: int, last: int, *, keys: int) -> None
                         connection.execute(insert, values)
 
 
-@pytest.mark.parametrize(
-    "delivery", [pytest.param("at-least-once", marks=pytest.mark.slow("postgres")), "exactly-once"]
-)
+@pytest.mark.parametrize("delivery", [pytest.param("at-least-once", marks=pytest.mark.slow), "exactly-once"])
 def test_debeziums_table_is_harvested_as_it_is(kafka_broker: Kafka, tmp_path: Path, delivery: str) -> None:
     aggregate = f"order-{uuid4().hex[:8]}"
     topic = f"outbox.event.{aggregate}"

@@ -34,7 +34,7 @@ from outbox_testkit.proxy import Proxy
 from .harvesters import RUN, Harvester, Measure, until
 from .test_sqlite_end_to_end import KEYS, Trial
 
-pytestmark = pytest.mark.slow("kafka")
+pytestmark = pytest.mark.slow
 
 REAUTHENTICATION = 2.0
 """Seconds after which the broker asks for a password again."""

@@ -16,7 +16,7 @@ from outbox_testkit.conformance.recording import RecordingCandidate
 
 from .harvesters import until
 
-pytestmark = pytest.mark.slow("kafka")
+pytestmark = pytest.mark.slow
 
 FAULTS = [
     ("elsewhere", "is for another host name: use a name that it contains in bootstrap.servers"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow("lakehouse")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 DEMO = Path(__file__).parent.parent / "examples" / "lakehouse" / "demo.py"
 SECONDS = 450

@@ -74,7 +74,7 @@ def deliver(sender: Sender, *records: MarkedRecord) -> None:
                 sender.send([each])
 
 
-@pytest.mark.slow("kafka")
+@pytest.mark.slow
 @pytest.mark.parametrize("restarted", [False, True], ids=["same broker", "restarted broker"])
 def test_a_second_copy_of_what_was_acknowledged_is_refused_after_its_producer_has_ended(
     site: Site, topic: str, restarted: bool
@@ -99,7 +99,7 @@ def test_a_second_copy_of_what_was_acknowledged_is_refused_after_its_producer_ha
     assert site.arrived(topic) == [1, 2, 3, 4]
 
 
-@pytest.mark.slow("kafka")
+@pytest.mark.slow
 def test_a_topic_that_was_made_again_takes_a_record_of_the_former_one(site: Site, topic: str) -> None:
     """A limit, as above: the request names the topic, and the broker knows the producer no more."""
     former = site.publisher("former")
@@ -132,7 +132,7 @@ def remake(site: Site, topic: str) -> None:
             return
 
 
-@pytest.mark.slow("kafka")
+@pytest.mark.slow
 def test_what_a_process_has_left_in_the_network_arrives_as_one_stale_copy(site: Site, topic: str) -> None:
     """A limit, not a promise: the broker cannot tell a producer that has ended from one that is slow."""
     former = site.publisher("former")
@@ -191,7 +191,7 @@ def election(site: Site, topic: str) -> Iterator[Election]:
     made.standby.stop()
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [JOIN, SYNC, HEARTBEAT, OFFSET_COMMIT, LEAVE])
 def test_a_late_request_of_a_member_that_has_left_changes_no_leader(
     site: Site, election: Election, kind: int
@@ -211,7 +211,7 @@ def test_a_late_request_of_a_member_that_has_left_changes_no_leader(
     election.assert_the_second_leads()
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [JOIN, SYNC, HEARTBEAT, OFFSET_COMMIT])
 def test_a_late_request_of_a_leader_s_own_costs_a_new_election_at_most(
     site: Site, election: Election, kind: int

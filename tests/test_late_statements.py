@@ -190,7 +190,7 @@ def token_of(hand: Hand) -> tuple[bytes, ...]:
     return str(token).encode(), token.to_bytes(4), token.to_bytes(8)
 
 
-@pytest.mark.slow("postgres")
+@pytest.mark.slow
 @pytest.mark.parametrize("anew", ["leader", "epoch"])
 @pytest.mark.parametrize("what", FENCED)
 def test_what_arrives_late_on_postgres_changes_nothing(on_postgres: Site, what: str, anew: str) -> None:
@@ -210,7 +210,7 @@ def test_what_arrives_late_on_postgres_changes_nothing(on_postgres: Site, what: 
     assert successor.table.purge(successor.fence, successor.leader, [1, 2, 3]).rows == RECORDS
 
 
-@pytest.mark.slow("postgres")
+@pytest.mark.slow
 @pytest.mark.parametrize("what", FENCED)
 def test_what_arrives_late_on_postgres_is_done_while_nobody_else_has_come(
     on_postgres: Site, what: str
@@ -225,7 +225,7 @@ def test_what_arrives_late_on_postgres_is_done_while_nobody_else_has_come(
     assert site.state() != before
 
 
-@pytest.mark.slow("mysql")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "part"),
     # Heartbeats and notes compare the fence in the statement that changes it.
@@ -253,7 +253,7 @@ def test_what_arrives_late_on_mysql_changes_nothing(on_mysql: Site, what: str, p
     assert successor.table.purge(successor.fence, successor.leader, [1, 2, 3]).rows == RECORDS
 
 
-@pytest.mark.slow("postgres")
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["bump", "enter"])
 def test_a_late_claim_of_the_fence_costs_a_new_start_and_no_row(on_postgres: Site, what: str) -> None:
     site = on_postgres
@@ -270,7 +270,7 @@ def test_a_late_claim_of_the_fence_costs_a_new_start_and_no_row(on_postgres: Sit
     assert leader.mark() == [1, 2, 3], "only the beginning of the transaction has arrived"
 
 
-@pytest.mark.slow("postgres")
+@pytest.mark.slow
 def test_a_late_enter_under_the_same_token_costs_a_new_start_and_no_row(on_postgres: Site) -> None:
     site = on_postgres
     hand = site.lead(site.distant)
@@ -284,7 +284,7 @@ def test_a_late_enter_under_the_same_token_costs_a_new_start_and_no_row(on_postg
     assert site.lead().mark() == [1, 2, 3]
 
 
-@pytest.mark.slow("postgres")
+@pytest.mark.slow
 def test_a_bump_whose_commit_arrives_late_is_over_before_the_next(on_postgres: Site) -> None:
     site = on_postgres
     hand = site.lead(site.distant)

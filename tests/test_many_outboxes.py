@@ -184,7 +184,7 @@ def outboxes(
         process.close()
 
 
-@pytest.mark.slow("outboxes")
+@pytest.mark.slow
 def test_leaders_spread_over_processes_and_are_taken_over(outboxes: Outboxes) -> None:
     outboxes.create()
     outboxes.start("one")
@@ -203,7 +203,7 @@ def test_leaders_spread_over_processes_and_are_taken_over(outboxes: Outboxes) ->
     outboxes.audit()
 
 
-@pytest.mark.slow("outboxes")
+@pytest.mark.slow
 def test_an_outbox_that_fails_does_not_disturb_the_others(outboxes: Outboxes) -> None:
     outboxes.create()
     settings = outboxes.settings()
@@ -229,7 +229,7 @@ def test_an_outbox_that_fails_does_not_disturb_the_others(outboxes: Outboxes) ->
     outboxes.audit()
 
 
-@pytest.mark.slow("outboxes")
+@pytest.mark.slow
 def test_tables_that_match_a_template_are_harvested_also_new_ones(
     outboxes: Outboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ def copies(world):
     return [call for call in world.strays if call.name == "end"]
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.rule)
 def test_without_a_rule_a_property_breaks(ablation):
     found = ablate(ablation)
@@ -80,7 +80,7 @@ def test_without_a_rule_a_property_breaks(ablation):
     assert len(found.history) > 9
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 def test_a_lost_at_least_once_leader_may_send_what_a_transaction_has_committed():
     [gap] = GAPS
     found = ablate(gap)
@@ -166,7 +166,7 @@ def forgetful_of_what_is_pending(command):
     return command._replace(pending=[]) if isinstance(command, Advance) else command
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize("forgetful", [forgetful_of_the_checkpoint, forgetful_of_what_is_pending])
 def test_the_comparison_tells_when_the_code_does_what_the_model_cannot(monkeypatch, forgetful):
     for name in ("next_to_publish", "next_for_database"):
@@ -221,7 +221,7 @@ def test_the_code_takes_all_actions_but_those_that_are_listed(machines, recovere
     assert ACTIONS.keys() - machines[-1] - recovered[-1] == NOT_RUN
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 def test_a_recovery_does_what_the_model_does_while_rows_are_locked():
     endings, torn, _ = recover_all(locking=True)
     assert endings["locked"] > 30
@@ -245,7 +245,7 @@ def without_the_attempt(advance, fence, batches, *more):
     return advance(fence, batches[:-1], *more)
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("of", "method", "change"),
     [

@@ -229,7 +229,7 @@ def test_what_a_killed_process_has_not_written_to_its_end_is_left_out(tmp_path):
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 def test_what_harvesters_do_is_a_history_of_the_model(tmp_path):
     by_name = {fault.name: fault for fault in FAULTS}
     told: list[str] = []

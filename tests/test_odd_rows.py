@@ -16,7 +16,7 @@ ROWS = 100
 AT_ONCE = 5
 
 
-SLOW = {name: pytest.mark.slow("sqlite" if name == "sqlite" else "mysql") for name in DATABASES[1:]}
+SLOW = dict.fromkeys(DATABASES[1:], pytest.mark.slow)
 
 
 @pytest.fixture(params=["postgres", *(pytest.param(name, marks=mark) for name, mark in SLOW.items())])

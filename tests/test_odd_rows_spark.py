@@ -38,10 +38,10 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(
     params=[
-        pytest.param("sqlite", marks=pytest.mark.slow("spark")),
-        pytest.param("postgres", marks=pytest.mark.slow("spark")),
-        pytest.param("mysql", marks=pytest.mark.slow("spark")),
-        pytest.param("mariadb", marks=pytest.mark.slow("spark")),
+        pytest.param("sqlite", marks=pytest.mark.slow),
+        pytest.param("postgres", marks=pytest.mark.slow),
+        pytest.param("mysql", marks=pytest.mark.slow),
+        pytest.param("mariadb", marks=pytest.mark.slow),
     ]
 )
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:

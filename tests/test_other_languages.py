@@ -93,7 +93,7 @@ def csharp(folder: Path, place: Place) -> None:
     run(folder, "dotnet", "run", DATABASE_URL=address)
 
 
-@pytest.mark.slow("languages")
+@pytest.mark.slow
 @pytest.mark.timeout(3 * SECONDS)
 @pytest.mark.parametrize(
     ("program", "compiler", "execute"),

@@ -69,11 +69,9 @@ def harvester(servers: Servers, shop: Shop, fleet: Fleet, engine: str, delivery:
     return harvester
 
 
+@pytest.mark.parametrize("delivery", [pytest.param("at-least-once", marks=pytest.mark.slow), "exactly-once"])
 @pytest.mark.parametrize(
-    "delivery", [pytest.param("at-least-once", marks=pytest.mark.slow("protocol")), "exactly-once"]
-)
-@pytest.mark.parametrize(
-    "engine", ["inline", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow("spark")])]
+    "engine", ["inline", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])]
 )
 def test_database_and_broker_crash_and_come_back(
     servers: Servers, shop: Shop, harvester: Harvester, delivery: str, measure: Measure

@@ -126,7 +126,7 @@ def test_the_tail_of_a_skipped_record_flows_in_order_and_the_record_itself_when_
 
     shop.allow(100_000)
     stash(shop, ("poison", "p5"))
-    parked(harvester, "redrive", "poison")
+    parked(harvester, "redrive", "poison", "--yes")
     until(lambda: len(arrived(shop)["poison"]) == 4, "what was skipped is delivered", 60)
     until(lambda: not left(shop), "all is delivered", 60)
     values = [(message.value() or b"").decode() for message in shop.messages() if message.key() == b"poison"]
@@ -134,9 +134,7 @@ def test_the_tail_of_a_skipped_record_flows_in_order_and_the_record_itself_when_
     harvester.leave()
 
 
-@pytest.mark.parametrize(
-    "delivery", [pytest.param("at-least-once", marks=pytest.mark.slow("protocol")), "exactly-once"]
-)
+@pytest.mark.parametrize("delivery", [pytest.param("at-least-once", marks=pytest.mark.slow), "exactly-once"])
 def test_a_topic_that_is_not_permitted_parks_its_keys_and_nothing_reaches_it(
     shop: Shop, fleet: Fleet, delivery: str
 ) -> None:
@@ -176,7 +174,7 @@ def test_an_impossible_topic_parks_its_keys_and_a_frozen_leader_parks_nothing_be
     assert left(shop) == ["k1", "k2"]
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["missing", "forbidden", "missing once", "forbidden once"])
 def test_more_failing_keys_than_may_be_parked_hold_up_no_other(
     shop: Shop, fleet: Fleet, measure: Measure, how: str
@@ -207,7 +205,7 @@ def test_more_failing_keys_than_may_be_parked_hold_up_no_other(
     measure(f"the same, later, {delivery}", max(silences))
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["long keys", "long keys once"])
 def test_keys_of_many_megabytes_do_not_fill_the_memory(
     shop: Shop, fleet: Fleet, measure: Measure, how: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -19,16 +20,18 @@ import pydantic
 import pytest
 from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # left out of its types
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from jsonschema import Draft7Validator
 from outbox_api import ConfigError, Record, RecordError, Stasher
 from outbox_api.application import schemas
 from outbox_api.application.schemas import SchemaRegistry
 from outbox_api.base.payloads import Serializer
+from outbox_core.cli.export import document
 from outbox_core.config import configure
 from outbox_core.harvest import Harvest
 from outbox_servers.services import ApicurioServer, Kafka, free_port
@@ -36,7 +39,7 @@ from outbox_servers.services import ApicurioServer, Kafka, free_port
 from .harvesters import until
 from .topics import ends, messages
 
-pytestmark = pytest.mark.slow("payloads")  # the registry takes long to start
+pytestmark = pytest.mark.slow  # the registry takes long to start
 
 PAGE = (Path(__file__).parents[1] / "docs" / "payloads.md").read_text("utf-8")
 ORDER = """{"type": "record", "name": "Order", "namespace": "shop", "fields": [%s]}"""
@@ -253,3 +256,29 @@ def test_a_schema_that_is_none_is_refused_when_the_application_starts() -> None:
         for schema in ('{"type": "nonsense"}', "{"):
             with pytest.raises(ConfigError, match="the schema is not one of Avro"):
                 registry.avro(schema)
+
+
+def test_an_asyncapi_document_has_the_registrys_schemas(
+    server: ApicurioServer, client: SchemaRegistryClient, topic: str, tmp_path: Path
+) -> None:
+    json_schema = json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"})
+    protobuf = 'syntax = "proto3"; message Order { int64 id = 1; }'
+    for kind, text in (("AVRO", ORDER % ID), ("JSON", json_schema), ("PROTOBUF", protobuf)):
+        client.register_schema(f"{topic}-{kind}-value", Schema(text, kind))
+    topics = [*(f"{topic}-{kind}" for kind in ("AVRO", "JSON", "PROTOBUF")), f"{topic}-none"]
+    settings = configure({"harvest": {"topics": topics, "engine": "inline"}})
+    made = document(settings.outboxes, (), server.url)
+    subprocess.run(
+        ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(tmp_path), "@asyncapi/specs@6.11.1"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    schema = tmp_path / "node_modules" / "@asyncapi" / "specs" / "schemas" / "3.0.0.json"
+    assert [*Draft7Validator(json.loads(schema.read_text("utf-8"))).iter_errors(made)] == []
+    told = {name: each["messages"]["record"].get("payload") for name, each in made["channels"].items()}
+    avro, as_json, as_protobuf, nothing = (told[name] for name in topics)
+    assert avro["schemaFormat"].startswith("application/vnd.apache.avro")
+    assert avro["schema"]["name"] == "Order"
+    assert as_json["schema"]["type"] == "object"
+    assert "message Order" in as_protobuf["schema"]
+    assert nothing is None

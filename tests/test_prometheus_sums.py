@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 
 import pytest
+from outbox_console.prometheus import exported
 from outbox_core.monitoring import names
 from outbox_core.monitoring.names import METRICS, Kind
 from outbox_servers.services import PrometheusServer
 
-from deploy.series import PUBLISHED, exported
+from deploy.series import PUBLISHED
 
 from .alarms.front import ANY_PORT, Front
 from .harvesters import CLOCK_STEP, Fleet, Harvester, Measure, until
@@ -87,8 +88,8 @@ class Watch:
 @pytest.mark.parametrize(
     "engine",
     [
-        pytest.param("inline", marks=pytest.mark.slow("operating")),
-        pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow("spark")]),
+        pytest.param("inline", marks=pytest.mark.slow),
+        pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow]),
     ],
 )
 def test_sums_agree_with_the_audit_through_a_killed_leader_and_a_handover(

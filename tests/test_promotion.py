@@ -12,7 +12,7 @@ from .harvesters import Measure
 from .promotion import BACKLOG, trial
 
 
-@pytest.mark.slow("postgres")
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_what_the_promoted_database_has_arrives(
     tmp_path: Path, kafka_broker: Kafka, measure: Measure

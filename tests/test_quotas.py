@@ -42,7 +42,7 @@ def limited_shop(open_shop: OpenShop, broker: KafkaBroker) -> Shop:
     return open_shop(broker)
 
 
-@pytest.mark.slow("kafka")
+@pytest.mark.slow
 def test_transactions_are_as_large_as_a_quota_permits(
     tmp_path: Path, limited_shop: Shop, measure: Measure
 ) -> None:

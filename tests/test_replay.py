@@ -26,6 +26,18 @@ KEEP = {"driver": "postgres", "keep": {"for": "1h"}}
 PROGRESS = "SELECT outcome FROM outbox_journal WHERE verb = 'replay' AND ended IS NULL ORDER BY begun LIMIT 1"
 PLACE = 4
 """Of the number of records done, in the state of a replay."""
+HELD = 2_500
+HOLD = f"""
+CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared((NEW.outcome::json ->> {PLACE})::int / {HELD});
+    RETURN NEW;
+END $$;
+CREATE TRIGGER held BEFORE UPDATE ON outbox_journal FOR EACH ROW
+WHEN (NEW.verb = 'replay' AND NEW.ended IS NULL) EXECUTE FUNCTION hold()
+"""
+"""Lets a replay wait that has done so many records, or twice as many, so that some are left for the next."""
+WAITING = "FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
 
 
 def written(first: int, count: int, word: str, topic: str) -> list[Record]:
@@ -78,18 +90,20 @@ def start(file: Path, last: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def killed(file: Path, last: int, connection: psycopg.Connection, after: int) -> int:
-    """Starts a replay, and kills it once so many records are done; returns how many were."""
-
-    def done() -> int:
-        row = connection.execute(PROGRESS).fetchone()
-        return int(json.loads(row[0])[PLACE]) if row else 0
-
+def killed(file: Path, last: int, connection: psycopg.Connection, held: int) -> int:
+    """Starts a replay, and kills it where it is held; returns how many records are done."""
+    waiting = f"SELECT count(*) {WAITING}"
+    connection.execute("SELECT pg_advisory_lock(%s)", (held,))
     with start(file, last) as process:
-        until(lambda: done() > after, "the replay goes on", 60, pause=0.002)
+        until(lambda: number(connection, waiting) == 1, "the replay is held", 120)
         process.kill()
         process.wait()
-    return done()
+    connection.execute(f"SELECT pg_terminate_backend(pid) {WAITING}".encode())
+    until(lambda: number(connection, waiting) == 0, "its session has ended", 60)
+    connection.execute("SELECT pg_advisory_unlock(%s)", (held,))
+    row = connection.execute(PROGRESS).fetchone()
+    assert row is not None
+    return int(json.loads(row[0])[PLACE])
 
 
 def test_a_replay_that_is_killed_goes_on_beside_live_records(
@@ -105,9 +119,10 @@ def test_a_replay_that_is_killed_goes_on_beside_live_records(
     with shop.connect() as connection:
         until(lambda: number(connection, "SELECT count(*) FROM outbox_kept") == OLD, "all is kept", 120)
         last = number(connection, "SELECT max(id) FROM outbox_kept")
+        connection.execute(HOLD)
         with living(shop) as live:
-            first, second = (killed(file, last, connection, after) for after in (1_500, 4_000))
-            assert 1_500 < first < second < OLD
+            first, second = (killed(file, last, connection, held) for held in (1, 2))
+            assert 0 < first < HELD <= second < 2 * HELD
             with start(file, last) as process:
                 told = json.loads(process.communicate(timeout=120)[0])
         assert (process.returncode, told["chosen"], told["stashed"], told["ended"]) == (0, OLD, OLD, True)

@@ -86,10 +86,10 @@ def test_a_gate_holds_commits_until_it_opens() -> None:
         see(COMMIT_REQUEST, False)  # an answer
         held = Thread(target=see, args=(COMMIT_REQUEST, True))
         held.start()
-        until(lambda: gate.held, "it is held", 10)
+        until(lambda: gate.held, "it is held", 60)
         assert held.is_alive()
         gate.open()
-        held.join(10)
+        held.join(60)
         assert not held.is_alive()
     assert gate.held == 1
 
@@ -109,7 +109,7 @@ def test_each_kind_runs_with_the_brokers_that_it_needs() -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 def test_faults_of_replicated_brokers_lose_repeat_and_reorder_nothing(
     tmp_path: Path, measure: Measure
 ) -> None:

@@ -28,7 +28,7 @@ OLD = Path("/usr/lib/postgresql/15/bin")
 """Debian's PostgreSQL 15, where it is installed."""
 
 
-@pytest.fixture(scope="module", params=[pytest.param(15, marks=pytest.mark.slow("clusters")), 16])
+@pytest.fixture(scope="module", params=[pytest.param(15, marks=pytest.mark.slow), 16])
 def servers(request: pytest.FixtureRequest) -> Iterator[tuple[PostgresServers, int]]:
     """Servers, and whose set-up they get: that for 15 works with newer ones, too."""
     binaries = OLD if request.param < 16 and OLD.exists() and major_version(OLD) == 15 else None

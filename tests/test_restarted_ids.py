@@ -8,9 +8,7 @@ from .harvesters import Fleet, until
 from .shop import Shop
 
 
-@pytest.mark.parametrize(
-    "delivery", [pytest.param("at-least-once", marks=pytest.mark.slow("postgres")), "exactly-once"]
-)
+@pytest.mark.parametrize("delivery", [pytest.param("at-least-once", marks=pytest.mark.slow), "exactly-once"])
 def test_an_outbox_that_is_truncated_goes_on_in_order_with_the_first_ids(
     shop: Shop, fleet: Fleet, delivery: str
 ) -> None:

@@ -102,13 +102,11 @@ class Case(NamedTuple):
 
 @pytest.fixture(
     params=[
-        pytest.param(
-            ("postgres", {"delivery": "exactly-once"}), id="postgres", marks=pytest.mark.slow("postgres")
-        ),
+        pytest.param(("postgres", {"delivery": "exactly-once"}), id="postgres", marks=pytest.mark.slow),
         pytest.param(
             ("mariadb", {"delivery": "at-least-once", "elector": "lease"}),
             id="mariadb",
-            marks=pytest.mark.slow("mysql"),
+            marks=pytest.mark.slow,
         ),
     ],
 )

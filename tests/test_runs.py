@@ -70,7 +70,7 @@ def check_repeats(numbers: list[int]) -> tuple[int, int]:
     return len(numbers) - newest, deepest
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [1, 100])
 def test_leaders_that_are_killed_amid_runs(shop: Shop, fleet: Fleet, measure: Measure, keys: int) -> None:
     sell(shop, zipf(80_000, keys))
@@ -98,7 +98,7 @@ def test_leaders_that_are_killed_amid_runs(shop: Shop, fleet: Fleet, measure: Me
 
 
 @strict
-@pytest.mark.parametrize("keys", [2, pytest.param(100, marks=pytest.mark.slow("protocol"))])
+@pytest.mark.parametrize("keys", [2, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("by", ["broker", "client"])
 def test_records_that_are_refused_amid_runs(
     shop: Shop, fleet: Fleet, measure: Measure, keys: int, by: str
@@ -144,7 +144,7 @@ def test_records_that_are_refused_amid_runs(
 
 
 @strict
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1], ids=["the first of a run", "amid a run"])
 def test_records_that_are_refused_now_and_then(
     shop: Shop, fleet: Fleet, measure: Measure, place: int

@@ -27,7 +27,7 @@ def proxy(shop: Shop) -> Iterator[Proxy]:
         yield proxy
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_a_standby_leads_once_a_statement_has_had_no_answer_for_its_time(
     shop: Shop, fleet: Fleet, proxy: Proxy, measure: Measure, delivery: str

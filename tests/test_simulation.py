@@ -79,13 +79,13 @@ def test_histories_of_spark_do_what_they_are_about():
     assert counts["harvesters"]
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 def test_every_mutant_is_caught_by_its_invariant():
     survivors = [found for found in hunts([mutant.name for mutant in MUTANTS], JOBS) if not found.caught]
     assert not survivors
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 def test_the_product_needs_what_servers_keep():
     names = [each.name for each in BROKEN_SERVERS if each.name not in SELDOM]
     assert not [found for found in hunts(names, JOBS) if not found.caught]

@@ -23,7 +23,7 @@ from outbox_spark.application import JAVA_OPTIONS
 
 from .topics import ends, messages
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "spark"
 SECONDS = 240

@@ -155,7 +155,7 @@ def told_to_end(harvester: Harvester) -> int:
     return harvester.wait(60)
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_a_leader_without_a_group_hands_over_and_leads_anew_until_everybody_is_told_to_end(
     shop: Shop, fleet: Fleet, measure: Measure
 ) -> None:
@@ -203,7 +203,7 @@ def can_be_a_stranger() -> bool:
     return False
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 @pytest.mark.skipif(not can_be_a_stranger(), reason="there are no user namespaces here")
 def test_a_user_without_a_name_can_run_lanes(tmp_path: Path) -> None:
     program = """
@@ -246,7 +246,7 @@ def on(cluster: SparkStandalone, slots: int, **engine: Any) -> dict[str, Any]:
     return {"driver": "spark", "master": cluster.master_url, "settings": settings, **engine}
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_a_port_that_workers_cannot_reach_is_told_before_the_start(fleet: Fleet) -> None:
     # No process listens there: a port that workers cannot reach.
     apart = {"spark.driver.host": "127.0.0.2", "spark.driver.bindAddress": "127.0.0.1"}
@@ -255,7 +255,7 @@ def test_a_port_that_workers_cannot_reach_is_told_before_the_start(fleet: Fleet)
     assert "cannot reach the leader at 127.0.0.2:" in unreachable.tail()
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_too_few_slots_are_told_before_the_start(fleet: Fleet) -> None:
     few = fleet.start("few", engine={"driver": "spark", "master": "local[1]", "laneGroups": 3})
     assert few.wait(START) == 1
@@ -263,7 +263,7 @@ def test_too_few_slots_are_told_before_the_start(fleet: Fleet) -> None:
     assert "engine.laneGroups" in few.tail()
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
     cluster: SparkStandalone, shop: Shop, fleet: Fleet, measure: Measure
 ) -> None:

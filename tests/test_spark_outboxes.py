@@ -16,7 +16,7 @@ from .test_many_outboxes import PARTITIONS, Outboxes
 from .test_spark_lanes import START, on
 from .topics import ends
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 COUNT = 3
 """The number of outboxes."""

@@ -86,7 +86,7 @@ class Trial:
         until(lambda: self.counts()[1] >= wanted, f"{more} records are delivered", 60)
 
 
-@pytest.mark.slow("sqlite")
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_a_compacted_copy_may_take_the_place_of_the_file_while_nobody_has_it_open(
     tmp_path: Path, kafka_bootstrap: str, topic: str, delivery: str
@@ -106,9 +106,7 @@ def test_a_compacted_copy_may_take_the_place_of_the_file_while_nobody_has_it_ope
     assert audit["sent"] == trial.counts()[0] > 600
 
 
-@pytest.mark.parametrize(
-    "delivery", [pytest.param("at-least-once", marks=pytest.mark.slow("sqlite")), "exactly-once"]
-)
+@pytest.mark.parametrize("delivery", [pytest.param("at-least-once", marks=pytest.mark.slow), "exactly-once"])
 def test_nothing_is_lost_or_out_of_order_when_a_harvester_is_killed(
     tmp_path: Path, kafka_bootstrap: str, topic: str, delivery: str
 ) -> None:
@@ -119,6 +117,7 @@ def test_nothing_is_lost_or_out_of_order_when_a_harvester_is_killed(
         *(f"outbox_fence{suffix}" for suffix in ("", "_notes", "_lease", "_members")),
         "outbox_dead_letters",
         "outbox_journal",
+        "outbox_fence_history",
     ]
     trial.tell("check")
     harvesters = []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 PROJECTS = [
@@ -75,3 +76,23 @@ def test_what_builds_the_wheels_is_pinned_with_hashes() -> None:
     pinned = [line for line in lines if re.match(r"[a-z]", line)]
     assert names(pinned) >= {"hatchling", "packaging", "pathspec", "pluggy"}
     assert all(re.fullmatch(r"[a-z-]+==[0-9.]+ \\", line) for line in pinned)
+
+
+def workflow(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text())
+    return found
+
+
+def test_the_hosted_workflow_runs_what_must_pass_on_every_python() -> None:
+    [job] = workflow("ci.yml")["jobs"].values()
+    assert job["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    assert {project["project"]["requires-python"] for project in PROJECTS} == {">=3.11"}
+    assert job["steps"][-1]["run"].startswith(".ci/run ")
+
+
+def test_a_hosted_release_is_trusted_without_a_token() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    [job] = workflow("release.yml")["jobs"].values()
+    assert job["permissions"]["id-token"] == "write"
+    assert ".ci/release" in job["steps"][-1]["run"]
+    assert "secrets." not in text

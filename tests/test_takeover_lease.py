@@ -44,7 +44,7 @@ def join(fleet: Fleet, name: str, delivery: str, table: str = "outbox") -> Harve
     return harvester
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 def test_a_killed_leader_is_replaced_and_one_that_stops_hands_over(
     shop: Shop, fleet: Fleet, measure: Measure
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_killed_leader_is_replaced_and_one_that_stops_hands_over(
     measure("SIGTERM to acquired", left)
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 def test_leadership_returns_when_the_database_does(
     own_server: PostgresServer, kafka_broker: Kafka, topic: str, tmp_path: Path, measure: Measure
 ) -> None:

@@ -79,7 +79,7 @@ def harvesting(shop: Shop, delivery: str) -> Iterator[None]:
                     "elector": "static",
                     "dataSource": shop.dsn,
                     "baseKafkaConfig": {"bootstrap.servers": shop.kafka.bootstrap},
-                    "limits": {"maxBatchRecords": BATCH, "markQueryRecords": BATCH},
+                    "limits": {"maxBatchRecords": BATCH},
                 }
             }
         ).harvest

@@ -144,7 +144,7 @@ def test_an_output_to_a_topic_that_is_not_permitted_parks_its_key(
     harvester.leave()
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [False, True])
 def test_what_an_unfinished_transaction_has_published_is_recognised_or_follows_its_checkpoint(
     open_shop: OpenShop, tmp_path: Path, switchboard: Switchboard, changed: bool
@@ -173,7 +173,7 @@ def test_what_an_unfinished_transaction_has_published_is_recognised_or_follows_i
     fleet.close()
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", [True, False], ids=["checkpoint committed", "checkpoint aborted"])
 def test_of_a_row_that_is_torn_between_two_topics_the_rest_is_published(
     shop: Shop, fleet: Fleet, installed: Mapping[str, str], *, checkpoint: bool
@@ -224,7 +224,7 @@ def chain_of(copies: str) -> list[Any]:
     ]
 
 
-@pytest.mark.slow("protocol")
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_killed_harvesters_leave_what_the_chain_makes_of_every_row(
     shop: Shop, fleet: Fleet, installed: Mapping[str, str], measure: Measure, delivery: str

@@ -1,7 +1,7 @@
 """Makes images of MySQL, MariaDB and PostgreSQL out of Debian's packages, under the official ones' names.
 
 Where no registry can be reached, these stand in for the official images: the same servers, started by an
-entrypoint that heeds the variables that testcontainers sets.
+entrypoint that heeds the variables that testcontainers sets. All of them, or those that are named.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def pulled(image: str) -> bool:
 
 def main() -> None:
     registry = True
-    for image in (MYSQL_IMAGE, MARIADB_IMAGE, POSTGRES_IMAGE):
+    for image in sys.argv[1:] or (MYSQL_IMAGE, MARIADB_IMAGE, POSTGRES_IMAGE):
         if has(image):
             continue
         registry = registry and pulled(image)  # One that did not answer is not asked again.

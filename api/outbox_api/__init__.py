@@ -1,4 +1,4 @@
-"""What applications and plugins import: records, the stasher, the six seams and their errors.
+"""What applications and plugins import: records, the stasher, the seven seams and their errors.
 
 A module is imported when one of its names is first asked for: who stashes loads nothing of an engine, and a
 probe nothing of stashing.
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from outbox_api.base.errors import RolledBack as RolledBack
     from outbox_api.base.errors import ServerFull as ServerFull
     from outbox_api.base.errors import TransformError as TransformError
+    from outbox_api.base.errors import TransformUnavailable as TransformUnavailable
     from outbox_api.base.finding import Finding as Finding
     from outbox_api.base.finding import Level as Level
     from outbox_api.base.record import Batch as Batch
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
     from outbox_api.seams.journal import Action as Action
     from outbox_api.seams.journal import Entry as Entry
     from outbox_api.seams.lease import Lease as Lease
+    from outbox_api.seams.listener import HarvestEvent as HarvestEvent
+    from outbox_api.seams.listener import Listener as Listener
     from outbox_api.seams.outbox_table import UNBOUNDED as UNBOUNDED
     from outbox_api.seams.outbox_table import Advanced as Advanced
     from outbox_api.seams.outbox_table import Changed as Changed
@@ -82,6 +85,10 @@ if TYPE_CHECKING:
     from outbox_api.seams.parking import DeadLetterStatus as DeadLetterStatus
     from outbox_api.seams.parking import Parked as Parked
     from outbox_api.seams.parking import Poison as Poison
+    from outbox_api.seams.partitions import PartitionedPublisher as PartitionedPublisher
+    from outbox_api.seams.partitions import PartitionedSender as PartitionedSender
+    from outbox_api.seams.partitions import PartitionedTopic as PartitionedTopic
+    from outbox_api.seams.partitions import Repartitioned as Repartitioned
     from outbox_api.seams.pausing import MAX_PAUSES as MAX_PAUSES
     from outbox_api.seams.pausing import WHOLE as WHOLE
     from outbox_api.seams.pausing import Pause as Pause
@@ -99,6 +106,7 @@ if TYPE_CHECKING:
     from outbox_api.seams.schema import SCHEMA as SCHEMA
     from outbox_api.seams.schema import Schema as Schema
     from outbox_api.seams.transform import Outgoing as Outgoing
+    from outbox_api.seams.transform import StoringTransform as StoringTransform
     from outbox_api.seams.transform import Transform as Transform
     from outbox_api.support.file_text import FileText as FileText
     from outbox_api.support.file_text import present_text as present_text
@@ -117,7 +125,7 @@ else:
             "Needs Task WorkerLost Workers",
             "outbox_api.base.errors": "AccessDenied CheckpointLost ConfigError DriverError "
             "LeadershipLost OutboxError PluginError RecordError "
-            "RolledBack ServerFull TransformError",
+            "RolledBack ServerFull TransformError TransformUnavailable",
             "outbox_api.seams.fence": "Fence LaneStatus TransactionalLane",
             "outbox_api.support.file_text": "FileText present_text",
             "outbox_api.base.finding": "Finding Level",
@@ -126,9 +134,12 @@ else:
             "outbox_api.intake.intakes": "Intakes IntakeState",
             "outbox_api.seams.journal": "Action Entry",
             "outbox_api.seams.lease": "Lease",
+            "outbox_api.seams.listener": "HarvestEvent Listener",
             "outbox_api.seams.outbox_table": "UNBOUNDED Advanced Changed Outline Outlined OutboxTable",
             "outbox_api.seams.outbox_view": "Backlog OldSnapshot OriginBacklog Upkeep",
             "outbox_api.seams.parking": "DeadLetter DeadLetterStatus Parked Poison",
+            "outbox_api.seams.partitions": "PartitionedPublisher PartitionedSender PartitionedTopic "
+            "Repartitioned",
             "outbox_api.seams.pausing": "MAX_PAUSES WHOLE Pause",
             "outbox_api.seams.publisher": "MAX_CHECKPOINT Attempt Deliveries Failure Found "
             "Publisher RunSender Sender TransactionalPublisher "
@@ -138,6 +149,6 @@ else:
             "outbox_api.seams.schema": "OLDEST SCHEMA Schema",
             "outbox_api.application.stasher": "AsyncStasher PreparedStash Stasher",
             "outbox_api.intake.taken": "Taken",
-            "outbox_api.seams.transform": "Outgoing Transform",
+            "outbox_api.seams.transform": "Outgoing StoringTransform Transform",
         },
     )

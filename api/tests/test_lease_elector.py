@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from threading import Event, Thread
 from unittest.mock import Mock
 
@@ -36,9 +37,9 @@ class Coordinator:
 
 
 def test_an_outage_is_one_warning_for_each_error_and_one_line_at_its_end(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, logged: Callable[[str], list[logging.LogRecord]]
 ) -> None:
-    caplog.set_level(logging.DEBUG, "outbox_api")
+    caplog.set_level(logging.DEBUG, "outbox")
     coordinator, candidate = Coordinator(), RecordingCandidate()
     elector = LeaseElector(lambda: coordinator, TIMES, "shop")
     elector.start(candidate)
@@ -50,13 +51,14 @@ def test_an_outage_is_one_warning_for_each_error_and_one_line_at_its_end(
     coordinator.problem = ""
     candidate.wait(["acquired", "fenced", "acquired"])
     elector.stop()
-    loud = [each.getMessage() for each in caplog.records if each.levelno >= logging.INFO]
+    records = logged("outbox.election")
+    loud = [each.getMessage() for each in records if each.levelno >= logging.INFO]
     assert loud == [
         "election 'shop': away",
         "election 'shop': starting",
         "election 'shop': answered again",
     ]
-    assert sum("away" in each.getMessage() for each in caplog.records) > 2, "the others are debug lines"
+    assert sum("away" in each.getMessage() for each in records) > 2, "the others are debug lines"
 
 
 @pytest.mark.parametrize(

@@ -298,6 +298,6 @@ def test_all_statements_of_a_dialect_are_read(driver: str) -> None:
     assert outbox_table(metadata, driver, table="sales").name == "sales"
     database = registry.load(SQLALCHEMY_NAMES[driver])()
     inbox_table(metadata, driver)
-    assert len(metadata.tables) == 8
+    assert len(metadata.tables) == 9
     for table in metadata.tables.values():
         assert str(CreateTable(table).compile(dialect=database))

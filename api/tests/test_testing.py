@@ -219,6 +219,8 @@ def test_the_examples_of_the_page_pass(
     if "DATABASE_URL" in files["conftest.py"]:
         url = engine_of(("postgres", request.getfixturevalue("postgres_dsn"))).url
         monkeypatch.setenv("DATABASE_URL", url.render_as_string(hide_password=False))
+    if "KAFKA" in files["conftest.py"]:
+        monkeypatch.setenv("KAFKA", request.getfixturevalue("kafka_bootstrap"))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # starts sooner
     tests = sum(text.count("def test_") for text in files.values())
     assert tests

@@ -52,12 +52,9 @@ def audit(  # noqa: PLR0917 - typer makes each parameter an option
     """Compare the records that an application committed with those in the topics.
 
     The ledger has a line for each committed record, ["key", number] or ["key", number, "topic"]. The numbers
-    of a key rise, and each message has its number in a header. If the ledger does not name topics, no key may
-    have records in more than one of the audited topics. Reads the topics from their beginning and changes
-    nothing. Run it when the outbox is empty.
-
-    Reads like a consumer with isolation.level=read_committed, which does not see the transactions that
-    exactly-once delivery aborted. Waits for transactions that are open.
+    of a key rise, and a header of each message has its number. If the ledger names no topics, no key may have
+    records in more than one of the audited ones. Run it when the outbox is empty: it reads the topics from
+    their beginning, waits for open transactions, and changes nothing.
 
     Exits with 1 if anything was lost, foreign or out of order, or if the ledger is empty; with --exactly-once
     also if any record arrived twice.

@@ -51,8 +51,8 @@ def pump(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Write records into the outbox, as an application would.
 
-    Each record has a header 'Seq' with its number, so that a reader can find out what is missing. Numbers
-    start at 0, or after the last number of an existing ledger.
+    Each record has its number in the header 'Seq', so that a reader can find out what is missing. Numbers
+    start at 0, or after the last one of an existing ledger.
     """
     pause = _pause(interval)
     settings = operated_outbox(context, file, outbox)

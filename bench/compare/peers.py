@@ -122,7 +122,7 @@ class Debezium(Candidate):
         self.deleting = deleting
         self._connector = dict(connector or {})
         self._worker = dict(worker or {})
-        self._jars: Path | None = None
+        self.jars: Path | None = None
 
     def prepare(self) -> None:
         """Fetches Connect and Debezium from Maven Central into the cache folder, once."""
@@ -140,20 +140,20 @@ class Debezium(Candidate):
 
         name = f"debezium-{self._database}-{self._debezium}-connect-{CONNECT}"
         try:
-            self._jars = cached_folder(name, build, progress=say) / "jars"
+            self.jars = cached_folder(name, build, progress=say) / "jars"
         except ServiceError as error:
             raise CandidateError(f"its jars cannot be fetched: {error}") from error
 
     @contextmanager
     def running(self, place: Place) -> Iterator[Subject]:
         """Runs Connect with one connector, which reads what is written from now on."""
-        assert self._jars is not None, "prepare() comes first"
+        assert self.jars is not None, "prepare() comes first"
         java = find_java()
         worker = _properties(place.folder / "worker.properties", {**_worker(place), **self._worker})
         connector = {**_connector(place), **self._connector}
         settings = _properties(place.folder / "connector.properties", connector)
         command = [str(java.executable), *_CONNECT_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        command += ["-cp", f"{self._jars}/*", "org.apache.kafka.connect.cli.ConnectStandalone"]
+        command += ["-cp", f"{self.jars}/*", "org.apache.kafka.connect.cli.ConnectStandalone"]
         environment = {name: value for name, value in os.environ.items() if name != "CLASSPATH"}
         with ExitStack() as stack:
             process = started("connect", [*command, str(worker), str(settings)], place, environment)

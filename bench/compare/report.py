@@ -26,25 +26,20 @@ FIRST = {
 """Table → the figure that comes first, with its extremes."""
 
 OTHERS: Mapping[str, Sequence[str]] = {
-    "drain": ("cold /s", "cpu µs", "cpu database µs", "wal B", "binlog B", "memory MiB"),
+    "drain": ("cpu µs", "cpu database µs", "wal B", "binlog B"),
     "lanes": ("cpu µs", "memory MiB"),
     "latency": ("p99 ms", "max ms", "cpu %", "missing", "repeats", "out of order"),
-    "recovery": ("start s", "backlog /s", "cpu s"),
+    "recovery": ("cpu s",),
     "backlog": ("/s", "cpu database µs"),
     "claims": ("affinity", "parked", "dead rows", "snapshot"),
     "parked": ("statements ms /1000", "cpu database µs"),
     "snapshot": ("/s at the start", "/s at the end", "p50 ms, quarter 1", "p50 ms, quarter 4"),
-    "idle": ("cpu database %", "cpu broker %", "statements /s", "memory MiB"),
-    "start": ("ready s",),
+    "idle": ("cpu database %", "statements /s", "memory MiB"),
+    "start": (),
     "memory": (),
-    "writers": ("p50 ms", "p99 ms", "cpu %"),
+    "writers": ("p99 ms", "cpu %"),
 }
 """Table → the figures that follow on the page: medians."""
-
-RATED_AGAINST = ("debezium", "nobody")
-"""The first of these that was measured is what the first figure is divided by."""
-UNRATED = ("backlog", "claims", "parked", "snapshot")
-"""Tables whose candidates are compared with themselves, from case to case."""
 
 
 def report(files: Sequence[Path], into: Path | None) -> str:
@@ -140,22 +135,16 @@ def table(name: str, measurements: Sequence[Measurement]) -> str:
     others = {figure: summaries(taken, figure) for figure in OTHERS[name]}
     others = {figure: found for figure, found in others.items() if found}
     rounds = max((each.rounds for each in main.values()), default=0)
-    rated = () if name in UNRATED else RATED_AGAINST
-    reference = next((each for each in rated if any(who == each for _, who in main)), None)
     heads = [
-        "",
-        "",
-        f"{first} (lowest to highest of {rounds})",
-        *([f"of {reference}"] if reference else []),
+        "case",
+        "candidate",
+        first if rounds == 1 else f"{first} (lowest to highest of {rounds})",
         *others,
     ]
-    lines = [_row(heads), _row(["---", "---", *["---:"] * (len(heads) - 2)])]
+    lines = [_row(heads), "|---|---|" + "--:|" * (len(heads) - 2)]
     last = ""
     for (case, candidate), found in main.items():
         cells = [case if case != last else "", f"`{candidate}`", _spread(found)]
-        if reference:
-            against = main.get((case, reference))
-            cells.append(f"{found.median / against.median:.2f}" if against and against.median else "")
         cells += [
             number(each[case, candidate].median) if (case, candidate) in each else ""
             for each in others.values()

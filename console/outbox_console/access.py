@@ -129,7 +129,7 @@ class Access:
         token = given if means is Means.BEARER else _password(given)
         bearer = self._tokens.bearer(digest(token.strip()))
         if bearer is None:
-            raise self._unknown(request)
+            raise self._unknown(request, "invalid token")
         return Client(bearer.name, bearer.role, means)
 
     def _require(self, role: Role, client: Client | None, request: Request) -> None:
@@ -144,10 +144,10 @@ class Access:
             )
         raise RefusedError(403, f"{client.name or 'this client'} may only read: an operator may do this")
 
-    def _unknown(self, request: Request) -> RefusedError:
-        doubt, silence = "", ""
+    def _unknown(self, request: Request, doubt: str = "") -> RefusedError:
+        silence = ""
         if self._proxy is not None:
-            doubt, silence = self._proxy.doubt(request), self._proxy.silence(request)
+            doubt, silence = self._proxy.doubt(request) or doubt, self._proxy.silence(request)
         is_person = wants_page(request)
         page = "sign in with a token as the password, under any name"
         here = page if is_person else "send a token: Authorization: Bearer TOKEN"

@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from outbox_core.monitoring.figures import RunningOutboxes
 from outbox_core.monitoring.polls import Poll, StatusPolls
+from outbox_core.monitoring.statuses import Statuses
 from outbox_core.settings import HarvestSettings, Settings
 from outbox_core.status.history import History
 from outbox_core.text.duration import format_duration
@@ -21,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outbox_console.access import Access
 from outbox_console.api import Api
-from outbox_console.page.live import Statuses
+from outbox_console.minutes import MinuteReaders
 from outbox_console.page.page import Page
 from outbox_console.page.parts import Outboxes, Parts
 from outbox_console.page.refused import Refused
@@ -62,7 +63,8 @@ def application(
     answers = Answers(settings, observe, polls, prometheus)
     work = Work()
     templates = Templates(settings)
-    parts = Parts(Outboxes(observe), Statuses(polls), access, templates, work, replays)
+    readers = MinuteReaders()
+    parts = Parts(Outboxes(observe, readers), Statuses(polls), access, templates, work, replays)
     probes = [
         # Open to everybody, as probes have no token; they tell nothing of outboxes.
         Route("/livez", answers.livez),
@@ -71,7 +73,7 @@ def application(
     ]
     routes = [
         *probes,
-        *Api(observe, access, work, history, answers.status, replays=replays).routes,
+        *Api(observe, access, work, history, answers.status, replays=replays, readers=readers).routes,
         *Page(parts, history, several=settings.several).routes(),
     ]
     return FastAPI(

@@ -15,7 +15,7 @@ from outbox_api.base.errors import ConfigError
 from outbox_api.support.file_text import FileText
 from outbox_core.settings.http import HttpSettings, Token, usable_token
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.console")
 
 FRESH_SECONDS = 1.0
 """For how long the file of a token is not read again."""

@@ -13,7 +13,7 @@ from outbox_console.clients import Client, Means, Role
 from outbox_console.origins import is_own_host
 from outbox_console.requests import RefusedError
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.console")
 
 _BLANKS = " \t"
 """What HTTP permits around a value. Another blank beside a name makes it that of another user."""

@@ -1,4 +1,4 @@
-"""Records the histories of the outboxes of this process."""
+"""Records the histories of the outboxes of this process, and has their minutes kept by the databases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from outbox_core.monitoring.polls import Poll, StatusPolls
 from outbox_core.status.history import History
 from outbox_core.text.duration import format_duration
 
-log = logging.getLogger(__name__)
+from outbox_console.minutes import MinuteWriter
+
+log = logging.getLogger("outbox.console")
 
 INTERVAL = 10.0
 """Seconds between two polls of an outbox."""
@@ -45,6 +47,7 @@ class Recorder:
         self._histories: dict[str, History] = {}
         self._asked: dict[str, _Asked] = {}
         self._made: SimpleQueue[tuple[_Asked, Poll] | None] = SimpleQueue()
+        self._writer = MinuteWriter()
         self._thread = ContextThread(target=self._run, name="recorder", daemon=True)
 
     def history(self, title: str) -> History:
@@ -91,6 +94,7 @@ class Recorder:
                 continue
             self._asked[title] = asked = _Asked(title, monotonic())
             self._polls.ask(settings).add_done_callback(partial(self._done, asked))
+        self._writer.write((settings, self._histories[title]) for title, settings in observed.items())
 
     def _done(self, asked: _Asked, future: Future[Poll]) -> None:
         """Hands a poll over to the recorder's thread; called on the thread that has polled."""

@@ -16,7 +16,7 @@ from outbox_core.operations import Operator, Pace, Prepared, Wanted
 from outbox_core.operations.replaying import MOST_WAITING
 from outbox_core.settings import HarvestSettings
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.console")
 
 PATIENCE = 8.0
 """Seconds for which who begins one waits until it is noted; it goes on without them."""

@@ -10,13 +10,11 @@ from uuid import UUID
 
 from outbox_api.seams.parking import LONGEST_KEY, DeadLetterStatus
 from outbox_core.operations import LONGEST_REASON, Verb
+from outbox_core.status.minutes import Span
 from outbox_core.text.duration import LONGEST
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST_IDS = 1000
-"""Dead letters that one request may name."""
-
-_Id = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Id = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 _Outbox = Annotated[
     str | None,
     Field(description="The outbox, by its label or table; may be left out where there is only one."),
@@ -37,7 +35,7 @@ class Leader(Body):
     """The leader of an outbox."""
 
     fence_token: Annotated[
-        _Id | None,
+        Id | None,
         Field(
             description="The leader's token, as `/status` has it; nothing is done if another process leads "
             "by now. Without it, whoever leads is fenced."
@@ -45,21 +43,12 @@ class Leader(Body):
     ] = None
 
 
-class Letters(Body):
-    """Dead letters of an outbox."""
-
-    ids: Annotated[
-        list[_Id],
-        Field(min_length=1, max_length=MOST_IDS, description="The ids of the dead letters."),
-    ]
-
-
 class OtherCluster(Body):
     """Another cluster, whose records are in this outbox too."""
 
     cluster: Annotated[int, Field(description="Its number.")]
     fence_token: Annotated[
-        _Id,
+        Id,
         Field(
             description="The leader's token, as `/status` has it; 0 before the first leader. Nothing is done "
             "if it was raised since, as each beginning and end of a takeover does: so a copy of the request "
@@ -112,11 +101,14 @@ class Done(Answer):
 class LettersChanged(Done):
     """What was done to dead letters."""
 
-    changed: Annotated[list[_Id], Field(description="The ids of those that were changed, ascending.")]
+    changed: Annotated[list[Id], Field(description="The ids of those that were changed, ascending.")]
     gone: Annotated[
-        list[_Id],
+        list[Id],
         Field(description="The ids of those that did not exist any more, or not in the required state."),
     ]
+    fewer: Annotated[
+        int, Field(description="How many fewer than `expected` there were that `where` means.")
+    ] = 0
 
 
 class FenceRaised(Done):
@@ -183,7 +175,14 @@ class ParkedLetters(Answer):
     """Dead letters of an outbox."""
 
     total: Annotated[int, Field(description="How many there are; there may be more than are listed.")]
+    until: Annotated[
+        datetime | None,
+        Field(description="When the last of all these was parked, or skipped; null if there is none."),
+    ]
     letters: Annotated[list[Letter], Field(description="Ordered by id.")]
+    next: Annotated[
+        int | None, Field(description="`after` for those that follow; null if these are the last.")
+    ]
 
 
 class Data(Answer):
@@ -220,7 +219,7 @@ class Revealed(Done):
 
     verb: Verb = Verb.REVEAL
     letters: Annotated[list[Content], Field(description="Ordered by id.")]
-    gone: Annotated[list[_Id], Field(description="The ids of those that did not exist any more.")]
+    gone: Annotated[list[Id], Field(description="The ids of those that did not exist any more.")]
 
 
 class JournalEntry(Answer):
@@ -258,6 +257,18 @@ class HistoryPoint(Answer):
     records_per_second: Annotated[
         float | None, Field(validation_alias="rate", description="Records harvested in each second.")
     ]
+    p50_seconds: Annotated[
+        float | None,
+        Field(
+            validation_alias="p50",
+            description="Seconds from creation to the broker's acknowledgement within which half of the "
+            "records of a minute were; null if there was none.",
+        ),
+    ]
+    p99_seconds: Annotated[
+        float | None, Field(validation_alias="p99", description="The same of 99 of 100 records.")
+    ]
+    failed: Annotated[int | None, Field(description="Records that failed in a minute.")]
 
 
 class HistoryEventAnswer(Answer):
@@ -268,11 +279,32 @@ class HistoryEventAnswer(Answer):
     text: Annotated[str, Field(description="What, for people.")]
 
 
-class LastHour(Answer):
-    """What this process has seen of an outbox in the last hour."""
+class HistoryTopic(Answer):
+    """The records of a topic in a while, about: a sum over minutes."""
 
-    points: Annotated[list[HistoryPoint], Field(description="In the order of time.")]
-    events: Annotated[list[HistoryEventAnswer], Field(description="In the order of time; the last 50.")]
+    topic: Annotated[str, Field(description="`_OTHER` for all that are not told apart.")]
+    published: int
+    failed: int
+
+
+class History(Answer):
+    """The history of an outbox, the same from every process, but for the last minute."""
+
+    span: Span
+    points: Annotated[
+        list[HistoryPoint],
+        Field(description="In the order of time: one of each minute, and of the last one about six."),
+    ]
+    events: Annotated[list[HistoryEventAnswer], Field(description="In the order of time.")]
+    takeovers: Annotated[int, Field(description="How often a process began to lead.")]
+    topics: Annotated[list[HistoryTopic], Field(description="Those with most records first.")]
+    not_kept: Annotated[
+        str,
+        Field(
+            description="Why the database keeps no history, so that this process tells what it has seen "
+            "itself since it started, of the last hour at most; empty if it does."
+        ),
+    ]
 
 
 def _refusals(said: Mapping[int | str, str]) -> dict[int | str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from outbox_console.listening import listen
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.console")
 
 KEEP_SECONDS = 12
 """For how long a connection stays open after an answer: longer than the pause of any browser that looks."""

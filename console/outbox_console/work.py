@@ -16,7 +16,7 @@ from outbox_core.text.duration import format_duration
 
 from outbox_console.requests import RefusedError
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.console")
 
 MOST_AT_ONCE = 4
 """Threads that read, and as many that change something, each with a connection to a database.

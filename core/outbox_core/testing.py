@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import islice
 from threading import Condition
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,9 @@ REST_SECONDS = 60.0
 
 NAME = "outbox_running"
 """What the fence says of who harvests."""
+
+SHOWN = 5
+"""How many records from before a test are named."""
 
 _PAUSE = 0.05
 
@@ -145,6 +149,7 @@ def running(database: Any, table: str = "outbox") -> Iterator[OutboxRunning]:
             """Returns the one that there is."""
             return publisher
 
+    __tracebackhide__ = True  # pytest would print the data source, which may have a password
     driver, data_source = place(database)
     publisher, none = MemoryPublisher(), NoOptions()
     options = find(Seam.DIALECT, driver).options(data_source=data_source, table=table)
@@ -160,7 +165,7 @@ def running(database: Any, table: str = "outbox") -> Iterator[OutboxRunning]:
     )
     dialect = settings.dialect.create()
     dialect.create()
-    _require_tests_own(dialect)
+    _require_tests_own(dialect, (driver, data_source))
     harvest = Harvest(settings)
     harvest.start()
     try:
@@ -171,16 +176,30 @@ def running(database: Any, table: str = "outbox") -> Iterator[OutboxRunning]:
     _require_nothing_parked(dialect)
 
 
-def _require_tests_own(dialect: Dialect) -> None:
+def _require_tests_own(dialect: Dialect, database: tuple[str, str]) -> None:
+    __tracebackhide__ = True
     with closing(dialect.watch()) as view:
+        name, records = view.name, view.backlog().records
         others = sorted({lane.holder for lane in view.lane_statuses()} - {NAME})
-        records = view.backlog().records
-        why = f"'{others[0]}' has harvested it" if others else f"it has {records} records before the test"
-        if others or records:
-            raise AssertionError(
-                f"the outbox {view.name} is not the tests' own: {why}, and what outbox_running sends reaches "
-                "no broker; let outbox_database return an empty database, or drop the outbox's tables there"
-            )
+    if others:
+        why = f"'{others[0]}' has harvested it"
+        cure = "drop its tables after each test, they are created again"
+    elif records:
+        why = f"it has {records} records from before the test: {_first_of(database, name)}"
+        cure = "empty the outbox after each test"
+    else:
+        return
+    raise AssertionError(
+        f"the outbox {name} is not this test's own: {why}; what outbox_running sends reaches no broker. "
+        f"Let outbox_database return an empty database, or {cure}"
+    )
+
+
+def _first_of(database: tuple[str, str], name: str) -> str:
+    from outbox_api.application.testing import Stashed, listed
+
+    found = list(islice(Stashed(database, name, earlier=True), SHOWN + 1))
+    return listed(found[:SHOWN]) + (", …" if found[SHOWN:] else "")
 
 
 def _wait_until_sent(harvest: Harvest, dialect: Dialect) -> None:
@@ -207,5 +226,6 @@ def _require_nothing_parked(dialect: Dialect) -> None:
 @pytest.fixture
 def outbox_running(outbox_database: Any) -> Iterator[OutboxRunning]:
     """A harvester of the application's outbox that sends into memory; see :func:`running`."""
+    __tracebackhide__ = True
     with running(outbox_database) as harvester:
         yield harvester

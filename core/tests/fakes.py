@@ -30,7 +30,8 @@ from outbox_api import (
     Upkeep,
 )
 from outbox_api.portable.erasing import Live
-from outbox_api.seams.journal import Action, Entry
+from outbox_api.portable.outboxes import MemberRow
+from outbox_api.seams.journal import ALL_ENTRIES, Action, ChosenEntries, Entry
 from outbox_api.seams.parking import listed
 from outbox_core.settings import Choice
 
@@ -50,7 +51,8 @@ class FakeTable:
         asked: How often its identity was asked for.
         taken_over: The deliberate takeovers, by cluster.
         paused: The pauses, by topic.
-        present: Group → its members.
+        present: The rows of members.
+        rows: What is in the outbox.
         closed: Whether it was closed.
     """
 
@@ -72,7 +74,8 @@ class FakeTable:
         self.asked = 0
         self.taken_over: dict[int, Takeover] = {}
         self.paused: dict[str, Pause] = {}
-        self.present: dict[str, dict[str, int]] = {}
+        self.present: list[MemberRow] = []
+        self.rows: list[MarkedRecord] = []
         self.closed = False
         self._origins = origins
         self._backlog = backlog
@@ -87,8 +90,11 @@ class FakeTable:
     def lane_statuses(self) -> Sequence[LaneStatus]:
         return self.held
 
-    def members(self, group: str, seconds: float) -> Mapping[str, int]:
-        return self.present.get(group, {})
+    def members(self) -> Sequence[MemberRow]:
+        return self.present
+
+    def peek(self, after: int, limit: int) -> list[MarkedRecord]:
+        return [row for row in self.rows if row.id > after][:limit]
 
     def backlog(self, paused: Collection[str] = ()) -> Backlog:
         return self._backlog
@@ -240,8 +246,9 @@ class FakeJournal:
             raise self.ends_with.pop(0)
         self.noted[entry] = replace(self.noted[entry], outcome=outcome)
 
-    def entries(self, limit: int = 100) -> Sequence[Entry]:
-        return [*reversed(self.noted.values())][:limit]
+    def entries(self, limit: int = 100, chosen: ChosenEntries = ALL_ENTRIES) -> Sequence[Entry]:
+        found = [each for each in self.noted.values() if chosen.verb in {"", each.action.verb}]
+        return found[::-1][:limit]
 
     def close(self) -> None:
         self.closed = True

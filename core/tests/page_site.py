@@ -5,15 +5,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
 import pytest
 from outbox_api.base.errors import OutboxError
-from outbox_api.seams.journal import Action, Entry
+from outbox_api.seams.journal import ALL_ENTRIES, Action, ChosenEntries, Entry
 from outbox_api.seams.parking import DeadLetter, DeadLetterStatus
+from outbox_api.seams.pausing import Pause
 from outbox_console.app import application
 from outbox_console.prometheus import Prometheus
 from outbox_console.server import HttpServer
@@ -21,14 +22,14 @@ from outbox_core import operations
 from outbox_core.config import parse
 from outbox_core.monitoring.figures import Figures, RunningOutbox
 from outbox_core.monitoring.polls import StatusPolls
-from outbox_core.operations import Changed, Operator, Raised, TakeoverChanged, Verb
+from outbox_core.operations import Changed, Operator, PauseChanged, Raised, TakeoverChanged, Verb
 from outbox_core.settings import HarvestSettings, Settings
 from outbox_core.status.history import History
 from outbox_core.status.snapshot import Snapshot
 
 from .http_client import Answered, Site
 from .http_server import ALICE, VIEWER, Harvest
-from .page_states import snapshot
+from .page_states import HOSTILE, NOW, snapshot
 
 AS_VIEWER = {"Authorization": f"Bearer {VIEWER}"}
 AS_ALICE = {"Authorization": f"Bearer {ALICE}"}
@@ -49,9 +50,10 @@ class PageSite(Site):
         )
 
 
-def configured(outboxes: object = None) -> Settings:
-    """Returns a configuration with a viewer and the operator alice."""
-    http = {"listen": "127.0.0.1:0", "viewerTokens": [VIEWER], "operatorTokens": {"alice": ALICE}}
+def configured(outboxes: object = None, **more: str) -> Settings:
+    """Returns a configuration with a viewer and the operator alice, and with more keys below ``http``."""
+    tokens = {"viewerTokens": [VIEWER], "operatorTokens": {"alice": ALICE}}
+    http = {"listen": "127.0.0.1:0", **tokens, **more}
     data = {"http": http, "harvest": {"engine": "inline"}}
     return parse(json.dumps(data if outboxes is None else data | {"outboxes": outboxes}))
 
@@ -90,14 +92,17 @@ class Operations:
     counts: threading.Event = field(default_factory=threading.Event)
     counting: int = 0
     seen: list[int | None] = field(default_factory=list)
+    paused: list[tuple[Verb, str, float | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.counts.set()
 
     def replace(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("letters", "entries", "waiting", "reveal", "check_cluster"):
+        for name in ("letters", "entries", "waiting", "reveal", "check_cluster", "topics_waiting"):
             monkeypatch.setattr(operations, name, getattr(self, name))
-        for name in ("reveal", "change", "raise_fence", "change_takeover"):
+        monkeypatch.setattr("outbox_core.operations.dead_letters.letters", self.letters)
+        monkeypatch.setattr("outbox_core.operations.dead_letters.change", self.change)
+        for name in ("reveal", "change", "raise_fence", "change_takeover", "change_pause"):
             monkeypatch.setattr(f"outbox_core.operations.dispatch.{name}", getattr(self, name))
 
     def letters(
@@ -106,11 +111,16 @@ class Operations:
         self.reads += 1
         self._answer()
         hidden = [replace(each, record=each.record._replace(value=None)) for each in self.found]
-        return [each for each in hidden if status in {None, each.status}]
+        chosen = [each for each in hidden if status in {None, each.status}]
+        return [each for each in chosen if not keys or each.record.key in keys]
 
-    def entries(self, settings: HarvestSettings, limit: int = 100) -> Sequence[Entry]:
+    def entries(
+        self, settings: HarvestSettings, limit: int = 100, chosen: ChosenEntries = ALL_ENTRIES
+    ) -> Sequence[Entry]:
         self._answer()
-        return self.noted[:limit]
+        begin = [each.id for each in self.noted].index(chosen.after) + 1 if chosen.after else 0
+        found = [each for each in self.noted[begin:] if chosen.verb in {"", each.action.verb}]
+        return found[:limit]
 
     def waiting(self, settings: HarvestSettings, letter: int) -> int:
         self.counting += 1
@@ -133,15 +143,28 @@ class Operations:
         self._note(verb, f"cluster {cluster}", operator)
         return TakeoverChanged(verb, cluster, changed=True, token=5 if verb is Verb.TAKE_OVER else 6)
 
+    def topics_waiting(self, settings: HarvestSettings) -> dict[str, int]:
+        self._answer()
+        return {"orders": 1204, HOSTILE: 1}
+
+    def change_pause(
+        self, settings: HarvestSettings, verb: Verb, topic: str, operator: Operator, seconds: float | None
+    ) -> PauseChanged:
+        self.paused.append((verb, topic, seconds))
+        self._note(verb, topic, operator)
+        until = None if seconds is None else NOW + timedelta(seconds=seconds)
+        pause = Pause(topic, operator.name, operator.reason, NOW, until, 300.0)
+        return PauseChanged(verb, topic, pause, query=False)
+
     def check_cluster(self, settings: HarvestSettings, verb: Verb, cluster: int) -> None:
         if cluster != 2:
             raise OutboxError(f"there is no cluster {cluster}; the others are 2")
 
     def change(
-        self, settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator: Operator
+        self, settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator: Operator, chosen: str = ""
     ) -> Changed:
         changed = tuple(each.record.id for each in self.found if each.record.id in ids)
-        self._note(verb, ", ".join(map(str, ids)), operator)
+        self._note(verb, ", ".join([*filter(None, [chosen]), *map(str, ids)]), operator)
         self.found = [each for each in self.found if each.record.id not in changed]
         return Changed(verb, changed, tuple(each for each in ids if each not in changed))
 
@@ -157,7 +180,10 @@ class Operations:
 
 def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has a page after a change wait for a short while only until the database is looked at again."""
-    for name in ("outbox_core.monitoring.polls.SHARED_SECONDS", "outbox_console.page.live.POLL_SECONDS"):
+    for name in (
+        "outbox_core.monitoring.polls.SHARED_SECONDS",
+        "outbox_core.monitoring.statuses.POLL_SECONDS",
+    ):
         monkeypatch.setattr(name, 0.1)
 
 

@@ -1,5 +1,6 @@
 """For tests of the page: states of an outbox, and dead letters."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -7,7 +8,9 @@ from uuid import uuid4
 from outbox_api import Action, Backlog, Entry, Fence, LaneStatus, Parked, Takeover, Upkeep
 from outbox_api.base.record import Header, MarkedRecord
 from outbox_api.seams.parking import DeadLetter, DeadLetterStatus
+from outbox_api.seams.pausing import Pause
 from outbox_core.status.clusters import ClusterState
+from outbox_core.status.pauses import PauseState
 from outbox_core.status.snapshot import Snapshot
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
@@ -34,13 +37,19 @@ def snapshot(
     parked: Parked | None = None,
     clusters: list[ClusterState] | None = None,
     upkeep: Upkeep | None = None,
+    pauses: Sequence[PauseState] = (),
 ) -> Snapshot:
     backlog = Backlog(records, exact=True, oldest=oldest)
     held = list(lanes) or [lane(0), lane(1)]
     none = Parked(0, None)
     return Snapshot(
-        "shop.outbox", backlog, parked or none, held, 15.0, clusters, upkeep or Upkeep(dead=12_000)
+        "shop.outbox", backlog, parked or none, held, 15.0, clusters, upkeep or Upkeep(dead=12_000), pauses
     )
+
+
+def pause(topic: str = "orders", *, open_: tuple[int, ...] = (), reason: str = "ticket 17") -> PauseState:
+    made = Pause(topic, "olga", reason, NOW - timedelta(minutes=12), NOW + timedelta(minutes=48), 720.0)
+    return PauseState(made, open_, 1204, exact=True)
 
 
 def letter(

@@ -57,9 +57,26 @@ class Terminal:
             assert time.monotonic() < deadline, self.text
             assert self._read(1.0) or self.process.poll() is None, self.text
 
-    def interrupt(self) -> int:
-        """Presses Ctrl-C; returns the exit code."""
-        self.process.send_signal(signal.SIGINT)
+    def press(self, keys: str) -> None:
+        """Presses keys."""
+        os.write(self._fd, keys.encode())
+
+    def vanish(self) -> None:
+        """Takes the terminal away; the program is not told."""
+        os.close(self._fd)
+        self._fd = os.open(os.devnull, os.O_RDONLY)
+
+    def is_raw(self) -> bool:
+        """Returns whether the program gets each key as it is pressed."""
+        return not termios.tcgetattr(self._fd)[3] & termios.ICANON
+
+    def interrupt(self, number: int = signal.SIGINT) -> int:
+        """Sends a signal, which by default is that of Ctrl-C; returns the exit code."""
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Waits for the end of the program; returns its exit code."""
         while self.process.poll() is None:
             self._read(0.1)
         while self._read(0.0):

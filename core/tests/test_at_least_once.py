@@ -122,7 +122,7 @@ def test_holds_grow_with_every_failure_and_end_with_a_delivery():
         mpr.failed([Failure(record(1), "timed out", retryable=True)])
         only(decide(mpr, now), ReportFailures)
         hold = mpr.scoreboard.held.holds["k"]
-        assert mpr.scoreboard.held.blocked(now) == (1, now)
+        assert mpr.scoreboard.held.blocked(now)[:2] == (1, now)
         pauses.append(hold.until - now)
         now = hold.until
         for command in decide(mpr, now):

@@ -143,6 +143,21 @@ def test_an_absent_plugin_is_one_clear_message(folder: Path, capsys: pytest.Capt
     )
 
 
+def test_without_spark_the_engine_that_is_there_is_the_first_cure(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    others = [entry for entry in metadata.entry_points(group="outbox") if entry.name != "spark"]
+    monkeypatch.setattr(
+        "outbox_api.application.registry._entries", lambda _path: metadata.EntryPoints(others)
+    )
+    monkeypatch.syspath_prepend(str(folder))  # what is found is remembered for a path
+    (folder / "outbox.yaml").write_text("harvest:\n  outboxTable: orders\n")
+    code, _, err = exits(capsys, "check")
+    assert code == ExitCode.CONFIG
+    assert "no installed plugin provides the engine driver 'spark'" in err
+    assert "; set 'engine: inline', or run: pip install outbox-spark\n" in err
+
+
 @pytest.mark.parametrize("arguments", [["run", "-f", "no.yaml"], ["-f", "no.yaml", "run"], ["run"]])
 @pytest.mark.usefixtures("folder")
 def test_a_missing_file_is_one_clear_message(
@@ -153,6 +168,17 @@ def test_a_missing_file_is_one_clear_message(
     assert code == ExitCode.CONFIG
     told = "error: no.yaml: there is no such file; name one with -f, or in $OUTBOX_FILE\n"
     assert err == f"{told}    see: outbox explain OUTBOX-CONFIG\n"
+
+
+def test_defaults_for_lack_of_a_file_are_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.delenv("OUTBOX_FILE", raising=False)
+    monkeypatch.setattr("outbox_core.cli.run._harvest", lambda *_: None)
+    told = "no outbox.yaml here and OUTBOX_FILE is not set: using the defaults, a PostgreSQL and a Kafka on"
+    assert exits(capsys, "run")[2].startswith(told)
+    (folder / "outbox.yaml").write_text("harvest: {}")
+    assert told not in exits(capsys, "run")[2]
 
 
 @pytest.mark.usefixtures("folder")
@@ -305,10 +331,10 @@ def test_lines_of_the_log_are_plain_where_there_is_no_terminal(capsys: pytest.Ca
     before, level = root.handlers[:], root.level
     try:
         configure_logging(LogLevel.DEBUG)
-        logging.getLogger("outbox_core.x").debug("seen %d", 1)
+        logging.getLogger("outbox.x").debug("seen %d", 1)
         logging.getLogger("py4j").info("not seen")
         assert re.fullmatch(
-            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z DEBUG   outbox_core\.x seen 1\n", capsys.readouterr().err
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z DEBUG   outbox\.x seen 1\n", capsys.readouterr().err
         )
     finally:
         root.handlers[:] = before

@@ -83,8 +83,9 @@ class Counted:
         return self.free
 
 
-def counted(delivery: str, *dialects: Any, looked_at: bool = False) -> list[Finding]:
-    text = f"harvest: {{delivery: {delivery}, limits: {{sendConcurrency: 3}}, elector: lease}}"
+def counted(delivery: str, *dialects: Any, looked_at: bool = False, letters: str = "") -> list[Finding]:
+    failures = f"failures: {{topic: '{letters}'}}"
+    text = f"harvest: {{delivery: {delivery}, limits: {{sendConcurrency: 3}}, elector: lease, {failures}}}"
     settings = parse(text, "f.yaml", {}).harvest
     outboxes = [replace(settings, dialect=each, label=f"box {at}") for at, each in enumerate(dialects)]
     checks = connection_checks(outboxes, looked_at=looked_at)
@@ -100,6 +101,8 @@ def test_connections_of_all_outboxes_of_a_database_are_counted_together():
     assert [each.level for each in apart] == [Level.OK, Level.WARNING]
     [least] = counted("at-least-once", Counted(8), looked_at=True)
     assert (least.level, "up to 9, and" in least.message) == (Level.WARNING, True)
+    [most] = counted("exactly-once", Counted(5), letters="letters")
+    assert (most.level, "up to 6, and" in most.message) == (Level.WARNING, True)
 
 
 @pytest.mark.parametrize("free", [None, -1])

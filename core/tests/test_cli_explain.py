@@ -23,7 +23,7 @@ OF_OTHERS = {
     "refused", "timed out", "could not translate host name", "Name or service not known", "certificate",
     "SSL", "TLS", "SASL", "AUTHORIZATION_FAILED", "Access denied", "does not exist", "lock timeout",
     "deadlock", "statement timeout", "could not serialize", "remaining connection slots",
-    "unable to open database file",
+    "unable to open database file", "Unknown database",
 }  # fmt: skip
 """What servers and the system say, and our errors quote."""
 
@@ -64,9 +64,9 @@ def test_every_problem_and_every_alarm_is_explained(code: str):
     ("code", "said"),
     [
         ("outbox-denied", "authentication failed"),
-        ("no-leader", "No process leads"),
-        ("OUTBOXNOLEADER", "No process leads"),
-        ("broker-refuses", "`outbox check` names the cure"),
+        ("no-leader", "has no leader"),
+        ("OUTBOXNOLEADER", "has no leader"),
+        ("broker-refuses", "`outbox check` says what to do"),
         ("Parked keys", "An operator decides"),
     ],
 )
@@ -91,6 +91,10 @@ def test_without_a_code_all_are_listed_one_a_line():
         ("password authentication failed for user", "OUTBOX-DENIED"),
         ("the Spark engine needs Java, and there is none", "OUTBOX-ENGINE"),
         ("user 'me' sees no table 'outbox' in schema 'public'", "OUTBOX-NO-TABLE"),
+        ('FATAL: database "nowhere" does not exist', "OUTBOX-REFUSED"),
+        ("disk full", "nearest: OUTBOX-UNREACHABLE"),
+        ("could not extend file", "nearest: OUTBOX-UNREACHABLE"),
+        ("53100", "nearest: OUTBOX-UNREACHABLE"),
         ("xyzzy", ""),
         ("\033[31mxyzzy", ""),
     ],

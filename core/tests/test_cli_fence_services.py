@@ -103,7 +103,7 @@ def test_what_lanes_may_have_published_is_forgotten(file: Path):
     assert "the fence notes no lane" in told(file, "fence", "forget", "--yes")
 
 
-@pytest.mark.slow("operating")
+@pytest.mark.slow
 def test_lanes_whose_checkpoints_are_lost_refuse_until_that_is_forgotten(
     tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
 ):

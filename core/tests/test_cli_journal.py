@@ -39,7 +39,7 @@ VERBS = {
     Verb.PAUSE: ("pause", "--topic", "orders", "--wait", "0s"),
     Verb.RESUME: ("resume", "--topic", "orders"),
 }
-UNASKED = {Verb.RETRY, Verb.REDRIVE, Verb.RESUME}
+UNASKED = {Verb.RETRY, Verb.RESUME}
 """They need no confirmation."""
 every_verb = pytest.mark.parametrize("verb", VERBS)
 

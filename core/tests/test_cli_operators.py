@@ -83,6 +83,10 @@ def test_a_parked_key_is_seen_repaired_and_retried_and_nothing_is_missing(
 
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute(REPAIR, (found["id"],))
+    tried = outbox(file, "parked", "retry", "bad", "--dry-run")
+    assert "the row as it is now" in tried.stderr
+    assert "Seq: 0" in tried.stderr  # the header, which the letter's copy lacks
+    assert "fault" not in tried.stderr
     assert "would change" in told(file, "parked", "retry", "bad", "--dry-run")
     assert [each["id"] for each in letters(file)] == [found["id"]]
     assert "changed" in told(file, "parked", "retry", "bad")
@@ -110,7 +114,7 @@ def test_a_parked_record_is_skipped_and_redriven(
     assert outbox(file, "parked", "retry", "bad").returncode == 1
     assert [each["status"] for each in letters(file, "--skipped")] == ["skipped"]
     told(file, *HEALTH)
-    told(file, "parked", "redrive", "--all")
+    told(file, "parked", "redrive", "--all", "--yes")
     until(lambda: rows(postgres_dsn) == 0)
     assert letters(file, "--skipped") == []
     entries = json.loads(told(file, "journal", "--json"))["entries"]

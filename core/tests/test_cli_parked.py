@@ -131,10 +131,11 @@ def test_strangers_data_do_not_steer_the_terminal(dead: FakeLetters, capsys: pyt
     ("arguments", "asked"),
     [
         (["retry", "b"], ("retry", [2])),
+        (["retry", "b", "--yes"], ("retry", [2])),
         (["retry", "--all"], ("retry", [1, 2])),
         (["skip", "b", "a", "--yes"], ("skip", [1, 2])),
-        (["redrive", "c"], ("redrive", [3, 4])),
-        (["redrive", "--id", "4"], ("redrive", [4])),
+        (["redrive", "c", "--yes"], ("redrive", [3, 4])),
+        (["redrive", "--id", "4", "--yes"], ("redrive", [4])),
         (["retry", "--id", "2", "--id", "1"], ("retry", [1, 2])),
     ],
 )
@@ -207,3 +208,25 @@ def test_all_keys_or_some_have_to_be_named(capsys: pytest.CaptureFixture[str]):
         code, _, err = call(capsys, "retry", *arguments)
         assert code == 2
         assert "name keys, or ids with --id, or give --all" in err
+
+
+def test_conditions_choose_keys(dead: FakeLetters, capsys: pytest.CaptureFixture[str]):
+    dead.kept.append(replace(letter(5, "d"), age=7200.0))
+    other = letter(6, "e")
+    dead.kept.append(replace(other, record=other.record._replace(topic="bills"), reason="No such topic"))
+    for conditions, found in (
+        (["--topic", "bills"], [6]),
+        (["--error", "SUCH topic"], [6]),
+        (["--older-than", "1h"], [5]),
+        (["--younger-than", "1h", "--topic", "orders"], [1, 2]),
+        (["--topic", "order"], []),
+    ):
+        _, out, _ = call(capsys, "list", "--json", *conditions)
+        assert [told["id"] for told in json.loads(out)["letters"]] == found
+        code, out, _ = call(capsys, "retry", "--json", "--dry-run", *conditions)
+        assert (code, list(outcomes(out))) == (0, found)
+    call(capsys, "retry", "--topic", "orders", "--older-than", "1h")
+    assert dead.asked == [("retry", [5])]
+    assert call(capsys, "skip", "--topic", "none")[1] == "nothing is parked that matches\n"
+    assert call(capsys, "retry", "a", "--topic", "orders")[0] == 2
+    assert "older_than" in call(capsys, "retry", "--older-than", "soon")[2]

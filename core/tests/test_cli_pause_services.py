@@ -61,7 +61,7 @@ def test_a_topic_waits_until_it_is_resumed_and_others_go_on(file: Path, postgres
         (found,) = pauses(file)
         assert (found["topic"], found["records"], found["exact"]) == (topic, 300, True)
         assert (found["reason"], found["until"], found["in_effect"]) == ("partitions are added", None, True)
-        assert "paused: " in told(file, "health")
+        assert "paused: " in told(file, "health", "--patience", "30s")
         assert topic in told(file, "pause", "--list")
         assert topic in told(file, "status")
         assert "was paused for" in told(file, "resume", "--topic", topic)

@@ -67,6 +67,20 @@ def test_what_the_fence_says_controls_no_terminal_and_no_line():
     assert text.count(r"[red]\x1b[31m[/]") == 2
 
 
+def test_a_leader_that_has_left_leads_no_more():
+    snapshot = take(lane_status(0, left=True), lane_status(1, age=4.0, left=True))
+    assert as_data(snapshot)["leader"]["left"] == "2026-03-01T12:00:00+00:00"
+    assert "left" not in as_data(snapshot)["lanes"][0]
+    console = Console(width=200, highlight=False)
+    with console.capture() as capture:
+        console.print(as_text(snapshot))
+        console.print(overview([("shop", snapshot)]))
+    text = capture.get()
+    assert "none: host_1_2 left at 2026-03-01" in text
+    assert "host_1_2 (left)" in text
+    assert as_data(take(lane_status(0, left=True), lane_status(1)))["leader"]["left"] is None
+
+
 def test_a_harvest_that_goes_well():
     snapshot = take(lane_status(0, elector="lease", silence_before=2.5), lane_status(1))
     data = json.loads(json.dumps(as_data(snapshot)))
@@ -76,6 +90,7 @@ def test_a_harvest_that_goes_well():
         "name": "host_1_2",
         "token": 7,
         "since": "2026-03-01T12:00:00+00:00",
+        "left": None,
         "elector": "lease",
         "silence_before_seconds": 2.5,
     }
@@ -108,6 +123,11 @@ def test_a_harvest_that_goes_well():
     assert "batches" not in text
     assert "1s ago" in text
     assert "silent" not in text
+
+
+def test_records_that_nobody_is_to_send_have_no_age_and_say_why():
+    backlog = Backlog(3, exact=True, oldest=None)
+    assert "3 records, all parked" in shown(take(backlog=backlog, parked=Parked(1, 5.0)))
 
 
 def test_parked_keys_are_those_of_the_outbox_and_not_of_the_lanes():

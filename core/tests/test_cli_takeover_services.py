@@ -18,7 +18,7 @@ INSERT = """
 """
 
 
-@pytest.fixture(params=["at-least-once", pytest.param("exactly-once", marks=pytest.mark.slow("clusters"))])
+@pytest.fixture(params=["at-least-once", pytest.param("exactly-once", marks=pytest.mark.slow)])
 def file(tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, request: pytest.FixtureRequest) -> Path:
     affinity = {
         "driver": "cluster",
@@ -65,7 +65,7 @@ def test_the_records_of_another_cluster_are_taken_once_an_operator_says_so(
         assert found[2]["takeover"]["reason"] == "moving"
         assert found[2]["taken_over_seconds_ago"] < 60
         assert (found[1]["taken_over"], found[3]["taken_over"]) == (0, 0)
-        health = json.loads(outbox(file, "health", "--json").stdout)
+        health = json.loads(outbox(file, "health", "--json", "--patience", "30s").stdout)
         assert "taken-over" not in [each["code"] for each in health["problems"]]
         assert [each["code"] for each in health["remarks"]] == ["deliberate-takeover"]
         told(file, "takeover", "--end", "2", "--yes")

@@ -280,7 +280,7 @@ def test_superseded_records_are_counted_and_told_of(caplog, logged):
         telemetry.no_longer_coalesced(2005)
         telemetry.write_lines()
     assert telemetry.metrics.superseded == 2005
-    assert [record.getMessage() for record in logged("outbox_core")] == [
+    assert [record.getMessage() for record in logged("outbox.lanes")] == [
         "lane 3: a backlog waits: only the newest records of its keys are sent",
         "lane 3: 2,005 records were not sent, as later ones of their keys waited",
     ]

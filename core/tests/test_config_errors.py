@@ -22,7 +22,7 @@ harvest:
     minPollInterval: 100
     heartbeatTimeout: 0s
     max_in_flight_records: 5
-    sendBuffer: many
+    maxRunRecords: many
     sendConcurrency: 0
     queueTimeout: -5s
     minMetricInterval: 1s
@@ -49,7 +49,7 @@ the configuration has 21 problems:
   f.yaml:11: harvest.limits.minPollInterval: expected a duration such as 500ms, 5s or 1m30s, found '100'
   f.yaml:12: harvest.limits.heartbeatTimeout: expected more than 0, found '0s'
   f.yaml:13: harvest.limits.max_in_flight_records: unknown key; did you mean 'maxInFlightRecords'?
-  f.yaml:14: harvest.limits.sendBuffer: expected a whole number, found 'many'
+  f.yaml:14: harvest.limits.maxRunRecords: expected a whole number, found 'many'
   f.yaml:15: harvest.limits.sendConcurrency: expected at least 1, found '0'
   f.yaml:16: harvest.limits.queueTimeout: expected a duration such as 500ms, 5s or 1m30s, found '-5s'
   f.yaml:17: harvest.limits.minMetricInterval: unknown key; did you mean 'minMetricsInterval'?
@@ -61,7 +61,7 @@ the configuration has 21 problems:
   f.yaml:21: harvest.dialect.prepare: expected true or false, found 'maybe'
   f.yaml:22: harvest.zebra: unknown key; valid keys here: affinity, baseKafkaConfig, coalesce, dataSource, \
 delivery, dialect, elector, engine, failures, leaderGroupID, leaderTopic, limits, \
-name, outboxTable, password, producerKafkaConfig, publisher, topics, transform
+listener, name, outboxTable, password, producerKafkaConfig, publisher, topics, transform
   f.yaml:23: loging: unknown key; did you mean 'logging'?
   f.yaml:26: logging.level: expected 'trace', 'debug', 'info', 'warn' or 'error', found 'Loud'
   f.yaml:27: logging.level: written twice; first in line 26"""
@@ -112,10 +112,6 @@ ONE_WRONG = {
     "harvest:\n  dataSource: host=x password=${DB_PASSWORD}": (
         ":2: harvest.dataSource: the environment variable DB_PASSWORD is not set; set it, "
         "or write ${DB_PASSWORD:-default}"
-    ),
-    "harvest: {limits: {minPollInterval: 4s}}": (
-        ":1: harvest.limits: maxPollInterval is 2.5s (half the heartbeat timeout by default) "
-        "and minPollInterval 4s; it cannot be less"
     ),
     "harvest: {dialect: {driver: postgres, valueType: blob}}": (
         ":1: harvest.dialect: valueType is 'blob'; it can be text or bytea"
@@ -176,7 +172,7 @@ harvest:
   dataSource: [host=x password=hunter2]
   baseKafkaConfig: sasl.password=hunter2
   producerKafkaConfig: {sasl.password: {value: hunter2}}
-  limits: {sendBuffer: "${SECRET}", sendConcurrency: hunter2-and-on-for-much-longer-than-any-number}
+  limits: {maxRunRecords: "${SECRET}", sendConcurrency: hunter2-and-on-for-much-longer-than-any-number}
   passwort: hunter2
   engine: {settings: {spark.authenticate.secret: [hunter2]}}
 """,

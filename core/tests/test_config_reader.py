@@ -10,6 +10,7 @@ import pytest
 from outbox_api import ConfigError, Seam
 from outbox_core.builtin import NoOptions
 from outbox_core.config import configure, load, locate, parse
+from outbox_core.config.harvest import WITHOUT_EFFECT
 from outbox_core.settings import Delivery, Limits
 from outbox_core.settings.logs import LogLevel
 
@@ -29,12 +30,12 @@ def test_goharvests_file_is_read_as_it_is():
         max_in_flight_records=1000,
         min_metrics_interval=5.0,
         send_concurrency=4,
-        send_buffer=10,
     )
     assert harvest.delivery is Delivery.AT_LEAST_ONCE
     drivers = [harvest.dialect, harvest.elector, harvest.affinity, harvest.publisher, harvest.engine]
     assert [choice.driver for choice in drivers] == ["postgres", "neli-kafka", "none", "kafka", "spark"]
-    assert [choice.seam for choice in drivers] == [each for each in Seam if each is not Seam.TRANSFORM]
+    optional = (Seam.TRANSFORM, Seam.LISTENER)
+    assert [choice.seam for choice in drivers] == [each for each in Seam if each not in optional]
     assert harvest.dialect.options.data_source.startswith("host=localhost port=5432 user=postgres")
     assert harvest.publisher.options.kafka == {
         "bootstrap.servers": "localhost:9092",
@@ -45,6 +46,11 @@ def test_goharvests_file_is_read_as_it_is():
     assert elector.kafka == {"bootstrap.servers": "localhost:9092"}
     assert (elector.leader_topic, elector.leader_group_id) == ("my-app-name", "my-app-name")
     assert (elector.min_poll_interval, elector.heartbeat_timeout) == (1.0, 5.0)
+
+
+def test_what_has_no_effect_here_is_accepted():
+    limits = ", ".join(f"{key}: 1" for key in sorted(WITHOUT_EFFECT))
+    assert parse(f"harvest: {{limits: {{{limits}}}}}", "f.yaml", {}).harvest.limits == Limits()
 
 
 def test_goharvests_secure_file_is_read_as_it_is():
@@ -73,13 +79,12 @@ def test_nothing_written_means_the_defaults():
     assert re.fullmatch(rf"{host}_{os.getpid()}_\d+", harvest.name)
 
 
-def test_the_limits_have_goharvests_defaults_but_four():
+def test_the_limits_have_goharvests_defaults_with_exceptions():
     limits = Limits()
     assert (limits.min_poll_interval, limits.heartbeat_timeout, limits.queue_timeout) == (0.1, 5.0, 30.0)
     assert (limits.mark_backoff, limits.io_error_backoff, limits.min_metrics_interval) == (0.01, 0.5, 5.0)
-    assert (limits.max_in_flight_records, limits.send_concurrency) == (2000, 1)
-    assert (limits.send_buffer, limits.mark_query_records) == (5000, 1000)
-    assert limits.longest_poll_interval == 2.5
+    assert (limits.max_in_flight_records, limits.send_concurrency) == (8000, 1)
+    assert (limits.send_buffer, limits.mark_query_records) == (5000, 5000)
 
 
 @pytest.mark.parametrize("level", ["Trace", "DEBUG", "info", "Warn", "warning", "Error"])

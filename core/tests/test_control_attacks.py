@@ -129,6 +129,15 @@ def test_a_message_that_was_tampered_with_is_refused(
     assert received in ([], [b"one"]), "what is received was sent, and in order"
 
 
+def test_a_message_that_is_too_long_is_refused_before_it_is_read(sockets: Sockets) -> None:
+    sockets.relay(bytes)
+    leader, group = ends(sockets)
+    shake(leader, group)
+    group.send(b"long")
+    with pytest.raises(NotAuthentic, match="a message of 4 bytes, where 3 are allowed"):
+        leader.receive(3)
+
+
 def test_what_a_group_has_sent_is_no_proof_for_a_leader() -> None:
     """A false leader sends back to a group what that, or another group, has sent."""
     with closing(Sockets()) as victim:
@@ -219,12 +228,17 @@ def test_a_malformed_message_is_refused_and_not_shown() -> None:
 
 
 def test_the_port_is_open_where_workers_connect_and_nowhere_else() -> None:
-    with closing(ControlServer("127.0.0.2")) as server:
-        _, port, _ = server.address
-        with ControlClient(server.address) as client:
-            client.connect()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), 3)
+    refused = 0
+    for _ in range(3):  # another program may listen there at the port of one of them
+        with closing(ControlServer("127.0.0.2")) as server:
+            _, port, _ = server.address
+            with ControlClient(server.address) as client:
+                client.connect()
+            try:
+                socket.create_connection(("127.0.0.1", port), 60).close()
+            except ConnectionRefusedError:
+                refused += 1
+    assert refused
 
 
 OUT_OF_DESCRIPTORS = """

@@ -23,12 +23,17 @@ from outbox_core.settings.logs import KeyNames
 from .cli_runner import until
 
 
+def peers():
+    return [thread for thread in threading.enumerate() if thread.name == "control-peer"]
+
+
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setattr(channel, "ACCEPT_SECONDS", 0.05)  # so long a server takes to end
     server = ControlServer("127.0.0.1")
     yield server
     server.close()
+    until(lambda: not peers())  # which close their connections on their own: other tests count that
 
 
 def report(incarnation="a", token=7, **more):
@@ -68,10 +73,6 @@ def test_a_silent_peer_keeps_nobody_out(server):
     host, port, _ = server.address
     with socket.create_connection((host, port)), ControlClient(server.address) as channel:
         assert channel.exchange(report()) == Orders(3.0)
-
-
-def peers():
-    return [thread for thread in threading.enumerate() if thread.name == "control-peer"]
 
 
 def test_many_silent_peers_keep_nobody_out_and_hold_few_threads(server):

@@ -91,7 +91,7 @@ def mariadb() -> Iterator[MariaDbServer]:
         yield server
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 class TestLeaseOnPostgresFailover(FailoverConformance):
     @pytest.fixture
     def elector(self, postgres: PostgresServer) -> Iterator[ElectorUnderTest]:
@@ -105,7 +105,7 @@ class TestLeaseOnPostgresFailover(FailoverConformance):
     )
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 class TestLeaseOnMariaDb(ElectorConformance):
     @pytest.fixture
     def elector(self, mariadb: MariaDbServer) -> Iterator[ElectorUnderTest]:
@@ -119,7 +119,7 @@ class TestLeaseOnMariaDb(ElectorConformance):
             yield under
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 class TestLeaseOnSqlite(ElectorConformance):
     @pytest.fixture
     def elector(self, tmp_path: Path) -> ElectorUnderTest:

@@ -23,7 +23,7 @@ from outbox_core.settings import HarvestSettings, Settings
 from outbox_core.status.health import Code, Thresholds, examine
 from outbox_servers.services.process import free_port
 
-pytestmark = pytest.mark.slow("operating")
+pytestmark = pytest.mark.slow
 
 PATIENCE = 100.0
 UNFAILED_SECONDS = {"start": 60.0, "loop": 15.0}

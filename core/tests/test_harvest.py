@@ -6,8 +6,7 @@ import math
 import time
 from datetime import UTC, datetime
 from functools import partial
-from threading import Event, Lock, Thread
-from threading import enumerate as enumerate_threads
+from threading import Event, Lock, Thread, current_thread
 
 import pytest
 from outbox_api import AccessDenied, DriverError, EngineLost, Fence, LaneStatus, OutboxError, Seam
@@ -210,15 +209,22 @@ def test_a_term_begins_with_a_raised_token_and_ends_with_a_handover(world):
     assert engine.terms[1].token == 2, "each term has a token of its own"
 
 
-def test_a_harvest_runs_on_the_thread_of_its_caller_until_it_is_stopped(world):
+def test_a_harvest_runs_on_the_thread_of_its_caller_until_it_is_stopped(world, monkeypatch):
     first, _, elector, engine, _ = world
     first.stop()
-    harvest, before = Harvest(first._settings), {*enumerate_threads()}
+    start, starting = Thread.start, []
+
+    def told(thread):
+        starting.append(current_thread())
+        start(thread)
+
+    monkeypatch.setattr(Thread, "start", told)
+    harvest, own = Harvest(first._settings), current_thread()
     harvest.join()
     running = Thread(target=harvest.run)
     running.start()
     lead(elector, engine)
-    assert {*enumerate_threads()} - before == {running}
+    assert [each for each in starting if each in {own, running}] == [own], "it is the only thread"
     assert harvest.leads
     harvest.stop()
     assert not harvest._running.locked(), "it has ended"
@@ -520,13 +526,14 @@ def test_a_harvest_that_is_told_to_stop_while_it_stands_by_anew_joins_no_electio
 
 
 def test_an_engine_that_dies_during_a_term_ends_the_harvest(world):
-    harvest, _, elector, engine, _ = world
+    harvest, _, elector, engine, events = world
     lead(elector, engine)
     engine.dead = OutboxError("Spark's JVM has died")
     with pytest.raises(OutboxError, match="JVM"):
         until(lambda: harvest.wait(0.01))
     assert engine.terms[0].stopped
     until(lambda: elector.stopped)
+    assert LeaderRevoked("Spark's JVM has died") in events
 
 
 def test_a_standby_whose_engine_is_lost_gets_a_new_one_and_stands_by_anew(world, quick):

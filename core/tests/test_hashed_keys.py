@@ -57,7 +57,7 @@ def test_a_line_about_a_failure_names_the_key_by_its_hash(caplog: pytest.LogCapt
             telemetry = Telemetry(3, 1.0, 0.0, key_names=names)
             telemetry.failed([failure])
             telemetry.write_lines()
-    plain, hashed = (record.getMessage() for record in logged("outbox_core"))
+    plain, hashed = (record.getMessage() for record in logged("outbox.lanes"))
     assert f"its key '{PERSONAL}' is held" in plain
     assert f"its key {KeyNames(SECRET).of(PERSONAL)} is held" in hashed
     assert PERSONAL not in hashed
@@ -94,5 +94,5 @@ def test_each_parked_key_is_told(logged) -> None:
     telemetry = Telemetry(3, 1.0, 0.0)
     telemetry.parked([Poison(1, "too large", 5)], 1)
     telemetry.write_lines()
-    [record] = logged("outbox_core")
+    [record] = logged("outbox.lanes")
     assert record.__dict__["always"], "however many were parked before"

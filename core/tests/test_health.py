@@ -35,7 +35,7 @@ def lane(
     lanes: int = 1,
     age: float | None = 1.0,
     since: datetime = NOW,
-    **metrics: float,
+    **metrics: float | str,
 ) -> LaneStatus:
     heartbeat_at = None if age is None else NOW
     return LaneStatus(Fence(number, lanes, 7, 1), "host_1_2", since, heartbeat_at, age, metrics)
@@ -62,8 +62,8 @@ class Services:
         self.database()
         return self
 
-    def members(self, group: str, seconds: float) -> dict[str, int]:
-        return {}
+    def members(self) -> list[Any]:
+        return []
 
     def lane_statuses(self) -> list[LaneStatus]:
         return list(self.holdings_)
@@ -154,6 +154,16 @@ def test_how_many_beats_may_be_missed_can_be_said():
     assert not look(Services(holdings_=[lane(age=24.0)]), silence=4.0).healthy
 
 
+def test_nobody_leads_after_a_leader_has_left_but_for_a_moment():
+    assert look(Services([lane(age=2.0, left=True)])).healthy, "its successor may be about to lead"
+    found = look(Services([lane(age=4.0, left=True)]))
+    assert codes(found) == [Code.NO_LEADER]
+    assert found.problems[0].message == "nobody leads: the last who did, host_1_2, left 4s ago"
+    assert look(Services([lane(age=4.0, left=False)])).healthy, "it rests"
+    half = [lane(0, lanes=2, age=4.0, left=True), lane(1, lanes=2)]
+    assert codes(look(Services(half))) == [Code.SILENT_LANE]
+
+
 def test_a_leader_that_has_just_begun_is_given_time_for_its_first_reading():
     since = datetime.now(UTC)
     assert look(Services(holdings_=[lane(age=None, since=since)])).healthy
@@ -171,11 +181,14 @@ def test_the_oldest_record_is_too_old():
 
 def test_a_key_has_failed_for_long():
     services = Services(
-        holdings_=[lane(0, lanes=2, blocked_seconds=3.0), lane(1, lanes=2, blocked_seconds=75.0)]
+        holdings_=[
+            lane(0, lanes=2, blocked_seconds=3.0),
+            lane(1, lanes=2, blocked_seconds=75.0, blocked_by="no luck"),
+        ]
     )
     [problem] = look(services).problems
     assert (problem.code, problem.number) == (Code.BLOCKED_KEY, 75.0)
-
+    assert problem.message == "a key has been failing for 1m15s, more than 1m: no luck"
     assert look(services, blocked=80.0).healthy
 
 
@@ -298,3 +311,17 @@ def test_a_paused_topic_drives_no_terminal():
     [remark] = look(Services(pauses_=(paused,))).remarks
     assert "\x1b" not in remark.message
     assert r"--topic a\x1b[2J" in remark.message
+
+
+def test_what_a_lane_sends_in_vain_names_the_broker() -> None:
+    def beats(seconds: float, reason: str = "") -> LaneStatus:
+        return replace(lane(), metrics={"unanswered": {"seconds": seconds, "reason": reason}})
+
+    [problem] = look(Services([beats(21.4, "Local: Message timed out (_MSG_TIMED_OUT)")])).problems
+    assert (problem.code, problem.number) == (Code.BROKER_UNREACHABLE, 21.4)
+    assert problem.message == (
+        "the broker has acknowledged nothing to the leader for 21s: Local: Message timed out (_MSG_TIMED_OUT)"
+    )
+    assert look(Services([beats(5.0)])).healthy
+    silent = replace(beats(99.0), age=90.0)
+    assert Code.BROKER_UNREACHABLE not in codes(look(Services([silent])))

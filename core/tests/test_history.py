@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from outbox_api import Backlog, Fence, LaneStatus, OldSnapshot, Parked, Takeover, Upkeep
 from outbox_core.status.clusters import ClusterState, Role
-from outbox_core.status.history import History, Point
+from outbox_core.status.history import History
 from outbox_core.status.history_events import HistoryEvent
+from outbox_core.status.points import Point
 from outbox_core.status.snapshot import Snapshot
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -183,7 +184,7 @@ def test_looks_nearby_become_one_point_with_the_greatest_figures():
     history = History()
     for second, records in enumerate([5, 9, 3, 1, 1, 1, 1, 1, 1, 2, 4]):
         history.add(later(second), state(lane(), records=records, oldest=None if records == 9 else 2.0))
-    assert history.points() == (Point(NOON, 9, 2.0, 50.0), Point(later(9), 4, 2.0, 50.0))
+    assert history.points() == (Point(NOON, 9, 2.0, 50.0, failed=0), Point(later(9), 4, 2.0, 50.0, failed=0))
 
 
 def test_looks_ten_seconds_apart_stay_points_of_their_own():

@@ -26,13 +26,16 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .cli_runner import OUTBOX, outbox, told
+from .cli_runner import outbox, told
 from .terminals import Terminal
+from .test_status_watch import watched
 
 HOSTILE = "a[/]:smile:[bold]\n2026-01-01 ERROR forged\r\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\u2028\u2066\x7fz"
 TABLES = (f"ob_{HOSTILE}", "ob_[/]")
 FROM_RICH = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|1A|2K)|\r(?=\x1b\[)")
 """What rich itself sends to a terminal; what comes before a text of somebody else is of that kind only."""
+FROM_TEXTUAL = re.compile(r"\x1b\[[<>?]?[0-9;]*\$?[a-zA-Z]|\x1b\]22;[a-z]*(?:\x07|\x1b\\)")
+"""What textual sends besides."""
 FORGED = re.compile(r"^2026-01-01 ERROR", re.MULTILINE)
 
 
@@ -93,6 +96,10 @@ COMMANDS = [
     "health --patience 100ms --outbox NAME",
     "parked list",
     "parked list --outbox NAME",
+    "parked list --topic TOPIC --outbox NAME",
+    "waiting --outbox NAME",
+    "waiting --topic TOPIC --outbox NAME",
+    "waiting --key TOPIC --outbox NAME",
     "parked show --id 1 --outbox NAME",
     "parked retry --all --dry-run --outbox NAME",
     "parked skip --all --dry-run --outbox NAME",
@@ -205,9 +212,22 @@ def test_a_record_is_one_line_of_the_log(
 
 
 def test_a_window_that_is_redrawn(file: Path) -> None:
-    command = [OUTBOX, "status", "--watch", "--interval", "100ms", "-f", str(file)]
-    with Terminal(command, columns=200) as terminal:
+    with Terminal(watched(file, keys=False), columns=200) as terminal:
         terminal.until(lambda text: "ob_[/]" in text and "forged" in text)
         terminal.interrupt()
     sent = FROM_RICH.sub("", terminal.raw.decode()).replace("\r\n", "\n")
     assert is_plain(sent), sent
+
+
+def test_a_window_with_keys(file: Path) -> None:
+    with Terminal(watched(file), columns=200) as terminal:
+        terminal.until(lambda text: "ob_[/]" in text and "ob_a[/]:smile:[bold]" in text)
+        terminal.press("/forged\r\r")
+        terminal.until(lambda text: "1 key parked" in text)
+        terminal.press("\r")
+        terminal.until(lambda text: "parked show --id 1" in text and r"\u202e" in text)
+        terminal.press("q")
+        assert terminal.ended() == 0
+    sent = FROM_TEXTUAL.sub("", terminal.raw.decode()).replace("\r\n", "\n")
+    assert is_plain(sent), sent
+    assert "\x1b[2J\x9b" not in terminal.raw.decode()

@@ -181,9 +181,9 @@ def test_a_database_that_hangs_delays_no_look_at_another(monkeypatch: pytest.Mon
     settings = settings_of(outboxes=outboxes)
     with serving(settings, SimpleNamespace(view=view), [Harvest() for _ in outboxes]) as site:
         for _ in range(2):
-            *others, healthy = site.json("/status")["outboxes"]
-            assert healthy == {"label": "healthy", **DATA}
-            assert all("error" in each for each in others)
+            # A busy machine may need longer than the patience.
+            until(lambda: site.json("/status")["outboxes"][-1] == {"label": "healthy", **DATA})
+            assert all("error" in each for each in site.json("/status")["outboxes"][:-1])
         answers.set()
 
 

@@ -239,5 +239,5 @@ class TestSeveralHarvestersInTurn:
             assert "Nothing was changed. Not parked any more, and left alone: 7." in told[1]
             fields = fields_of(browser.get("/do/retry?id=8")) | {"reason": "x"}
             elsewhere = browser.follow(browser.send("/do/retry", fields)).text
-            assert "What came of it is not known to this harvester" in elsewhere
+            assert "The outcome is not known to this process" in elsewhere
             assert [each.record.id for each in operations.found] == []

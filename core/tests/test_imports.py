@@ -17,7 +17,7 @@ OTHER_COMMANDS = {
     for name in ("audit", "check", "fence", "journal", "parked", "pump", "status", "takeover")
 }
 
-MOST_OF_A_PROBE = 112
+MOST_OF_A_PROBE = 113
 """Modules of ours that ``outbox health`` may import."""
 
 PROGRAM = """
@@ -90,7 +90,7 @@ with monitored(parse(sys.argv[1]), list, json.loads(sys.argv[2])):
     print(json.dumps(list(sys.modules)), file=sys.stderr)
 """
 SERVER = {"fastapi", "starlette", "uvicorn", "outbox_console"}
-METRICS = {"opentelemetry", "outbox_core.monitoring.provider"}
+PUSH = {"outbox_core.monitoring.otlp", "outbox_core.monitoring.provider"}
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ METRICS = {"opentelemetry", "outbox_core.monitoring.provider"}
     [
         ({}, {}, set()),
         ({}, {"OTEL_METRICS_EXPORTER": "none"}, set()),
-        ({}, {"OTEL_METRICS_EXPORTER": "otlp"}, METRICS),
-        ({"listen": "127.0.0.1:0"}, {}, METRICS | SERVER),
+        ({}, {"OTEL_METRICS_EXPORTER": "otlp"}, PUSH),
+        ({"listen": "127.0.0.1:0"}, {}, SERVER),
     ],
 )
 def test_what_monitoring_needs_is_imported_where_it_is_on(
@@ -107,7 +107,7 @@ def test_what_monitoring_needs_is_imported_where_it_is_on(
 ):
     data = {"http": http, "harvest": {"engine": "inline", "elector": "static"}}
     modules = imported(MONITORED, json.dumps(data), json.dumps(variables))
-    assert modules & (METRICS | SERVER) == wanted
+    assert modules & (PUSH | SERVER) == wanted
 
 
 def test_a_probe_imports_little(tmp_path: Path):
@@ -120,7 +120,19 @@ def test_a_probe_imports_little(tmp_path: Path):
     ours = {name for name in modules if name.startswith("outbox_")}
     assert "outbox_core.status.health" in ours
     assert len(ours) <= MOST_OF_A_PROBE, sorted(ours)
-    assert not modules & {"rich", "outbox_core.lanes", "outbox_core.engines", "outbox_core.delivery"}
+    unneeded = {"outbox_core.lanes", "outbox_core.engines", "outbox_core.delivery"}
+    assert not modules & (unneeded | {"rich", "textual"})
+
+
+@pytest.mark.parametrize("watch", [[], ["--watch"]])
+def test_keys_are_imported_where_there_is_a_terminal(watch: list[str], tmp_path: Path):
+    settings = tmp_path / "outbox.yaml"
+    dialect = {"driver": "sqlite", "dataSource": str(tmp_path)}
+    settings.write_text(json.dumps({"harvest": {"dialect": dialect, "engine": "inline"}}), "utf-8")
+    modules = imported(PROGRAM, "status", *watch, "-f", str(settings))
+    assert "outbox_core.cli.status" in modules
+    assert "rich" in modules
+    assert not modules & {"textual", "asyncio", "outbox_core.cli.watching", "outbox_core.monitoring"}
 
 
 def test_the_settings_of_a_lane_need_neither_yaml_nor_those_of_the_server():

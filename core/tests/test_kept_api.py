@@ -139,7 +139,7 @@ def test_a_replay_is_told_before_it_runs_and_while_it_does(api: Checked, box: Ha
 def test_one_at_a_time_of_an_outbox_which_can_be_given_up(api: Checked, box: HarvestSettings):
     stash(box, 1_200)
     deliver(box)
-    api.post("replay", rate=100, **ADDRESS)
+    api.post("replay", rate=20, **ADDRESS)  # it lasts a minute
     refused = api.post("replay", 409, **{**ADDRESS, "name": "y"})
     assert "this process does the replay 'x' of this outbox" in refused["error"]
     until(lambda: waiting(box) > 0)
@@ -213,7 +213,7 @@ def test_a_replay_whose_database_goes_away_stops_and_goes_on(
         first = deliver(box)
         with serving(settings) as site:
             api = Checked(site)
-            api.post("replay", rate=500, **ADDRESS)
+            api.post("replay", rate=50, **ADDRESS)  # it lasts half a minute
             until(lambda: api.get("/api/replays")["replays"][0]["stashed"] > 100)
             ports.append(NOWHERE)
             proxy.cut()

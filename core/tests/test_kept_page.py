@@ -52,7 +52,7 @@ def positions(page: Answered) -> list[str]:
 
 def test_what_is_kept_is_seen_by_day_and_found(site: PageSite, box: HarvestSettings):
     assert "Nothing is kept." in site.get("/kept", **AS_VIEWER).text
-    assert 'href="/kept?outbox=outbox"' in site.get("/outbox/live?name=outbox", **AS_VIEWER).text
+    assert 'href="/kept?outbox=outbox"' in site.get("/outbox?name=outbox", **AS_VIEWER).text
     stash(box, 240)
     deliver(box)
     until(lambda: '<td class="number">240</td>' in site.get("/kept?outbox=outbox", **AS_VIEWER).text)
@@ -123,7 +123,7 @@ def test_a_replay_is_told_confirmed_and_watched(site: PageSite, box: HarvestSett
 def test_a_replay_is_given_up(site: PageSite, box: HarvestSettings):
     stash(box, 1_200)
     deliver(box)
-    asked = site.post("/kept/replay", ALICE, name="x", rate="100")
+    asked = site.post("/kept/replay", ALICE, name="x", rate="20")  # it lasts a minute
     site.post("/do/replay", ALICE, reason="an incident", **fields_of(asked))
     until(lambda: 'data-state="runs here"' in site.get("/kept/live", **AS_ALICE).text)
     other = site.post("/kept/replay", ALICE, name="y")
@@ -227,11 +227,12 @@ def test_a_user_without_rights_is_told_which(postgres_dsn: str):
             with serving(keeping("postgres", source, create=False)) as server:
                 site, grant = PageSite(server.port), "GRANT SELECT ON"
                 until(lambda: grant in unescape(site.get("/kept", **AS_ALICE).text))
-                for path, form in (("kept", {"key": "k0"}), ("kept/replay", {"name": "x"})):
+                forms = {"kept": {"key": "k0"}, "kept/replay": {"name": "x"}, "kept/erase": {"key": "k0"}}
+                for path, form in forms.items():
                     refused = site.post(f"/{path}", ALICE, **form)
-                    assert (refused.code, grant in unescape(refused.text)) == (502, True), refused.text
-                refused = site.post("/kept/erase", ALICE, key="k0")
-                assert (refused.code, "GRANT" in unescape(refused.text)) == (502, True), refused.text
-                assert "s3cret" not in refused.text
+                    shown = unescape(refused.text)
+                    assert refused.code == 502
+                    assert grant in shown or "lacks the privileges" in shown, shown
+                    assert "s3cret" not in shown
         finally:
             admin.execute(f"DROP OWNED BY {user}; DROP ROLE {user}".encode())

@@ -18,7 +18,7 @@ from .cli_runner import INSERT, changed, configure, harvester, told, until
 from .http_client import Site, served, site_of
 from .http_server import ALICE, bearer
 
-pytestmark = pytest.mark.slow("operating")
+pytestmark = pytest.mark.slow
 
 RECORDS = 2_000
 REPLAY: dict[str, Any] = {"name": "x", "since": "1h", "rate": 500}

@@ -26,6 +26,7 @@ from outbox_api import (
     Parked,
     Pause,
     PermittedTopics,
+    Repartitioned,
 )
 from outbox_core.control.protocol import LaneControl
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
@@ -223,9 +224,9 @@ def test_records_of_other_clusters_are_counted_and_the_first_are_told_of(records
         TakeoverBegan(3, lane=3, deliberate=False),
         TakeoverBegan(1, lane=3, deliberate=True),
     ]
-    assert not logged("outbox_core"), "the lane's lock may be held"
+    assert not logged("outbox.lanes"), "the lane's lock may be held"
     telemetry.write_lines()
-    assert [line.levelname for line in logged("outbox_core")] == ["WARNING", "WARNING"]
+    assert [line.levelname for line in logged("outbox.lanes")] == ["WARNING", "WARNING"]
     assert (telemetry.metrics.marked, telemetry.metrics.taken_over) == (8, 7)
     threads.now = 10.0
     table, _ = do(records, records.next_for_marker)
@@ -484,7 +485,28 @@ def test_the_loops_send_purge_and_drain(control):
     assert (running.error, running.lane.drained) == (None, True)
     assert purging.asked == [("purge", [1])]
     assert broker.taken == [RECORD]
+    assert [metrics.get("left") for metrics in marking.written][-1], "its silence begins with the drain's end"
+    assert marking.written[-1]["in_flight"] == 0
     assert (broker.closed, marking.closed, purging.closed) == (True, 1, 1)
+
+
+def test_a_lane_that_cannot_say_that_it_has_left_ends_nevertheless(control):
+    broker, marking = Broker(), Table()
+    running = Running(control, broker, marking).start()
+    assert broker.polled.wait(30)
+    marking.answers.append(AWAY)
+    control.draining = True
+    running.join()
+    assert (running.error, running.lane.drained) == (None, True)
+
+
+def test_a_lane_that_is_stopped_does_not_say_that_it_has_left(control):
+    broker, marking = Broker(), Table()
+    running = Running(control, broker, marking).start()
+    assert broker.polled.wait(30)
+    control.stopped = True
+    running.join()
+    assert not any("left" in metrics for metrics in marking.written)
 
 
 def test_a_sender_that_breaks_is_closed_and_ends_the_lane(control):
@@ -579,7 +601,7 @@ def test_a_lane_of_batches_ends_though_both_its_servers_hang(telemetry, control)
     class Silent:
         def publish(self, records, checkpoint):
             busy.set()
-            hangs.wait(30)
+            hangs.wait(240)
             return []
 
         def close(self):
@@ -591,7 +613,7 @@ def test_a_lane_of_batches_ends_though_both_its_servers_hang(telemetry, control)
     running.start()
     assert busy.wait(30)
     control.stopped = True
-    running.join(10)
+    running.join(60)
     assert not running.is_alive()
     hangs.set()
 
@@ -627,3 +649,37 @@ def test_a_look_at_pauses_that_fails_ends_no_lane_and_what_it_finds_is_told_at_o
     beat = records.next_for_marker(partial(look.run(connection), 0.0))
     beat.run(connection)
     assert in_effect(table.written[1], pause)
+
+
+class Partitioned:
+    """A sender that has found what it was given."""
+
+    def __init__(self, *found):
+        self.found = found
+        self.refreshed = 0
+
+    def refresh(self):
+        self.refreshed += 1
+
+    def take_repartitioned(self):
+        found, self.found = self.found, ()
+        return found
+
+
+@pytest.mark.parametrize("lane", ["records", "batches"])
+def test_a_sender_looks_at_partitions_anew_when_a_pause_has_ended_and_tells_of_changed_ones(
+    lane, request, telemetry, caplog
+):
+    lane = request.getfixturevalue(lane)
+    lane.heed_partitions()
+    lane.partitioned = sender = Partitioned(Repartitioned("orders", 4, 16))
+    lane.pauses.looked(1.0, [Pause("orders", "ann", "", datetime(2026, 3, 1, tzinfo=UTC))])
+    lane.heed_partitions()
+    assert sender.refreshed == 0
+    lane.pauses.looked(2.0, [])
+    for _ in range(2):
+        lane.heed_partitions()
+    assert sender.refreshed == 1
+    assert telemetry.metrics.repartitioned == 1
+    telemetry.write_lines()
+    assert "'orders' has 16 partitions instead of 4" in caplog.text

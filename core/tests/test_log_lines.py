@@ -43,7 +43,7 @@ def fail(why):
 
 
 def test_a_json_line_has_stable_fields(lines):
-    log = logging.getLogger("outbox_core.x")
+    log = logging.getLogger("outbox.x")
     with log_as("one/orders", outbox="orders"), log_about(lane=0, token=7):
         log.warning("%s failed: %s", "mark", DriverError("refused", retryable=True))
     log.info("outside")
@@ -53,7 +53,7 @@ def test_a_json_line_has_stable_fields(lines):
     assert first.pop("time").endswith("Z")
     assert first == {
         "level": "WARNING",
-        "logger": "outbox_core.x",
+        "logger": "outbox.x",
         "message": "mark failed: refused",
         "harvester": "one/orders",
         "outbox": "orders",
@@ -134,7 +134,7 @@ def test_a_line_of_text_ends_with_the_code_of_its_error():
 
 
 def test_lines_of_a_worker_reach_the_leaders_log_with_what_they_are_about(lines):
-    worker = logging.getLogger("outbox_core.lanes.group")
+    worker = logging.getLogger("outbox.lanes")
     messages = Messages()
     worker.addHandler(messages)
     worker.propagate = False
@@ -153,7 +153,7 @@ def test_lines_of_a_worker_reach_the_leaders_log_with_what_they_are_about(lines)
         Leadership(7, lambda: 1.0).exchange(report)
     first, second = lines()
     assert first["message"] == "group 1: lane 3 restarts: refused ?"
-    assert (first["logger"], first["outbox"]) == ("outbox_core.lanes.group", "orders")
+    assert (first["logger"], first["outbox"]) == ("outbox.lanes", "orders")
     assert (first["lane"], first["token"], first["error"]) == (3, 7, "refused ?")
     assert second["traceback"].startswith("Traceback")
     assert second["traceback"].endswith("ValueError: broken")

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from outbox_api import Deliveries, Failure, MarkedRecord
 from outbox_core.control.protocol import Report, decode, encode
 from outbox_core.events.measurements import (
@@ -155,3 +156,16 @@ def test_a_first_leader_succeeds_nobody():
     totals.succeed(None)
     totals.succeed(2.0)
     assert (sum(totals.silences().counts), totals.silences().total) == (1, 2.0)
+
+
+def test_a_delivery_is_measured_when_it_is_reported_and_not_when_it_is_counted():
+    clock = [1000.0]
+    telemetry = Telemetry(0, 5.0, 0.0, wall_clock=lambda: clock[0])
+    records = [MarkedRecord(number, "a", f"k{number}", "v", created=999.0) for number in range(4)]
+    telemetry.sending(1.0, records)
+    for number, record in enumerate(records):
+        clock[0] = 1000.0 + 0.1 * number
+        telemetry.reported(1.0 + 0.1 * number, Deliveries([record]))
+    clock[0] = 1050.0
+    telemetry.settle()
+    assert telemetry.measurements.deliveries.total == pytest.approx(1.0 + 1.1 + 1.2 + 1.3)

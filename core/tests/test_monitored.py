@@ -69,7 +69,7 @@ def test_a_collection_goes_through_all_figures_once_however_many_metrics_there_a
 def test_a_missing_library_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
     monkeypatch.delitem(sys.modules, "outbox_core.monitoring.otlp", raising=False)
-    said = r"OTEL_METRICS_EXPORTER is 'otlp', but .*core\[otlp\]"
+    said = r"OTEL_METRICS_EXPORTER is 'otlp', but .*harvester\[otlp\]"
     variables = {"OTEL_METRICS_EXPORTER": "otlp"}
     with pytest.raises(ConfigError, match=said), monitored(settings_of(), list, variables):
         pass

@@ -19,7 +19,7 @@ from outbox_testkit.conformance.under_test import Box
 
 from .new_drivers import assert_good_style, install, new_driver
 
-pytestmark = pytest.mark.slow("scaffold")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_once_installed_it_is_found_by_its_name(written: Path) -> None:
         ("a.b", "small letters"),
         ("", "small letters"),
         ("sqlite", "is there already, in outbox-sqlite"),
-        ("static", "is there already, in outbox-core"),
+        ("static", "is there already, in outbox-harvester"),
         ("absent", "pip install outbox-absent"),
         ("api", "outbox_api is installed already"),
     ],

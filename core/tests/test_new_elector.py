@@ -9,7 +9,7 @@ import pytest
 from .new_drivers import assert_good_style, install
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 def test_it_keeps_the_contract_as_it_is_written(tmp_path: Path) -> None:
     written = install(tmp_path, "new-elector", "my_lock")
     quick = "sole or wrong or drains or killed"  # the others take a minute
@@ -19,6 +19,6 @@ def test_it_keeps_the_contract_as_it_is_written(tmp_path: Path) -> None:
     assert "4 passed" in done.stdout
 
 
-@pytest.mark.slow("scaffold")
+@pytest.mark.slow
 def test_what_is_written_is_typed_and_in_good_style(tmp_path: Path) -> None:
     assert_good_style(install(tmp_path, "new-elector", "my_lock"), "outbox_my_lock")

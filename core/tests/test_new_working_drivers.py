@@ -12,7 +12,7 @@ WRITTEN = {"new-engine": "my_cluster", "new-publisher": "my_broker"}
 TESTS = {"new-engine": 11, "new-publisher": 9}
 
 
-@pytest.mark.slow("scaffold")
+@pytest.mark.slow
 @pytest.mark.parametrize("command", WRITTEN)
 def test_it_keeps_the_contract_as_it_is_written(tmp_path: Path, command: str) -> None:
     written = install(tmp_path, command, WRITTEN[command])
@@ -22,7 +22,7 @@ def test_it_keeps_the_contract_as_it_is_written(tmp_path: Path, command: str) ->
     assert f"{TESTS[command]} passed" in done.stdout
 
 
-@pytest.mark.slow("scaffold")
+@pytest.mark.slow
 @pytest.mark.parametrize("command", WRITTEN)
 def test_what_is_written_is_typed_and_in_good_style(tmp_path: Path, command: str) -> None:
     assert_good_style(install(tmp_path, command, WRITTEN[command]), f"outbox_{WRITTEN[command]}")

@@ -30,6 +30,7 @@ from outbox_core.operations import Operator, Verb
 from outbox_core.operations.erasing import digest
 from outbox_core.settings import HarvestSettings
 from outbox_core.settings.logs import KeyNames
+from outbox_core.text.wording import date_clock_and_zone
 
 from .fakes import (
     NOW,
@@ -82,12 +83,14 @@ OUTCOMES = {
     Verb.END_TAKEOVER: "was not on, token 8",
     Verb.REVEAL: "1 shown, 1 gone",
     Verb.ERASE: "1500 kept records, 0 dead letters, 0 journal entries, 3 to be delivered",
-    Verb.PAUSE: f"until {(NOW + timedelta(minutes=1)).isoformat()}",
+    Verb.PAUSE: f"until {date_clock_and_zone(NOW + timedelta(minutes=1))}",
     Verb.RESUME: "was not paused",
 }
-assert DEEDS.keys() == {*Verb} - {Verb.REPLAY, Verb.GIVE_UP}
+assert DEEDS.keys() == {*Verb} - {Verb.REPLAY, Verb.GIVE_UP, Verb.ADD_PARTITIONS}
 every_verb = pytest.mark.parametrize("verb", DEEDS)
-"""But for replays, whose entry in the journal is their progress: tests with databases are about those."""
+"""But for replays, whose entry in the journal is their progress, and for what needs a broker: tests with real
+servers are about those.
+"""
 
 
 class Watched:

@@ -15,6 +15,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from outbox_api import (
+    AccessDenied,
     DeadLetterStatus,
     DriverError,
     LeadershipLost,
@@ -93,7 +94,7 @@ def park(box: HarvestSettings) -> None:
         assert table.park(fence, leader, heads, [each.id for each in marked]).rows == len(KEYS)
 
 
-@pytest.mark.slow("mysql")
+@pytest.mark.slow
 def test_a_harvester_on_mariadb_serves_metrics_status_and_verbs(
     tmp_path: Path, mariadb_dsn: str, kafka_bootstrap: str, topic: str
 ):
@@ -265,12 +266,52 @@ def test_an_operator_needs_the_right_to_write_the_journal(configure: Configure, 
     assert [*parked(load(file).harvest)] == [*KEYS]
 
 
+def test_a_watcher_is_told_which_role_a_verb_needs_and_not_how_to_become_a_harvester(
+    configure: Configure, postgres_dsn: str
+):
+    file, role = configure("postgres"), f"watcher_{uuid4().hex[:8]}"
+    tables = "outbox, outbox_fence, outbox_fence_notes, outbox_dead_letters, outbox_journal"
+    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+        admin.execute(
+            f"CREATE ROLE {role} LOGIN PASSWORD 's3cret'; GRANT SELECT ON {tables} TO {role}".encode()
+        )
+        try:
+            other = changed(file, dataSource=make_conninfo(postgres_dsn, user=role, password="s3cret"))
+            done = [
+                outbox(other, *each.split(), "--yes")
+                for each in (
+                    "parked retry a",
+                    "parked skip a",
+                    "fence bump",
+                    "pause --topic orders",
+                    "resume --topic orders",
+                )
+            ]
+            box = load(other).harvest
+            with pytest.raises(AccessDenied, match="operator's account"):
+                operations.erase(box, "a", ALICE)
+            wrong = changed(file, dataSource=make_conninfo(postgres_dsn, user=role, password="wrong"))
+            login = outbox(wrong, "parked", "retry", "a").stderr
+        finally:
+            admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+    for result in done:
+        said = " ".join(result.stderr.split())
+        assert result.returncode == 77, result.args
+        assert f"user '{role}' lacks the privileges" in said
+        assert "this needs an operator's account, see docs/credentials.md#roles" in said
+        assert "GRANT" not in said
+    assert "operator's account" not in login
+    assert [*parked(load(file).harvest)] == [*KEYS]
+
+
 @contextmanager
 def held_at_work(file: Path, dsn: str, *arguments: str) -> Iterator[tuple[Command, Connection]]:
     """Starts a command that waits for a lock with its action, and gives it the lock in the end."""
+    times = {"lockTimeout": "5m", "statementTimeout": "5m"}
+    patient = changed(file, dialect={"driver": "postgres", **times})
     with psycopg.connect(dsn) as blocker:
         blocker.execute("LOCK TABLE outbox_dead_letters IN SHARE MODE")
-        command = [OUTBOX, *arguments, "-f", str(file)]
+        command = [OUTBOX, *arguments, "-f", str(patient)]
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as process:

@@ -71,14 +71,6 @@ def test_chosen_records_are_tried_again(site: PageSite, operations: Operations):
     assert "the limit is raised" in page
 
 
-def test_all_parked_keys_are_the_ones_that_are_seen(site: PageSite, operations: Operations):
-    fields = fields_of(site.get("/do/skip?all=1", **AS_PERSON))
-    assert fields["ids"] == "7,8"
-    operations.found.append(letter(10))
-    assert follow(site, site.post("/do/skip", ALICE, reason="x", **fields)) == "2 records skipped: 7, 8."
-    assert [each.record.id for each in operations.found] == [9, 10]
-
-
 def test_a_form_that_is_sent_twice_acts_once(site: PageSite, operations: Operations):
     fields = fields_of(site.get("/do/raise-fence", **AS_PERSON))
     with ThreadPoolExecutor(8) as pool:
@@ -120,6 +112,12 @@ def test_what_came_of_it_is_told_to_whom_has_done_it(site: PageSite):
         ("/do/retry", {"ids": str(1 << 63), "reason": "x"}, "64 bits"),
         ("/do/retry", {"ids": "7", "reason": "x", "outbox": "other"}, "no such outbox"),
         ("/do/take-over", {"reason": "x"}, "name the cluster"),
+        ("/do/pause", {"reason": "x", "lasts": "10m"}, "name the topic"),
+        ("/do/pause", {"reason": "x", "lasts": "10m", "topic": ""}, "name the topic"),
+        ("/do/pause", {"reason": "x", "topic": "orders"}, "say for how long"),
+        ("/do/pause", {"reason": "x", "topic": "orders", "lasts": "own", "own": "soon"}, "say for how long"),
+        ("/do/pause", {"reason": "x", "topic": "orders", "lasts": "500ms"}, "the shortest pause"),
+        ("/do/resume", {"reason": "x"}, "name the topic"),
     ],
 )
 def test_a_form_that_is_not_right_does_nothing(
@@ -159,6 +157,45 @@ def test_a_takeover_begins_and_ends(site: PageSite, operations: Operations):
     refused = site.get("/do/take-over?cluster=3", **AS_PERSON)
     assert refused.code == 409
     assert "there is no cluster 3; the others are 2" in refused.text
+
+
+def test_a_topic_is_chosen_paused_and_resumed(site: PageSite, operations: Operations):
+    asked = site.get("/do/pause?outbox=outbox", **AS_PERSON)
+    assert 'href="/do/pause?outbox=outbox&amp;topic=orders"' in asked.text
+    asked = site.get("/do/pause?outbox=outbox&topic=orders", **AS_PERSON)
+    assert "<title>Pause topic orders? · outbox · outbox</title>" in asked.text
+    assert Verb.PAUSE.effect() in html.unescape(asked.text)
+    assert "Records of it that wait now: 1,204." in asked.text
+    assert operations.paused == []
+    fields = fields_of(asked)
+    paused = [site.post("/do/pause", ALICE, reason="ticket 17", lasts="10m", **fields) for _ in range(2)]
+    assert follow(site, paused[1]).startswith("Topic orders is paused until 2026-11-23 ")
+    assert operations.paused == [(Verb.PAUSE, "orders", 600.0)], "a form that is sent twice acts once"
+    asked = site.get("/do/resume?outbox=outbox&topic=orders", **AS_PERSON)
+    resumed = site.post("/do/resume", ALICE, reason="done", **fields_of(asked))
+    assert follow(site, resumed) == "Topic orders is resumed. It was paused for 5m."
+    assert operations.paused[1:] == [(Verb.RESUME, "orders", None)]
+
+
+@pytest.mark.parametrize(
+    ("lasts", "seconds"),
+    [({"lasts": "resumed"}, None), ({"lasts": "own", "own": " 2h30m "}, 9000.0), ({"lasts": "1h"}, 3600.0)],
+)
+def test_the_whole_outbox_is_paused(
+    site: PageSite, operations: Operations, lasts: dict[str, str], seconds: float | None
+):
+    asked = site.get("/do/pause?outbox=outbox&whole=1", **AS_PERSON)
+    assert "Pause the whole outbox?" in asked.text
+    assert "Records of it that wait now: 1,205." in asked.text
+    done = follow(site, site.post("/do/pause", ALICE, reason="x", **lasts, **fields_of(asked)))
+    assert done.startswith("The whole outbox is paused until ")
+    assert operations.paused == [(Verb.PAUSE, "", seconds)]
+
+
+def test_what_was_never_written_is_told_before_it_is_paused(site: PageSite):
+    asked = site.get("/do/pause?outbox=outbox&topic=oders", **AS_PERSON).text
+    assert "Records of it that wait now: 0." in asked
+    assert "check the name" in asked
 
 
 def test_what_fails_is_told_and_can_be_done_again(site: PageSite, operations: Operations):

@@ -7,14 +7,14 @@ import pytest
 from outbox_api import Parked
 from outbox_console.view.dead_letters import MOST_SHOWN, letter, noted, value
 from outbox_console.view.graphs import HEIGHT, WIDTH, Sample, graph
-from outbox_console.view.history import graphs, known_since, recent
-from outbox_console.view.verbs import MOST, Confirmation
-from outbox_core.operations import Verb
+from outbox_console.view.history import HistoryView, graphs
+from outbox_console.view.overview import overview
 from outbox_core.settings.logs import KeyNames
 from outbox_core.status.health import Code
-from outbox_core.status.history import Point
 from outbox_core.status.history_events import HistoryEvent, HistoryEventCode
+from outbox_core.status.minutes import Seen, Span
 from outbox_core.status.model import overall, status_of, worst_first
+from outbox_core.status.points import Point
 from outbox_core.status.verdict import LastStatus, State, verdict
 
 from .page_states import HOSTILE, NOW, entry, lane, snapshot
@@ -24,7 +24,7 @@ from .page_states import letter as dead_letter
 def drawn(*samples: tuple[int, float | None]) -> str:
     """Draws figures of so many seconds ago."""
     found: list[Sample] = [(NOW - timedelta(seconds=ago), figure) for ago, figure in samples]
-    return str(graph("x", "<X>", found, NOW, str).svg)
+    return str(graph("x", "<X>", found, NOW, str, longest=timedelta(hours=1)).svg)
 
 
 def lines(svg: str) -> list[list[tuple[float, float]]]:
@@ -62,22 +62,38 @@ def test_what_is_shown_stays_the_same_while_nothing_happens():
         status_of("outbox", LastStatus(snapshot(lane(age=age)), at), at, steady=True).lanes[0].heartbeat
         for age, at in ((0.5, early), (4.9, late), (75.0, late))
     ]
-    assert soon == later == "in the last 5s"
+    assert soon == later == "within 5s"
     assert silent == "1m20s"
 
 
 def test_the_hour_begins_with_the_process():
     young = [Point(NOW - timedelta(minutes=4), 1, 1.0, 1.0), Point(NOW, 2, None, 3.0)]
-    assert known_since(young, NOW) == young[0].at
-    assert known_since([Point(NOW - timedelta(minutes=60), 1), *young], NOW) is None
-    backlog, oldest, rate = graphs(young, NOW)
+    assert HistoryView.of(Seen(young, []), Span.HOUR, NOW, "").known_since == young[0].at
+    full = [Point(NOW - timedelta(minutes=60), 1), *young]
+    assert HistoryView.of(Seen(full, []), Span.HOUR, NOW, "").known_since is None
+    assert HistoryView.of(Seen(full, []), Span.DAY, NOW, "").known_since == full[0].at
+    backlog, oldest, rate, *_ = graphs(young, NOW)
     assert (backlog.now, oldest.now, rate.now) == ("2", "0s", "3")
     assert backlog.begins == NOW - timedelta(minutes=10)
 
 
 def test_the_newest_happenings_come_first():
     happened = [HistoryEvent(NOW, HistoryEventCode.KEYS_PARKED, str(number)) for number in range(30)]
-    assert [each.text for each in recent(happened)] == [str(number) for number in range(29, 9, -1)]
+    shown = HistoryView.of(Seen([], happened), Span.HOUR, NOW, "").events
+    assert [each.text for each in shown] == [str(number) for number in range(29, 9, -1)]
+
+
+def test_a_day_is_drawn_with_few_points_and_its_peaks():
+    points = [
+        Point(NOW - timedelta(minutes=number), number % 100, p99=0.004) for number in range(1440, 0, -1)
+    ]
+    backlog, *_, p99, failed = graphs(points, NOW, Span.DAY)
+    [line] = lines(str(backlog.svg))
+    assert len(line) <= 290
+    assert (backlog.most, p99.now, failed.now) == ("99", "4.0 ms", "–")  # noqa: RUF001 - a dash
+    assert backlog.begins == NOW - timedelta(days=1)
+    assert "over the last day" in str(backlog.svg)
+    assert "over the last 15 minutes" in str(graphs(points, NOW, Span.QUARTER)[0].svg)
 
 
 def test_the_verdict_has_no_figures_that_change_all_the_time():
@@ -106,6 +122,26 @@ def test_the_worst_outbox_is_the_first():
     assert [each.code for each in found[0].verdict.reasons] == [Code.DATABASE_UNREACHABLE]
 
 
+def test_one_cause_is_one_line_and_outboxes_are_sorted_as_people_count():
+    away, sick = LastStatus(None, None, "refused", NOW), LastStatus(snapshot(parked=Parked(1, 1.0)), NOW)
+    known = {f"tenant_{number}": away for number in (1, 2, 3, 10)}
+    known |= {"tenant_4": sick, "other_1": away, "tenant_11": LastStatus(snapshot(), NOW)}
+    known |= {"tenant_5": LastStatus(snapshot(), NOW)}
+    outboxes = [status_of(title, each, NOW, steady=True) for title, each in known.items()]
+    databases = {title: title.partition("_")[0] for title in known}
+    found = overview(outboxes, databases)
+    [fold] = found.folds
+    assert fold.said == "tenant: no answer: 4 outboxes"
+    assert [each.title for each in fold.outboxes] == ["tenant_1", "tenant_2", "tenant_3", "tenant_10"]
+    assert [each.title for each in found.sick] == ["other_1", "tenant_4"]
+    assert [each.title for each in found.well["tenant"]] == ["tenant_5", "tenant_11"]
+    assert (found.shown, found.several, found.totals.well) == (8, True, "2 of 8")
+    assert (found.totals.backlog, found.totals.rate, found.totals.parked) == ("36", "720", "1")
+    fewer = overview(outboxes, databases, "Tenant_1", problems=True)
+    assert [each.title for each in fewer.sick] == ["tenant_1", "tenant_10"]
+    assert (fewer.well, fewer.folds, fewer.shown, fewer.totals) == ({}, [], 2, found.totals)
+
+
 def test_values_are_cut_and_bytes_are_shown_in_three_ways():
     assert value(None) is None
     text = value("ä\u202e\n" + "x" * MOST_SHOWN)
@@ -128,12 +164,4 @@ def test_hashed_keys_have_both_names():
 def test_long_subjects_of_the_journal_are_folded():
     assert noted(entry("short")).rest == ""
     long = noted(entry("x" * 300, outcome=None))
-    assert (len(long.short), len(long.rest), long.outcome) == (201, 300, "")
-
-
-def test_a_thousand_records_are_changed_at_once():
-    letters = [letter(dead_letter(number), KeyNames()) for number in range(MOST + 1)]
-    asked = Confirmation.of_letters(Verb.RETRY, letters, [])
-    assert asked.question == "Retry 1,000 records?"
-    assert "the first 1,000 of 1,001" in asked.about[0]
-    assert len(asked.fields["ids"].split(",")) == MOST
+    assert (len(long.short), len(long.rest), long.outcome) == (81, 300, "")

@@ -269,3 +269,17 @@ def test_a_lane_looks_every_second_and_keeps_what_it_knows_when_that_fails():
     pauses.failed(7.0)
     assert pauses.due == 7.0 + LOOK_SECONDS
     assert machine.paused == PAUSED
+
+
+def test_what_has_ended_is_told_once():
+    pauses = Pauses(Machine(), [pause("a"), pause("b")], 0.0)
+    assert not pauses.take_ended()
+    pauses.looked(1.0, [pause("a"), pause("b"), pause(WHOLE)])
+    assert not pauses.take_ended()
+    pauses.looked(2.0, [pause("a"), pause("c"), pause(WHOLE)])
+    assert pauses.take_ended()
+    assert not pauses.take_ended()
+    pauses.looked(3.0, [pause("a"), pause("c")])
+    assert pauses.take_ended()
+    pauses.looked(4.0, [pause("a"), pause("c", 1)])
+    assert not pauses.take_ended(), "it goes on"

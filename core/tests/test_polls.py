@@ -17,7 +17,7 @@ from outbox_core.monitoring.polls import StatusPolls
 from outbox_core.settings import HarvestSettings
 from outbox_core.status.snapshot import Snapshot, Views
 
-pytestmark = pytest.mark.slow("operating")
+pytestmark = pytest.mark.slow
 
 PATIENCE = 60.0
 

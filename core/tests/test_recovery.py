@@ -29,6 +29,7 @@ from outbox_api import (
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.recovery import Doubt, Entered, Opened
 from outbox_core.events import AttemptSettled
+from outbox_core.events.metrics import COPIED
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import Begun, begin_leadership, enter_lane, open_lane
 from outbox_core.settings import Choice, Delivery, Failures, Limits, Undecided
@@ -81,6 +82,7 @@ class World:
         self.published, self.attempted = 3, ROWS
         self.purged: list[Batch] = []
         self.open = self.connections = 0
+        self.topic = ""  # of dead letters
         self.opened: Callable[[], object] = lambda: None  # what happens when a sender has been opened
 
     def plan(self, lanes=1, delivery=Delivery.EXACTLY_ONCE):
@@ -95,7 +97,7 @@ class World:
         )
 
     def failures(self):
-        return Failures(undecided=self.undecided)
+        return Failures(undecided=self.undecided, topic=self.topic)
 
     def origin(self):
         return None
@@ -105,14 +107,20 @@ class World:
         return [Takeover(2, "moving", NOW)]
 
     def identity(self):
-        raise AssertionError("no transform needs it")
+        assert self.topic, "nothing else needs it"
+        return "0123456789ab"
 
     def connect(self, eligible=()):
         self.connections += 1
         return self
 
     def lane_statuses(self):
-        return [SimpleNamespace(age=None), SimpleNamespace(age=4.0), SimpleNamespace(age=2.5)]
+        copied = {COPIED: "2026-03-01T12:00:00+00:00"} if self.topic else {}
+        return [
+            SimpleNamespace(age=None, metrics={}),
+            SimpleNamespace(age=4.0, metrics=copied),
+            SimpleNamespace(age=2.5, metrics={}),
+        ]
 
     def bump(self, lanes, holder, expected=None):
         self.asked.append("bump")
@@ -387,10 +395,17 @@ def test_a_checkpoint_that_nobody_can_read_is_not_taken_for_an_empty_one(text):
 
 def test_former_lanes_are_settled_at_the_same_time():
     world = World(checkpoints={(name(lane), HERE): TEXT for lane in (0, 3)}, notes=noted(0, 3, of=4))
-    barrier = Barrier(2, timeout=10)
+    barrier = Barrier(2, timeout=60)
     world.opened = barrier.wait  # both senders are open
     assert begin_leadership(world.settings(1)) == Begun(1, 2.5)
     assert world.notes == {}
+
+
+def test_where_dead_letters_have_a_topic_a_leader_learns_what_is_copied():
+    world = World()
+    world.topic = "dead-letters"
+    copied = "2026-03-01T12:00:00+00:00"
+    assert begin_leadership(world.settings(1)) == Begun(1, 2.5, (), (), "0123456789ab", copied)
 
 
 def test_a_checkpoint_elsewhere_is_read_there_and_one_of_old_here_is_not_trusted():

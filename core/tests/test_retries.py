@@ -92,4 +92,4 @@ def test_so_do_those_of_exactly_once_delivery():
     assert sum(len(key) for _, key in failed.attempts) <= MAX_FAILED_BYTES + LONG
     failed.delivered([failure(number).record for number in range(MANY)])
     assert not failed.attempts
-    assert failed.blocked(1.0) == (0, 0.0)
+    assert failed.blocked(1.0) == (0, 0.0, "")

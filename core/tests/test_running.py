@@ -11,7 +11,10 @@ import psycopg
 import pytest
 from outbox_api import DriverError, Record, Seam, Stasher, find
 from outbox_core.testing import running
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import create_engine
+
+pytest_plugins = ["pytester"]
 
 HEADERS = (("source", "shop"), ("source", None))
 
@@ -53,16 +56,45 @@ def test_an_outbox_that_is_not_the_tests_own_stays_as_it_is(database: tuple[str,
     kind = find(Seam.DIALECT, database[0])
     dialect = kind.create(kind.options(data_source=database[1]))
     dialect.create()
-    stash(database, Record("orders", "42"))
-    with pytest.raises(AssertionError, match="1 records before the test"), running(database):
+    stash(database, *[Record("orders", str(number)) for number in range(42, 48)])
+    found = "6 records from before the test: orders '42', .*orders '46', …;"
+    with pytest.raises(AssertionError, match=found), running(database):
         pass
     with closing(dialect.connect()) as table:
         fence, leader = table.enter(0, 1, table.bump(1, "production")), uuid4()
-        [row] = table.mark(fence, leader, 10)  # nobody has raised the fence meanwhile
-        table.purge(fence, leader, [row.id])
-        with pytest.raises(AssertionError, match="'production' has harvested it"), running(database):
+        rows = table.mark(fence, leader, 10)  # nobody has raised the fence meanwhile
+        assert len(rows) == 6
+        table.purge(fence, leader, [row.id for row in rows])
+        found = r"'production' has harvested it.* drop its tables"
+        with pytest.raises(AssertionError, match=found), running(database):
             pass
         assert table.mark(fence, leader, 10) == []
+
+
+def test_a_report_of_pytest_has_no_password(
+    pytester: pytest.Pytester, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = find(Seam.DIALECT, "postgres")
+    kind.create(kind.options(data_source=postgres_dsn)).create()
+    stash(("postgres", postgres_dsn), Record("orders", "42"))
+    monkeypatch.setenv("DATABASE", postgres_dsn)
+    pytester.makepyfile(
+        """
+        import os
+
+        import pytest
+
+        @pytest.fixture
+        def outbox_database():
+            return "postgres", os.environ["DATABASE"]
+
+        def test_one(outbox_running):
+            pass
+        """
+    )
+    report = pytester.runpytest_subprocess().stdout.str()
+    assert "1 records from before the test" in report
+    assert str(conninfo_to_dict(postgres_dsn)["password"]) not in report
 
 
 BROKEN = """

@@ -18,6 +18,7 @@ from outbox_core.harvest.harvester import Harvester
 from outbox_core.settings import HarvestSettings, Settings
 from outbox_core.status import members as members_module
 from outbox_core.status.members import group_of
+from outbox_core.status.snapshot import Snapshot
 
 PATIENCE = 60.0
 
@@ -123,6 +124,41 @@ def test_a_process_counts_only_once_it_takes_part_in_an_election(
         harvester.stop()
 
 
+def test_a_process_is_seen_beside_every_fence(
+    tmp_path: Path, threads: list[FakeThread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members_module, "NOTE_SECONDS", 0.02)
+    monkeypatch.setattr(members_module, "SEEN_SECONDS", 0.1)
+    monkeypatch.setattr(members_module, "MOST", 1000.0)
+    source = str(tmp_path / "outboxes.db")
+    outboxes = {
+        f"o{number}": {
+            "outboxTable": f"box_{number}",
+            "dialect": {"driver": "sqlite", "dataSource": source, "fenceTable": f"fence_{number // 2}"},
+        }
+        for number in range(8)
+    }
+    settings = configure({"harvest": {"engine": "inline", "elector": "lease"}, "outboxes": outboxes})
+    for outbox in settings.outboxes[:7]:  # the last has no table
+        outbox.dialect.create().create()
+    harvesters = [Harvester(settings, lambda *_: None) for _ in range(2)]
+    for harvester in harvesters:
+        harvester.start()
+
+    def seen(outbox: HarvestSettings) -> list[str]:
+        return [each.role for each in Snapshot.of(outbox).processes.known]  # type: ignore[union-attr]
+
+    wait_until(lambda: all(seen(outbox) == ["starting"] * 2 for outbox in settings.outboxes[:7]))
+    for thread in threads:
+        thread.joined = True
+    wait_until(lambda: all(seen(outbox) == ["stands-by"] * 2 for outbox in settings.outboxes[:7]))
+    settings.outboxes[7].dialect.create().create()
+    wait_until(lambda: seen(settings.outboxes[7]) == ["stands-by"] * 2)  # a late note is missing for a while
+    harvesters[0].stop()
+    wait_until(lambda: all(len(seen(outbox)) == 1 for outbox in settings.outboxes))
+    harvesters[1].stop()
+
+
 def test_an_outbox_whose_thread_could_not_start_is_woken_again(
     tmp_path: Path, threads: list[FakeThread]
 ) -> None:
@@ -167,7 +203,7 @@ def test_what_is_not_elected_is_not_counted(
         thread.joined = thread.leads = True
     wait_until(lambda: bool(harvester._members))
     sleep(0.2)  # for what must not be counted
-    wait_until(lambda: [members.leads for members in harvester._members.values()] == [counted])
+    wait_until(lambda: [members.leads() for members in harvester._members.values()] == [counted])
     harvester.stop()
 
 

@@ -5,6 +5,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+import psycopg
 import pytest
 from outbox_api import Backlog, ConfigError, DriverError, Parked
 from outbox_core.cli import status
@@ -36,8 +38,18 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def watched(file: Path, *options: str, interval: str = "100ms") -> list[str]:
-    return [OUTBOX, "status", "--watch", "--interval", interval, "-f", str(file), *options]
+WITHOUT_KEYS = """
+import sys
+sys.modules["textual"] = None
+from outbox_core.cli import main
+main(sys.argv[1:])
+"""
+
+
+def watched(file: Path, *options: str, interval: str = "100ms", keys: bool = True) -> list[str]:
+    """Returns the command; without ``keys`` as where textual is not installed."""
+    program = [OUTBOX] if keys else [sys.executable, "-c", WITHOUT_KEYS]
+    return [*program, "status", "--watch", "--interval", interval, "-f", str(file), *options]
 
 
 # On a terminal
@@ -52,8 +64,9 @@ def insert(file: Path, records: int) -> None:
 
 
 def test_a_window_is_redrawn_until_ctrl_c(file: Path):
-    with Terminal(watched(file)) as terminal:
+    with Terminal(watched(file, keys=False)) as terminal:
         terminal.until(lambda text: "backlog  0 records" in text and "nobody has ever led" in text)
+        assert terminal.text.startswith("for keys: pip install 'outbox-harvester[watch]'\n")
         insert(file, 5)
         terminal.until(lambda text: "backlog  5 records" in text)
         terminal.resize(60, 12)
@@ -90,6 +103,110 @@ def test_json_stays_one_object_a_line_on_a_terminal(file: Path):
         first = terminal.text.splitlines()[0]
         assert json.loads(first)["outbox"] == "outbox"
         assert terminal.interrupt() == 0
+
+
+# With keys
+
+
+@pytest.mark.parametrize("end", ["q", "\x03", signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_keys_until_the_end(end: str | signal.Signals, file: Path):
+    with Terminal(watched(file)) as terminal:
+        assert not terminal.is_raw()
+        terminal.until(lambda text: "backlog  0 records" in text and "0 keys parked" in text)
+        assert terminal.is_raw()
+        terminal.press("?")
+        terminal.until(lambda text: "q, Ctrl-C" in text)
+        insert(file, 5)
+        terminal.resize(60, 12)
+        terminal.press("\x1b")
+        terminal.until(lambda text: "backlog  5 records" in text)
+        if isinstance(end, str):
+            terminal.press(end)
+            assert terminal.ended() == 0
+        else:
+            assert terminal.interrupt(end) == 0
+        assert not terminal.is_raw()
+        assert b"\x1b[?1049l" in terminal.raw.rpartition(b"\x1b[?1049h")[2]  # the window as it was before
+        assert not re.search(
+            rb"\x1b\[>\d+u", terminal.raw
+        )  # which a session that breaks off would leave behind
+        assert "Traceback" not in terminal.text
+        last = terminal.raw.rpartition(b"\x1b[?1049l")[2].decode()
+        assert "backlog  5 records" in re.sub(r"\x1b\[[0-9;]*m", "", last)
+
+
+def test_keys_without_colours(file: Path):
+    with Terminal(watched(file), NO_COLOR="1") as terminal:
+        terminal.until(lambda text: "0 keys parked" in text)
+        terminal.press("q")
+        assert terminal.ended() == 0
+        sent = {
+            int(each)
+            for codes in re.findall(rb"\x1b\[([0-9;]+)m", terminal.raw)
+            for each in codes.split(b";")
+        }
+        assert sent <= {0, 1, 2, 7, 39, 49}
+
+
+def test_the_chosen_line_is_seen_without_colours(tmp_path: Path):
+    data = {
+        "harvest": {"engine": "inline", "elector": "static", "dialect": "sqlite"},
+        "outboxes": {
+            name: {"dataSource": str(tmp_path / "none.db"), "outboxTable": name} for name in ("one", "two")
+        },
+    }
+    file = tmp_path / "outbox.yaml"
+    file.write_text(json.dumps(data))
+    with Terminal(watched(file), NO_COLOR="1") as terminal:
+        terminal.until(
+            lambda text: (
+                all(re.search(rf"{name} +Database away", text) for name in ("one", "two")) and "quit" in text
+            )
+        )
+        lines = terminal.text.splitlines()
+        reversed_ = [terminal.screen.buffer[lines.index(line)][2].reverse for line in lines if "away" in line]
+        assert reversed_ == [True, False]
+
+
+def test_a_terminal_that_is_gone_ends_it(file: Path):
+    with Terminal(watched(file)) as terminal:
+        terminal.until(lambda text: "backlog  0 records" in text)
+        terminal.vanish()
+        terminal.process.wait(30)
+
+
+def test_it_ends_while_a_database_hangs(postgres_dsn: str, tmp_path: Path):
+    file = tmp_path / "outbox.yaml"
+    times = {"lockTimeout": "1h", "statementTimeout": "1h"}
+    dialect = {"driver": "postgres", "dataSource": postgres_dsn, **times}
+    file.write_text(json.dumps({"harvest": {"engine": "inline", "elector": "static", "dialect": dialect}}))
+    told(file, "init")
+    with psycopg.connect(postgres_dsn) as connection, Terminal(watched(file)) as terminal:
+        terminal.until(lambda text: "0 keys parked" in text and "backlog  0 records" in text)
+        connection.execute("LOCK TABLE outbox_fence IN ACCESS EXCLUSIVE MODE")
+        terminal.until(lambda text: re.search(r"as of +20.* ago", text))
+        terminal.press("q")
+        assert terminal.ended() == 0, "and not only once the lock is released"
+
+
+def test_an_error_that_lasts_ends_it_with_keys_as_without(postgres_dsn: str, tmp_path: Path):
+    file = tmp_path / "outbox.yaml"
+    harvest = {"engine": "inline", "elector": "static", "dataSource": postgres_dsn}
+    file.write_text(json.dumps({"harvest": harvest}))
+    for keys in (True, False):
+        with Terminal(watched(file, keys=keys), columns=200) as terminal:
+            assert terminal.ended() == 1
+            assert "outbox init" in terminal.text
+            assert not terminal.is_raw()
+
+
+@pytest.mark.parametrize("stream", ["</dev/null", "2>/dev/null"])
+def test_streams_that_are_no_terminal_take_no_keys(stream: str, file: Path):
+    command = ["/bin/sh", "-c", f'exec "$@" {stream}', "sh", *watched(file)]
+    with Terminal(command) as terminal:
+        terminal.until(lambda text: "backlog  0 records" in text)
+        assert terminal.interrupt() == 0
+        assert b"1049" not in terminal.raw
 
 
 # In a file
@@ -176,7 +293,7 @@ def test_several_outboxes(tmp_path: Path):
     file = tmp_path / "outbox.yaml"
     file.write_text(json.dumps(data))
     told(file, "init", "--outbox", "here")
-    with Terminal(watched(file)) as terminal:
+    with Terminal(watched(file, keys=False)) as terminal:
         terminal.until(lambda text: "gone: " in text)
         assert re.search(r"here +0", terminal.text)
         assert re.search(r"gone +- +- +- +- +not known", terminal.text)

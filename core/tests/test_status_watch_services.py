@@ -10,7 +10,7 @@ from .cli_runner import INSERT, OUTBOX, changed, configure, harvester, told
 from .terminals import Terminal
 
 
-@pytest.mark.slow("operating")
+@pytest.mark.slow
 def test_a_leader_is_killed_and_another_leads(
     tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
 ):

@@ -9,10 +9,12 @@ from functools import partial
 import pytest
 from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, RolledBack
 from outbox_core.control.protocol import Orders
+from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.lane import Threads
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.settings import Failures
 
 RECORD = MarkedRecord(1, "topic", "k", "value")
 PASSING, POISON = Failure(RECORD, "timed out", True), Failure(RECORD, "too large", False)
@@ -22,6 +24,21 @@ AWAY = DriverError("no route to host", retryable=True)
 @pytest.fixture
 def telemetry():
     return Telemetry(0, 1.0, 0.0)
+
+
+def test_heartbeats_say_what_the_broker_fails_to_acknowledge(telemetry):
+    telemetry.failed_to_answer(8.0, AWAY, 5.0)  # the database
+    assert telemetry.unacknowledged.told(9.0) == {}
+    telemetry.sending(10.0, [RECORD])
+    assert telemetry.unacknowledged.told(12.0) == {}
+    telemetry.reported(18.0, Deliveries(failed=[PASSING]))
+    told = {"unanswered": {"seconds": 17.0, "reason": "timed out"}}
+    assert telemetry.next_heartbeat(20.0, RetryPolicy(Failures(), lambda: 0.5), {}).items() >= told.items()
+    telemetry.marked(21.0, 0, 0)  # its key is parked, or paused
+    assert telemetry.unacknowledged.told(22.0) == {}
+    telemetry.reported(22.0, Deliveries(failed=[PASSING]))
+    telemetry.reported(23.0, Deliveries(delivered=[RECORD]))
+    assert telemetry.unacknowledged.told(24.0) == {}
 
 
 class Clock(Threads):

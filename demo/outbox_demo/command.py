@@ -28,9 +28,8 @@ def demo(
 ) -> None:
     """Watch a demonstration: records flow, the leader is killed, an audit compares.
 
-    Starts a PostgreSQL, a Kafka broker, two harvesters and an application that writes orders, kills the
-    leading harvester, and compares what was committed with what arrived. Fetches Kafka's jars once.
-    Exits with 1 if anything was lost, foreign or out of order.
+    Starts a PostgreSQL, a Kafka broker, two harvesters and an application that writes orders. Fetches Kafka's
+    jars once. Exits with 1 if anything was lost, foreign or out of order.
     """
     before = signal.signal(signal.SIGTERM, _terminate)
     try:

@@ -105,7 +105,7 @@ def figure(text: str, name: str) -> str:
     return found[1].replace(",", "")
 
 
-@pytest.mark.slow("demo")
+@pytest.mark.slow
 @pytest.mark.spark
 def test_it_ends_with_a_good_result_and_leaves_nothing(folder: Path) -> None:
     with demonstration(folder, "--seconds", "25", "--rate", "200") as process:
@@ -122,7 +122,7 @@ def test_it_ends_with_a_good_result_and_leaves_nothing(folder: Path) -> None:
     assert remains(folder, seconds=0) == []
 
 
-@pytest.mark.slow("demo")
+@pytest.mark.slow
 def test_planted_defects_make_the_result_bad(folder: Path) -> None:
     """One record is taken out of the outbox that nobody has read, and one put in that nobody committed."""
     with demonstration(folder, "--engine", "inline", "--seconds", "8") as process:
@@ -165,7 +165,7 @@ def test_planted_defects_make_the_result_bad(folder: Path) -> None:
     ("number", "code", "moment"),
     [
         (signal.SIGINT, 130, "Starting Kafka"),
-        pytest.param(signal.SIGINT, 130, "is killed with SIGKILL", marks=pytest.mark.slow("demo")),
+        pytest.param(signal.SIGINT, 130, "is killed with SIGKILL", marks=pytest.mark.slow),
         (signal.SIGTERM, 143, "the application writes orders"),
         (signal.SIGKILL, -9, "the application writes orders"),
     ],
@@ -182,7 +182,7 @@ def test_it_leaves_nothing_however_it_is_stopped(
     assert remains(folder, seconds=60 if number == signal.SIGKILL else 0) == []
 
 
-@pytest.mark.slow("demo")
+@pytest.mark.slow
 def test_kept_services_serve_until_they_are_stopped(folder: Path) -> None:
     with demonstration(folder, "--engine", "inline", "--seconds", "5", "--keep") as process:
         text = read_until(process, "outbox status")

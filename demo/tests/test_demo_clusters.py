@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.slow("demo")
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_each_record_is_delivered_once_whoever_is_lost() -> None:
     done = subprocess.run(

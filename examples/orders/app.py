@@ -2,7 +2,7 @@
 
     python examples/orders/app.py "host=localhost dbname=postgres user=postgres" --orders 10
 
-Needs `pip install outbox-postgres sqlalchemy`; it knows nothing of Kafka or Spark.
+Needs `pip install outbox-postgres 'psycopg[binary]' sqlalchemy`; it knows nothing of Kafka or Spark.
 """
 
 import argparse

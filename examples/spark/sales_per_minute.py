@@ -2,7 +2,7 @@
 
     spark-submit sales_per_minute.py
 
-Needs `pip install outbox-core 'outbox-spark[source,sink]' outbox-postgres`, and these variables:
+Needs `pip install outbox-core 'outbox-spark[source,sink]' 'outbox-postgres[binary]'`, and these variables:
 SHOP_DATABASE (the database of the outbox), KAFKA and CHECKPOINT.
 """
 

@@ -1,9 +1,15 @@
-"""Runs services in the foreground and prints their addresses: ``python -m outbox_servers all``."""
+"""Runs services in the foreground and prints their addresses: ``python -m outbox_servers all``.
+
+With ``-- COMMAND`` behind them it runs that command instead, which finds the addresses in its environment
+(``POSTGRES``, ``KAFKA``, …), and ends with it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,8 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line without the program's name; ``None`` for this process's own.
 
     Returns:
-        The exit code: 0, or 1 if a service could not be started.
+        The exit code: 0, or 1 if a service could not be started; that of the command, if there is one.
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    mark = given.index("--") if "--" in given else len(given)
+    command = given[mark + 1 :]
     parser = argparse.ArgumentParser(prog="outbox-services", description=__doc__)
     parser.add_argument(
         "services",
@@ -42,14 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--folder", type=Path, help="keep the data in this folder; by default it is deleted at the end"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given[:mark])
     chosen = {"postgres", "kafka"} if "all" in options.services else set()
     chosen |= set(options.services) - {"all"}
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with ExitStack() as stack:
-            for service in sorted(chosen):
-                _print(f"{service}: {_start(service, stack, options.folder)}")
+            addresses = {each: _start(each, stack, options.folder) for each in sorted(chosen)}
+            if command:
+                variables = {name.upper(): address for name, address in addresses.items()}
+                return subprocess.run(command, env={**os.environ, **variables}, check=False).returncode  # noqa: S603 - the user's
+            for service, address in addresses.items():
+                _print(f"{service}: {address}")
             _print("ready; press Ctrl-C to stop")
             while True:
                 signal.pause()

@@ -105,7 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Prepares the servers of the run; none is started yet."""
     config.stash[_SERVERS] = servers = _Servers(config)
     config.add_cleanup(servers.close)
-    logger, teller = logging.getLogger("outbox_servers"), _Teller(servers)
+    logger, teller = logging.getLogger("outbox.servers"), _Teller(servers)
     logger.setLevel(logging.INFO)
     logger.addHandler(teller)
     config.add_cleanup(lambda: logger.removeHandler(teller))

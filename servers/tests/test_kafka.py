@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from outbox_servers.services import KafkaBroker, ServiceError, find_java
 from outbox_servers.services.kafka_home import installed_home, kafka_home
 
-pytestmark = pytest.mark.slow("servers")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def _consume(broker: KafkaBroker, topic: str, count: int) -> list[bytes | None]:
         consumer.close()
 
 
-@pytest.mark.parametrize("way", [pytest.param("restart", marks=pytest.mark.slow("servers")), "kill"])
+@pytest.mark.parametrize("way", [pytest.param("restart", marks=pytest.mark.slow), "kill"])
 def test_records_and_the_address_survive(broker: KafkaBroker, topic: str, way: str) -> None:
     _produce(broker, topic, b"before")
     address = broker.bootstrap
@@ -66,7 +66,7 @@ def test_records_and_the_address_survive(broker: KafkaBroker, topic: str, way: s
     assert _consume(broker, topic, 2) == [b"before", b"after"]
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 def test_a_newer_transactional_producer_fences_the_older(broker: KafkaBroker, topic: str) -> None:
     settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": topic}
     old, new = Producer(settings), Producer(settings)
@@ -103,7 +103,7 @@ def test_properties_reach_the_broker(broker: KafkaBroker, topic: str) -> None:
     assert len(metadata.topics[topic].partitions) == 3
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 def test_topics_are_created_only_if_wanted(topic: str) -> None:
     with KafkaBroker(auto_create_topics=False) as broker:
         assert topic not in broker.admin().list_topics(timeout=60).topics
@@ -120,7 +120,7 @@ def test_a_wrong_setting_is_named_in_the_error() -> None:
         pass
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 def test_an_unpacked_distribution_serves_as_well(
     tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +137,7 @@ def test_an_unpacked_distribution_serves_as_well(
         broker.kill()  # An orderly stop would first create the class archive, which takes time.
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 def test_a_port_that_another_broker_has_taken_is_given_up(
     broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +155,7 @@ def test_a_port_that_another_broker_has_taken_is_given_up(
         assert other.port != broker.port
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 def test_a_temporary_folder_is_gone_after_close() -> None:
     server = KafkaBroker()
     with server:

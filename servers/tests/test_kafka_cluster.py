@@ -11,7 +11,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # publ
 from outbox_servers.services import KafkaCluster
 from outbox_servers.services.process import free_port
 
-pytestmark = pytest.mark.slow("servers")
+pytestmark = pytest.mark.slow
 
 PORTS = [free_port() for _ in range(3)]
 

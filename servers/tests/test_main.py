@@ -13,9 +13,7 @@ import pytest
 from outbox_servers.__main__ import main
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow("servers"))]
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_it_serves_until_it_is_told_to_stop(open_folder: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "outbox_servers", "postgres"]
     environment = {
@@ -33,6 +31,15 @@ def test_it_serves_until_it_is_told_to_stop(open_folder: Path, number: signal.Si
         program.send_signal(number)
         assert program.wait(120) == 0
     assert list(open_folder.glob("outbox-postgresql-*")) == []
+
+
+def test_a_command_finds_the_addresses_and_ends_the_services() -> None:
+    code = "import os, psycopg; psycopg.connect(os.environ['POSTGRES']).close(); raise SystemExit(7)"
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert main(["postgres", "--", sys.executable, "-c", code]) == 7
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_service_that_cannot_start_is_explained(

@@ -20,7 +20,7 @@ from outbox_servers.services.jar_checksums import CHECKSUMS, checksums, read_che
 from outbox_servers.services.kafka_home import kafka_home
 from outbox_servers.services.maven import fetch_jars
 
-pytestmark = pytest.mark.slow("servers")
+pytestmark = pytest.mark.slow
 
 _POM = """<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId>
 <artifactId>{name}</artifactId><version>1.0</version><dependencies>{needs}</dependencies></project>"""
@@ -88,7 +88,7 @@ def test_a_jar_that_is_not_the_one_written_down_is_refused_and_deleted(
     assert not (tmp_path / "jars").exists()
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 @pytest.mark.usefixtures("repository", "without_maven")
 def test_a_jar_without_a_checksum_is_refused_until_it_is_written_down(tmp_path: Path) -> None:
     file = tmp_path / "other.sha256"
@@ -163,7 +163,7 @@ def private_authority(repository: Path, tmp_path: Path, monkeypatch: pytest.Monk
         thread.join()
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 @pytest.mark.usefixtures("private_authority", "without_maven")
 def test_java_trusts_the_authorities_of_the_system(tmp_path: Path) -> None:
     lines: list[str] = []
@@ -174,7 +174,7 @@ def test_java_trusts_the_authorities_of_the_system(tmp_path: Path) -> None:
     assert any("does not trust" in line for line in lines)
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 @pytest.mark.usefixtures("private_authority", "without_maven")
 def test_an_unknown_authority_stays_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")

@@ -12,7 +12,7 @@ import pytest
 from outbox_servers.services import MariaDbServer, MySqlServer, ServiceError, connect_mysql
 from outbox_servers.services.mysql_binaries import MARIADB, MYSQL, embedded_installation, local_installation
 
-pytestmark = pytest.mark.slow("servers")
+pytestmark = pytest.mark.slow
 
 Server = MySqlServer | MariaDbServer
 
@@ -51,7 +51,7 @@ def test_committed_rows_survive_and_the_address_stays(server: Server) -> None:
     assert _ask(dsn, "SELECT x FROM t") == [(42,)]
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 def test_committed_rows_survive_a_restart(server: Server) -> None:
     dsn = server.create_database("restarted")
     _ask(dsn, "CREATE TABLE t AS SELECT 42 AS x")
@@ -112,7 +112,7 @@ def test_a_named_folder_keeps_its_data_for_another_server(tmp_path: Path) -> Non
     assert (tmp_path / "maria" / "data").is_dir()
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 def test_another_version_can_be_asked_for() -> None:
     with MariaDbServer(version="10.11") as server:
         ((version,),) = _ask(server.dsn, "SELECT version()")
@@ -126,7 +126,7 @@ def test_a_wrong_setting_is_named_in_the_error() -> None:
         pass
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 def test_a_port_that_somebody_took_meanwhile_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = [taken.getsockname()[1]]

@@ -22,7 +22,7 @@ from outbox_servers.services.postgres_binaries import (
 )
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-pytestmark = pytest.mark.slow("servers")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def scrapes(server: PrometheusServer) -> float:
     return sample.value
 
 
-@pytest.mark.slow("servers")
+@pytest.mark.slow
 def test_it_scrapes_its_targets_and_tells_which_alerts_fire(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(json.dumps(RULES))

@@ -9,18 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import product
 from typing import Any, Self
 
 from outbox_api.intake.intake import Intake
 from outbox_api.portable import PortableIntake, Session, TableName
 from outbox_api.portable.by_ids import ChangeByIds, SelectByIds, without_runs
+from outbox_api.portable.history import HistoryStatements
 from outbox_api.portable.journal import JournalStatements
 from outbox_api.portable.lease import LeaseStatements
 from outbox_api.portable.outboxes import MemberStatements, find_outboxes
 from outbox_api.portable.sources import (
     DEAD_LETTER_COLUMNS,
     FENCE_COLUMNS,
+    HISTORY_COLUMNS,
     JOURNAL_COLUMNS,
     LEASE_COLUMNS,
     MEMBER_COLUMNS,
@@ -31,6 +34,7 @@ from outbox_api.portable.sources import (
 from outbox_api.portable.statements import UNCLAIMED, Statements
 from outbox_api.portable.view import OriginStatements
 from outbox_api.seams.affinity import ColumnIs
+from outbox_api.seams.journal import ALL_ENTRIES, ChosenEntries, new_entry_id
 
 
 class ScriptedConnection:
@@ -54,6 +58,7 @@ class ScriptedConnection:
             *MEMBER_COLUMNS,
             *DEAD_LETTER_COLUMNS,
             *JOURNAL_COLUMNS,
+            *HISTORY_COLUMNS,
         }
     )
 
@@ -137,6 +142,9 @@ def portable_statements(
         if change := statements.idiom.change_runs(getattr(statements, name), runs):
             yield f"{name} {runs} runs", change
     yield from _choices(statements)
+    for how, named in (("named", True), ("of a row", False)):
+        for kind, sql in zip(("read", "count"), statements.rows_of_key(named=named), strict=True):
+            yield f"{kind} rows of a key {how}", sql
     yield from _source_statements(statements, len(eligible))
     yield from _origin_statements(statements)
 
@@ -179,8 +187,12 @@ def _beside_statements(statements: Statements) -> Iterator[tuple[str, str]]:
         yield f"lease {name}", sql
     for name, sql in vars(MemberStatements(statements)).items():
         yield f"members {name}", sql
-    for name, sql in vars(JournalStatements(statements.idiom, TableName("shop", "journal"))).items():
-        yield f"journal {name}", sql
+    for name, sql in vars(HistoryStatements(statements)).items():
+        yield f"history {name}", sql
+    journal, moment = JournalStatements(statements.idiom, TableName("shop", "journal")), datetime.now(UTC)
+    some = ChosenEntries(operator="a", verb="v", since=moment, until=moment, after=new_entry_id())
+    yield from (("journal begin", journal.begin), ("journal end", journal.end))
+    yield from (("journal all", journal.entries(ALL_ENTRIES)[0]), ("journal some", journal.entries(some)[0]))
     for where, everywhere in (("here", False), ("everywhere", True)):
         yield f"find outboxes {where}", find_outboxes(statements.idiom, everywhere=everywhere)
 

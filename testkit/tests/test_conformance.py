@@ -32,7 +32,7 @@ from outbox_testkit.conformance.clustered import created, origin
 from outbox_testkit.conformance.clusters import MODES
 from outbox_testkit.conformance.under_test import ALL, Box
 
-pytestmark = pytest.mark.slow("sqlite")
+pytestmark = pytest.mark.slow
 
 
 class Broken:

@@ -94,6 +94,14 @@ def reads_ascii(journal: PortableJournal, limit: int = 100) -> Sequence[Entry]:
     ]
 
 
+def reads_whatever_is_chosen(
+    journal: PortableJournal,
+    limit: int = 100,
+    chosen: object = None,
+) -> Sequence[Entry]:
+    return entries(journal, limit)
+
+
 def kept_in_one_pot(journal: Any, session: Any, tables: Any) -> None:
     journal._session, journal._idiom, journal._name = session, session.idiom, "all"
     journal._sql = JournalStatements(session.idiom, tables.journal)
@@ -121,6 +129,7 @@ Test = Callable[[JournalConformance, Box, ExitStack], None]
             reads_an_empty_outcome_as_none,
             JournalConformance.test_a_deed_that_was_interrupted_has_no_outcome,
         ),
+        ("entries", reads_whatever_is_chosen, JournalConformance.test_entries_are_chosen),
         ("entries", reads_ascii, JournalConformance.test_texts_of_every_kind_are_readable),
         (
             "__init__",

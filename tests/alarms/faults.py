@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
+from time import sleep
 from typing import Any
 
 from outbox_servers.services import KafkaBroker, PostgresServer
@@ -226,6 +227,27 @@ def forget_pause(site: Site) -> Iterator[None]:
         site.tell("resume", "--topic", "forgotten", "--reason", "")
 
 
+@contextmanager
+def add_partitions(site: Site) -> Iterator[None]:
+    """Somebody adds partitions to a topic while records flow."""
+    topic, ended = f"grown-{secrets.token_hex(4)}", Event()
+    site.create_topic(topic)
+
+    def flow() -> None:
+        while not ended.wait(0.3):
+            site.stash(topic=topic, key="moved-")
+
+    thread = Thread(target=flow, daemon=True)
+    thread.start()
+    try:
+        sleep(5)  # records flow
+        site.add_partitions(topic)
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 FAULTS = (
     Fault("all harvesters are killed", ("OutboxNoLeader", "OutboxNoHarvester"), kill_all),
     Fault("the leader is frozen (SIGSTOP)", ("OutboxProcessDown", "OutboxNoStandby"), freeze_leader),
@@ -245,6 +267,7 @@ FAULTS = (
     ),
     Fault("another cluster is lost", ("OutboxTakenOver",), lose_cluster, CLUSTER),
     Fault("a lane's row of the fence is locked", ("OutboxSilentLane",), lock_lane, LANES),
+    Fault("partitions are added beside the harvester", ("OutboxPartitionsChanged",), add_partitions),
     Fault("a topic is paused, and nobody resumes it", ("OutboxLongPause",), forget_pause),
     Fault("records name a cluster that is not configured", ("OutboxOrphans",), forget_cluster, CLUSTER),
 )

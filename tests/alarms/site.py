@@ -21,16 +21,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
+from outbox_console.prometheus import exported
 from outbox_core.monitoring import names
 from outbox_servers.services import Kafka, KafkaBroker, Postgres, PostgresServer, PrometheusServer
 from outbox_servers.services.prometheus import Alert
 
 from deploy.alerts import rules
 from deploy.make import DOCS, rules_text
-from deploy.series import exported
 
 from ..harvesters import Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from .front import ANY_PORT, Front
@@ -38,7 +39,7 @@ from .front import ANY_PORT, Front
 INTERVAL = 1.0
 """Seconds between two scrapes, and two evaluations of the rules."""
 SESSION = "2s"
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 INSERT = """
 INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
                     kafka_header_keys, kafka_header_values{column})
@@ -185,6 +186,10 @@ class Site:
         if name not in self._admin.list_topics(timeout=30).topics:
             limit = {"max.message.bytes": str(largest_message)}
             self._admin.create_topics([NewTopic(name, 1, 1, config=limit)])[name].result(30)
+
+    def add_partitions(self, name: str) -> None:
+        """Adds some to a topic, beside the harvesters."""
+        self._admin.create_partitions([NewPartitions(name, 16)])[name].result(60)
 
     def raise_limit(self, name: str, *, largest_message: int) -> None:
         """Changes a topic's limit for the bytes of a message."""

@@ -23,7 +23,7 @@ from .followed import actions
 from .host import Power
 from .hosts import HOSTS
 from .outage import measure
-from .report import Report
+from .report import Report, does
 from .rounds import FAULTS, deck, run_batch
 from .site import SESSION, Site
 from .table import Ran, table
@@ -120,7 +120,12 @@ def _folder(options: argparse.Namespace, engine: str) -> Path:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults",
+        description=__doc__,
+        epilog="\n".join(["kinds:", *(f"  {fault.name}: {does(fault)}" for fault in FAULTS)]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--rounds", type=int, help="of each kind (default 1, or no limit with --minutes)")
     parser.add_argument(
         "--minutes",

@@ -25,7 +25,7 @@ IDLE_ENDS_SECONDS = 5.0
 
 class HalfOpen(Fault):
     name = "half-open"
-    title = "a firewall forgets the database's connections: nothing passes, they stay open, and new ones work"
+    title = "a firewall forgets the database's connections: they stay open, nothing passes; new ones work"
     needs = frozenset({Power.SERVER})
 
     def strike(self, site: Site) -> Strike:
@@ -78,10 +78,7 @@ class ReadOnlyPrimary(Fault):
 
 class Switchover(Fault):
     name = "switchover"
-    title = (
-        "a replica that has everything takes over; the former primary is read-only and keeps its "
-        "connections, and the name leads to the other one"
-    )
+    title = "a replica that has everything takes over; the former primary is read-only, with its connections"
     needs = frozenset({Power.SUCCESSION})
     crash = False
 
@@ -94,14 +91,14 @@ class Switchover(Fault):
 
 class Failover(Switchover):
     name = "failover"
-    title = "SIGKILL of the primary; its synchronous replica takes over, and the name leads there"
+    title = "SIGKILL of the primary; its synchronous replica takes over"
     needs = frozenset({Power.SUCCESSION, Power.RULES})
     crash = True
 
 
 class UsedSessions(Fault):
     name = "pooler"
-    title = "PgBouncer in session mode comes between; connections are cut three times, and it is killed once"
+    title = "PgBouncer comes between; connections are cut three times, and it is killed once"
     needs = frozenset({Power.RULES})
 
     def strike(self, site: Site) -> Strike:

@@ -37,9 +37,8 @@ class LateRequest(Fault):
 
     name = "late-requests"
     title = (
-        "once a second, for 12 s, a request to commit or abort (at-least-once: to produce) is kept, and its"
-        " connection cut; it arrives within a later transaction; refused records make transactions abort; in"
-        " some rounds the leader gets SIGKILL"
+        "for 12 s, each second, a request to commit or abort (at-least-once: to produce) is kept, and its"
+        " connection cut; it arrives within a later transaction; in some rounds SIGKILL of the leader"
     )
     setup: ClassVar[Setup] = SPREAD
 

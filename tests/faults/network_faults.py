@@ -28,7 +28,7 @@ SILENT_COMMIT_SESSIONS = 2
 
 class CutMidStatement(Fault):
     name = "cut-mid-statement"
-    title = "every database connection is cut when the server has received half of the next message"
+    title = "every database connection is cut when half of the next message has arrived"
     needs = frozenset({Power.SERVER})
     trap = Trap.HALF
 
@@ -69,9 +69,7 @@ class RestartedProxy(CutBroker):
 
 class CutCommits(Fault):
     name = "cut-commits"
-    title = (
-        "each lane's connection to the broker is cut when the broker has received half of the commit request"
-    )
+    title = "each lane's connection to the broker is cut when half of the commit request has arrived"
     deliveries = (EXACTLY_ONCE,)
     trap = Trap.COMMIT
 
@@ -100,7 +98,7 @@ class LoseCommits(CutCommits):
 
 class SilentCommits(CutCommits):
     name = "silent-commits"
-    title = "the broker commits, and then sends nothing to any client for two sessions; connections stay open"
+    title = "the broker commits, and then sends nothing for two sessions; connections stay open"
     trap = Trap.MUTE
 
     def strike(self, site: Site) -> Strike:
@@ -115,7 +113,7 @@ class SilentCommits(CutCommits):
 
 class KillCommitting(CutCommits):
     name = "kill-committing"
-    title = "SIGKILL of the leader and all its processes after the broker has committed, before its reply"
+    title = "SIGKILL of the leader's processes after the broker has committed, before its reply"
     trap = Trap.MUTE
 
     def strike(self, site: Site) -> Strike:
@@ -164,7 +162,7 @@ class SlowBroker(Slow):
 
 class DelayedBroker(SlowBroker):
     name = "delayed-broker"
-    title = "for 20 s all data to and from the broker takes longer, each second another time of 0.1 s to 5 s"
+    title = "for 20 s all data to and from the broker takes 0.1 to 5 s longer, another time each second"
 
     def strike(self, site: Site) -> Strike:
         proxy, at = self.proxy(site), time.time()

@@ -1,7 +1,8 @@
-"""Adds results to the tables of a Markdown file, and stores the counts in a JSON file beside it."""
+"""Adds results to the tables of a Markdown file; beside it are the counts as JSON, each fault as CSV."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import platform
@@ -18,7 +19,7 @@ from filelock import FileLock
 from outbox_servers.services import find_java
 from outbox_servers.services.kafka_home import kafka_home
 
-from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, EXACTLY_ONCE
+from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, EXACTLY_ONCE, Fault
 from .hosts import HOSTS
 from .judge import Round
 from .replica_report import enter, findings, replicas
@@ -27,7 +28,6 @@ from .site import Site
 from .table import head
 
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
-KINDS_BEGIN, KINDS_END = "<!-- kinds: begin -->", "<!-- kinds: end -->"
 DATABASES_BEGIN, DATABASES_END = "<!-- databases: begin -->", "<!-- databases: end -->"
 OUTAGES_BEGIN, OUTAGES_END = "<!-- outages: begin -->", "<!-- outages: end -->"
 COUNTS: Mapping[str, Sequence[str]] = {
@@ -38,13 +38,13 @@ COUNTS: Mapping[str, Sequence[str]] = {
     ),
 }
 """The counts that are summed up over rounds."""
-_ERRORS = {"lost": "lost", "overtaken": "out of order", "foreign": "foreign"}
-"""Counts that must be 0, and their headings."""
+_ERRORS = ("lost", "overtaken", "foreign")
+"""Counts that must be 0."""
 REPLICAS_BEGIN, REPLICAS_END = "<!-- replicas: begin -->", "<!-- replicas: end -->"
-_TIMES = ("median stall", "longest stall", "its lower bound", "engine")
+_TIMES = ("stall, median s", "longest s", "lower bound s")
 _OUTAGE_COLUMNS = (
-    *("engine", "away", "CPU before, in as long", "CPU meanwhile", "memory before", "at most"),
-    *("back to an empty outbox", "lost", "out of order"),
+    *("engine", "away", "CPU s: before; meanwhile", "memory MB: before; at most"),
+    *("back to an empty outbox s", "lost or out of order"),
 )
 
 
@@ -113,11 +113,12 @@ class Report:
 
     def _save(self, data: Mapping[str, Any]) -> None:
         self._data.write_text(_as_json(data) + "\n")
-        text = _between(self._path.read_text(), KINDS_BEGIN, KINDS_END, _kinds())
-        text = _between(text, DATABASES_BEGIN, DATABASES_END, _databases(data))
+        text = _between(self._path.read_text(), DATABASES_BEGIN, DATABASES_END, _databases(data))
         parts = replicas(_found(data), data["findings"])
         text = _between(text, REPLICAS_BEGIN, REPLICAS_END, parts)
-        text = _between(text, BEGIN, END, _faults(data))
+        text = _between(text, BEGIN, END, _groups(data))
+        with self._path.with_suffix(".csv").open("w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(_faults(data))
         self._path.write_text(_between(text, OUTAGES_BEGIN, OUTAGES_END, _outages(data)))
 
 
@@ -165,21 +166,17 @@ def _between(text: str, begin: str, end: str, new: str) -> str:
     return f"{before}{begin}\n{new}{end}{after}"
 
 
-def _kinds() -> str:
-    def only(some: Collection[str], everywhere: Collection[str]) -> list[str]:
-        missing = [each for each in everywhere if each not in some]
-        if len(missing) == 1 < len(some):
-            return [f"not {missing[0]}"]
-        return [f"{' and '.join(some)} only"] if missing else []
+def does(fault: Fault) -> str:
+    """Returns what a fault does, and where it applies."""
 
-    rows = []
+    def only(some: Collection[str], everywhere: Collection[str]) -> list[str]:
+        few = len(some) == 1 or len(everywhere) - len(some) > 1
+        return [f"{' and '.join(some)} only"] if few and len(some) < len(everywhere) else []
+
     titles = [host.title for host in HOSTS.values()]
-    for fault in FAULTS:
-        where = [*only(fault.engines, ENGINES), *only(fault.deliveries, DELIVERIES)]
-        where += only([host.title for host in HOSTS.values() if fault.needs <= host.powers], titles)
-        said = f" ({'; '.join(where)})" if where else ""
-        rows.append(f"| `{fault.name}` | {fault.title}{said} |\n")
-    return head(("fault", "what it does"), 2) + "".join(rows)
+    where = [*only(fault.engines, ENGINES), *only(fault.deliveries, DELIVERIES)]
+    where += only([host.title for host in HOSTS.values() if fault.needs <= host.powers], titles)
+    return f"{fault.title} ({'; '.join(where)})" if where else fault.title
 
 
 def _found(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
@@ -191,55 +188,73 @@ def _found(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str
 
 
 def _databases(data: Mapping[str, Any]) -> str:
-    places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    places: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for title, delivery, _, kinds in _found(data):
-        places.setdefault((title, delivery), []).extend(kinds.values())
+        places.setdefault(title, {}).setdefault(delivery, []).extend(kinds.values())
     rows = []
-    for (title, delivery), every in places.items():
-        counts = ("rounds", "records", *_ERRORS, "repeated", "wrong")
-        cells = [title, f"`{delivery}`", *(_sum(every, name) for name in counts)]
-        rows.append(f"| {' | '.join(cells)} |\n")
-    return head(
-        ("database", "delivery", "rounds", "records", *_ERRORS.values(), "repeats", "went wrong"), 2
-    ) + "".join(rows)
+    for title, deliveries in places.items():
+        sums = [
+            "; ".join(_sum(every, *names) for every in deliveries.values())
+            for names in (("rounds",), ("records",), _ERRORS, ("repeated",), ("wrong",))
+        ]
+        rows.append(f"| {' | '.join([title, *sums])} |\n")
+    columns = ("rounds", "records", "lost, out of order or foreign", "repeats", "went wrong")
+    return head(("; ".join(COUNTS), *columns), 1) + "".join(rows)
 
 
-def _faults(data: Mapping[str, Any]) -> str:
-    known = ", ".join(f"{name} {number}" for name, number in data["versions"].items() if number)
-    columns = ("fault", "rounds", *_ERRORS.values(), "repeats", "duplicates", *_TIMES, "went wrong")
-    rows = [f"Last run {data['date']} with {known}.\n\n", head(columns, 1)]
+def _ran(data: Mapping[str, Any]) -> Iterator[tuple[Fault, list[Mapping[str, Any]]]]:
+    """Yields each fault that has rounds, with its results at each place."""
     found = list(_found(data))
     for fault in FAULTS:
-        places = [(*place, kinds[fault.name]) for *place, kinds in found if fault.name in kinds]
-        if places:
-            every = [kind for *_, kind in places]
-            cells = [f"`{fault.name}`", *(_sum(every, name) for name in ("rounds", *_ERRORS))]
-            cells += [
-                _sum((kind for _, of, _, kind in places if of == each), "repeated") for each in DELIVERIES
-            ]
-            rows.append(f"| {' | '.join([*cells, *_stalls(places), _sum(every, 'wrong')])} |\n")
+        if every := [kinds[fault.name] for *_, kinds in found if fault.name in kinds]:
+            yield fault, every
+
+
+def _groups(data: Mapping[str, Any]) -> str:
+    """Returns the versions, and a table with a line for all faults of a module."""
+    known = ", ".join(f"{name} {number}" for name, number in data["versions"].items() if number)
+    groups: dict[str, list[tuple[Fault, list[Mapping[str, Any]]]]] = {}
+    for fault, every in _ran(data):
+        module = type(fault).__module__.rpartition(".")[2]
+        groups.setdefault(module.removesuffix("_faults"), []).append((fault, every))
+    columns = ("kind", "faults", "rounds", "repeats", "stall s: median; longest (lower bound)", "went wrong")
+    rows = [f"Last run {data['date']} with {known}.\n\n", head(columns, 2)]
+    for of, faults in groups.items():
+        names = ", ".join(f"`{fault.name}`" for fault, _ in faults)
+        kinds = [kind for _, every in faults for kind in every]
+        middle, longest, floor = _stalls(kinds)
+        cells = [of, names, _sum(kinds, "rounds"), _sum(kinds, "repeated"), f"{middle}; {longest} ({floor})"]
+        rows.append(f"| {' | '.join([*cells, _sum(kinds, 'wrong')])} |\n")
     return "".join(rows)
 
 
-def _stalls(places: Iterable[tuple[str, str, str, Mapping[str, Any]]]) -> list[str]:
-    found = [(*stall, f"`{engine}`") for _, _, engine, kind in places for stall in kind["stalls"]]
+def _faults(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    """Yields a head, and a row for each fault."""
+    yield ("fault", "what it does", "rounds", "repeats", *_TIMES, "went wrong")
+    for fault, every in _ran(data):
+        sums = [_sum(every, name) for name in ("rounds", "repeated")]
+        yield (fault.name, does(fault), *sums, *_stalls(every), _sum(every, "wrong"))
+
+
+def _stalls(kinds: Iterable[Mapping[str, Any]]) -> list[str]:
+    found = [stall for kind in kinds for stall in kind["stalls"]]
     if not found:
         return ["-"] * len(_TIMES)
-    longest, floor, engine = max(found)
-    middle = median(stall for stall, *_ in found)
-    return [*(f"{seconds:.1f} s" for seconds in (middle, longest, floor)), engine]
+    longest, floor = max(found)
+    middle = median(stall for stall, _ in found)
+    return [f"{seconds:.1f}" for seconds in (middle, longest, floor)]
 
 
-def _sum(kinds: Iterable[Mapping[str, Any]], name: str) -> str:
-    return f"{sum(kind[name] for kind in kinds):,}"
+def _sum(kinds: Iterable[Mapping[str, Any]], *names: str) -> str:
+    return f"{sum(kind[name] for kind in kinds for name in names):,}"
 
 
 def _outages(data: Mapping[str, Any]) -> str:
     rows = []
     for each in data["outages"]:
         cells = [f"`{each['engine']}`", each["away"]]
-        cells += [f"{each[name]:.1f} s" for name in ("cpu_before", "cpu")]
-        cells += [f"{each[name]:.0f} MB" for name in ("memory_before", "memory_most")]
-        cells += [f"{each['back']:.1f} s", str(each["lost"]), str(each["out_of_order"])]
+        cells += [f"{each['cpu_before']:.1f}; {each['cpu']:.1f}"]
+        cells += [f"{each['memory_before']:.0f}; {each['memory_most']:.0f}"]
+        cells += [f"{each['back']:.1f}", str(each["lost"] + each["out_of_order"])]
         rows.append(f"| {' | '.join(cells)} |\n")
     return head(_OUTAGE_COLUMNS, 2) + "".join(rows)

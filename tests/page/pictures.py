@@ -18,7 +18,7 @@ from .scene import LARGE, NOWHERE, OPERATORS, Scene, opened
 from .visitors import Visitors
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
-WIDE = {"width": 1100, "height": 1000}
+WIDE = {"width": 1280, "height": 1150}
 PHONE = {"width": 390, "height": 844}
 
 
@@ -61,6 +61,9 @@ def live(scene: Scene, broker: KafkaBroker, visitors: Visitors, seconds: float) 
     scene.stash(("customer-17", "order 1"), ("customer-17", "order 2"), topic=NOWHERE)
     scene.stash(("customer-23", LARGE), ("customer-23", "order 2"))
     expect(row(page, "customer-17")).to_be_visible()
+    # Events are found every ten seconds: what is freed before is none.
+    parked = page.locator('#events [data-code="keys-parked"]')
+    until(parked.count, "the page tells that keys are parked", 60, pause=1)
     scene.repair("customer-17")
     decide(page, "customer-17", "Retry", "the topic's name is corrected, ticket 4711")
     decide(page, "customer-23", "Skip", "the customer has sent the order again, in parts")
@@ -79,7 +82,7 @@ def choose(page: Page, key: str, verb: str, reason: str) -> None:
     """Goes as far as an operator does before confirming."""
     row(page, key).get_by_role("checkbox").check()
     page.get_by_role("button", name=f"{verb}…").click()
-    page.get_by_label("Why?").fill(reason)
+    page.get_by_label("Reason").fill(reason)
 
 
 def decide(page: Page, key: str, verb: str, reason: str) -> None:
@@ -101,11 +104,11 @@ def take(scene: Scene, visitors: Visitors) -> None:
         page = visitors.signed_in(url, OPERATORS["olga"], **preferences)
         expect(page.locator("#parked")).to_contain_text("customer-42")
         keep(page, name)
-    page = visitors.signed_in(url, OPERATORS["olga"], viewport={"width": 1100, "height": 560})
+    page = visitors.signed_in(url, OPERATORS["olga"], viewport={"width": 1280, "height": 480})
     choose(page, "customer-42", "Retry", "the topic's name is corrected, ticket 4712")
     keep(page, "page-retry")
     page.goto(f"{url}/journal?outbox=outbox")
-    page.set_viewport_size({"width": 1100, "height": 360})
+    page.set_viewport_size({"width": 1280, "height": 560})
     keep(page, "page-journal")
 
 

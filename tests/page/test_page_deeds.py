@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 
 import pytest
+from outbox_api import DeadLetterStatus
 from playwright.sync_api import Locator, Page, expect
 
+from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
 from .scene import LARGE, NOWHERE, OPERATORS, Scene
 from .visitors import Visitors
 
-pytestmark = pytest.mark.slow("operating")
+pytestmark = pytest.mark.slow
 
 PATH = "/ops/outbox"
 """Below this path is all that these tests ask for; other files have it at the root."""
@@ -31,7 +34,7 @@ def choose(page: Page, key: str, verb: str) -> None:
 
 def confirm(page: Page, reason: str) -> None:
     """Gives the reason, confirms, and waits until the page says what came of it."""
-    page.get_by_label("Why?").fill(reason)
+    page.get_by_label("Reason").fill(reason)
     page.locator("#confirm").click()
     expect(page.locator("#done")).to_be_visible()
 
@@ -102,10 +105,64 @@ def test_a_record_is_skipped_and_redriven(scene: Scene, visitors: Visitors) -> N
     assert not visitors.complaints
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_all_that_match_are_found_and_tried_again(scene: Scene, visitors: Visitors, scripts: bool) -> None:
+    page = visitors.signed_in(scene.url, OPERATORS["olga"], java_script_enabled=scripts)
+    keys = [f"many-{scripts}-{number}" for number in range(3)]
+    scene.stash(*((key, str(turn)) for key in keys for turn in range(2)), topic=NOWHERE)
+    scene.stash(("stays", "1"), topic="another topic!")
+    until(lambda: _parked(scene) >= {*keys, "stays"}, "they are parked", 60)
+    page.goto(f"{scene.url}/waiting")
+    page.locator("#topics").get_by_role("link", name=NOWHERE).click()
+    expect(page.locator("#main, main")).to_contain_text("Parked keys of it: 3.")
+    page.locator("#keys").get_by_role("link", name=keys[0]).click()
+    expect(page.locator("#rows")).to_have_text("2")
+
+    until(lambda: _found(page, scene, "many-") == "3", "they are read anew", 60)
+    assert "many" not in page.url
+    page.get_by_role("link", name="All", exact=True).click()
+    page.get_by_role("link", name=NOWHERE).click()
+    expect(page.locator("#total")).to_have_text("3")
+    assert "topic=" in page.url
+    for key in keys:
+        scene.repair(key)
+    page.get_by_role("button", name="Retry all…").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Retry 3 records?")
+    scene.stash(("late", "1"), topic=NOWHERE)
+    until(lambda: "late" in _parked(scene), "it is parked", 60)
+    confirm(page, "all of the topic")
+    expect(page.locator("#done")).to_contain_text("3 records tried again")
+    for key in keys:
+        scene.wait_until_arrived(key, "0", "1")
+    assert _parked(scene) == {"stays", "late"}, "what was parked later, and what does not match"
+    page.goto(f"{scene.url}/journal")
+    page.get_by_label("Verb").select_option("retry")
+    page.get_by_label("Operator").fill("olg")
+    page.get_by_role("button", name="Find").click()
+    expect(page.locator('tr[data-verb="retry"]').first).to_contain_text("all of the topic")
+    page.goto(f"{scene.url}/do/skip?all=1")
+    confirm(page, "tidied up")
+    assert not visitors.complaints
+
+
+def _found(page: Page, scene: Scene, prefix: str) -> str:
+    """Looks for parked keys; returns how many are found."""
+    page.goto(f"{scene.url}/letters")
+    page.get_by_label("Key", exact=True).last.fill(prefix)
+    page.get_by_label("How the key is compared").select_option("begins with")
+    page.get_by_role("button", name="Find").click()
+    return page.locator("#total").inner_text()
+
+
+def _parked(scene: Scene) -> set[str]:
+    with closing(scene.shop.database.dialect.dead_letters(read_only=True)) as dead:
+        return {each.record.key for each in dead.find(status=DeadLetterStatus.PARKED, whole=False)}
+
+
 def test_a_form_that_is_sent_twice_acts_once(scene: Scene, visitors: Visitors) -> None:
     page = visitors.signed_in(scene.url, OPERATORS["olga"])
-    page.get_by_role("link", name="Raise the fence…").click()
-    page.get_by_label("Why?").fill("pressed twice")
+    page.get_by_role("link", name="Stop the leader…").click()
+    page.get_by_label("Reason").fill("pressed twice")
     form = page.evaluate("Object.fromEntries(new FormData(document.getElementById('do')))")
     origin = {"Sec-Fetch-Site": "same-origin"}
     for _ in range(2):
@@ -120,12 +177,12 @@ def test_the_fence_is_raised_and_the_leader_continues(scene: Scene, visitors: Vi
     # Another test may have raised the fence just before.
     expect(page.locator("#leader-name")).to_have_text(re.compile("^harvester"))
     before = int(page.locator("#leader-token").inner_text())
-    page.get_by_role("link", name="Raise the fence…").click()
+    page.get_by_role("link", name="Stop the leader…").click()
     expect(page.locator("#effect")).to_contain_text("The present leader is fenced")
     expect(page.get_by_text(f"leads, with token {before}.")).to_be_visible()
     page.get_by_role("link", name="Cancel").click()
     assert int(page.locator("#leader-token").inner_text()) == before
-    page.get_by_role("link", name="Raise the fence…").click()
+    page.get_by_role("link", name="Stop the leader…").click()
     confirm(page, "the leader hangs")
     expect(page.locator("#leader-token")).not_to_have_text(str(before))
     assert int(page.locator("#leader-token").inner_text()) > before

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from .scene import NOWHERE, OPERATORS, Scene
 from .visitors import Visitors
 
-pytestmark = pytest.mark.slow("operating")
+pytestmark = pytest.mark.slow
 
 PHONE = {"width": 360, "height": 740}
 MOST_TABS = 60
@@ -37,6 +37,11 @@ def addresses(page: Page, scene: Scene, key: str) -> dict[str, str]:
         "an outbox": scene.url,
         "a dead letter": f"{scene.url}/letter?outbox=outbox&id={number}&count=1",
         "what a verb would do": f"{scene.url}/do/skip?outbox=outbox&id={number}",
+        "found dead letters": f"{scene.url}/letters?outbox=outbox&reason=topic",
+        "what waits": f"{scene.url}/waiting?outbox=outbox",
+        "rows of a key": f"{scene.url}/waiting/key?outbox=outbox&id={number}",
+        "which topic to pause": f"{scene.url}/do/pause?outbox=outbox",
+        "what a pause would do": f"{scene.url}/do/pause?outbox=outbox&topic={scene.shop.topic}",
         "the journal": f"{scene.url}/journal?outbox=outbox",
         "kept records": f"{scene.url}/kept?outbox=outbox",
         "help": f"{scene.url}/help",
@@ -86,10 +91,40 @@ def test_a_retry_needs_no_mouse(scene: Scene, visitors: Visitors) -> None:
     assert not visitors.complaints
 
 
+def test_a_pause_needs_no_mouse(scene: Scene, visitors: Visitors) -> None:
+    page = visitors.signed_in(scene.url, OPERATORS["oscar"])
+    tab_to(page, "#pause-topic")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Pause which topic?")
+    tab_to(page, "#topic")
+    page.keyboard.type(scene.shop.topic)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Pause topic {scene.shop.topic}?")
+    tab_to(page, "#lasts input")
+    page.keyboard.press("Space")
+    tab_to(page, "#reason")
+    page.keyboard.type("by keyboard")
+    page.keyboard.press("Enter")
+    expect(page.locator("#done")).to_contain_text(f"Topic {scene.shop.topic} is paused until")
+    row = page.locator(f'#paused tr[data-subject="topic {scene.shop.topic}"]')
+    expect(row).to_have_attribute("data-effect", "yes")
+    scene.stash(("paused by keyboard", "1"))
+    assert not Axe().run(page).response["violations"]
+    tab_to(page, "#paused a")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Resume topic {scene.shop.topic}?")
+    tab_to(page, "#reason")
+    page.keyboard.type("and resumed")
+    page.keyboard.press("Enter")
+    expect(row).to_have_count(0)
+    scene.wait_until_arrived("paused by keyboard", "1")
+    assert not visitors.complaints
+
+
 def test_without_scripts_it_is_read_and_used_by_loading_it_anew(scene: Scene, visitors: Visitors) -> None:
     page = visitors.signed_in(scene.url, OPERATORS["olga"], java_script_enabled=False)
     anew = page.locator("noscript a")  # whose text Playwright overlooks elsewhere
-    expect(anew).to_have_text("Load this page anew")
+    expect(anew).to_have_text("Reload this page")
     expect(page.locator("#figure-backlog svg")).to_be_visible()
     scene.stash(("unscripted", "1"), ("unscripted", "2"), topic=NOWHERE)
     for _ in range(100):
@@ -100,10 +135,34 @@ def test_without_scripts_it_is_read_and_used_by_loading_it_anew(scene: Scene, vi
     scene.repair("unscripted")
     page.locator(row("unscripted")).get_by_role("checkbox").check()
     page.get_by_role("button", name="Retry…").click()
-    page.get_by_label("Why?").fill("without scripts")
+    page.get_by_label("Reason").fill("without scripts")
     page.locator("#confirm").click()
     expect(page.locator("#done")).to_contain_text("1 record tried again")
     scene.wait_until_arrived("unscripted", "1", "2")
+
+
+def test_without_scripts_the_outbox_is_paused(scene: Scene, visitors: Visitors) -> None:
+    page = visitors.signed_in(scene.url, OPERATORS["olga"], java_script_enabled=False)
+    page.get_by_role("link", name="Pause the outbox…").click()
+    page.locator("#lasts").get_by_label("until it is resumed").check()
+    page.get_by_label("Reason").fill("without scripts")
+    page.locator("#confirm").click()
+    expect(page.locator("#done")).to_contain_text("The whole outbox is paused until it is resumed.")
+    row = page.locator('#paused tr[data-subject="the whole outbox"]')
+    for _ in range(100):
+        page.locator("noscript a").click()
+        if row.get_attribute("data-effect") == "yes":
+            break
+        page.wait_for_timeout(300)
+    assert row.get_attribute("data-effect") == "yes"
+    scene.stash(("paused without scripts", "1"))
+    page.wait_for_timeout(1000)
+    assert scene.arrived("paused without scripts") == []
+    row.get_by_role("link", name="Resume…").click()
+    page.get_by_label("Reason").fill("without scripts")
+    page.locator("#confirm").click()
+    expect(page.locator("#done")).to_contain_text("The whole outbox is resumed.")
+    scene.wait_until_arrived("paused without scripts", "1")
 
 
 def test_a_phone_shows_it_without_scrolling_sideways(scene: Scene, visitors: Visitors, parked: str) -> None:
@@ -115,7 +174,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(scene: Scene, visitors: Vis
         assert page.evaluate("window.innerWidth") == PHONE["width"], what
         assert page.evaluate(too_wide) <= 0, what
     page.get_by_role("navigation", name="Place").get_by_role("link", name="outbox").tap()
-    page.get_by_role("link", name="Raise the fence…").tap()
+    page.get_by_role("link", name="Stop the leader…").tap()
     expect(page.locator("#confirm")).to_be_in_viewport()
 
 

@@ -58,9 +58,11 @@ def test_a_viewer_sees_no_verbs_and_is_refused_when_posting_by_hand(scene: Scene
     expect(page.locator("#viewer")).to_contain_text("You may only read")
     page.locator('tr[data-key="viewed"]').get_by_role("link").click()
     expect(page.get_by_text("only operators may see them")).to_be_visible()
-    for address in (scene.url, page.url, f"{scene.url}/journal?outbox=outbox"):
+    views = [f"{scene.url}/{name}?outbox=outbox" for name in ("journal", "letters", "waiting")]
+    acting = "main :is(form:not([role='search']), :is(button, input):not([role='search'] *), a[href*='/do/'])"
+    for address in (scene.url, page.url, *views):
         page.goto(address)
-        expect(page.locator("main form, main button, main input, main a[href^='/do/']")).to_have_count(0)
+        expect(page.locator(acting)).to_have_count(0)
     for path in ("/do/retry", "/do/skip", "/do/raise-fence", "/letter/reveal"):
         status = page.evaluate(
             """async ([path, fields]) => {
@@ -87,7 +89,7 @@ def form(url: str, path: str, fields: dict[str, str]) -> str:
 # The browser may send what it remembers with requests of pages of other sites.
 @pytest.mark.parametrize(
     ("host", "codes"),
-    [("127.0.0.1", {403}), pytest.param("localhost", {401, 403}, marks=pytest.mark.slow("operating"))],
+    [("127.0.0.1", {403}), pytest.param("localhost", {401, 403}, marks=pytest.mark.slow)],
 )
 def test_a_page_of_another_site_is_refused_and_changes_nothing(
     scene: Scene, visitors: Visitors, other_port: int, host: str, codes: set[int]
@@ -143,7 +145,7 @@ def test_whoever_is_signed_out_by_a_proxy_is_told_when_a_form_is_sent(
     with NginxServer(locations) as nginx:
         page = visitors.signed_in(nginx.url, OPERATORS["olga"])
         page.goto(f"{nginx.url}/do/raise-fence")
-        page.get_by_label("Why?").fill("too late")
+        page.get_by_label("Reason").fill("too late")
         page.locator("#confirm").click()
         expect(page.locator("#connection")).to_contain_text("You are signed out.")
         expect(page.locator("#confirm")).to_be_enabled()

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from .scene import OPERATORS, VIEWER, Scene
 from .visitors import Visitors
 
-pytestmark = pytest.mark.slow("operating")
+pytestmark = pytest.mark.slow
 
 PATH = "/ops"
 
@@ -24,7 +24,7 @@ def find(page: Page, scene: Scene, key: str) -> None:
 
 def confirm(page: Page, reason: str) -> None:
     """Gives the reason, confirms, and waits until the page says what came of it."""
-    page.get_by_label("Why?").fill(reason)
+    page.get_by_label("Reason").fill(reason)
     page.locator("#confirm").click()
     expect(page.locator("#done")).to_be_visible()
 

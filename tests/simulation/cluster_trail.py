@@ -125,12 +125,8 @@ class Trail:
 
     def _check_foreign(self, number: int, entry: Entry, cluster: int) -> None:
         """C2: nobody takes a row of another without a reason, or before its time."""
-        world, scenario = self._world, self._world.scenario
-        clocks = 2 * scenario.skew if {"skew", "steps"} & set(scenario.kinds) else 0.0
-        if scenario.arrival and "steps" not in scenario.kinds:
-            clocks = 0.0  # one clock says when it came, and when it is old
-        since = entry.arrived[cluster] if scenario.arrival else entry.begun
-        least = min(world.ranks(cluster, entry.origin)) * scenario.delay - clocks
+        world, least = self._world, self._least_age(entry, cluster)
+        since = entry.arrived[cluster] if world.scenario.arrival else entry.begun
         if world.now - since < least:
             text = f"cluster {cluster} takes {number} of {entry.origin} after {world.now - since:.2f} s"
             self._break("C2", f"{text}, not {least:.2f} s", entry)
@@ -141,12 +137,28 @@ class Trail:
         ):
             self._break("C2", f"cluster {cluster} takes {number} of {entry.origin} without reason", entry)
 
+    def _least_age(self, entry: Entry, cluster: int) -> float:
+        """Returns the age from which a cluster may take a row of another."""
+        scenario = self._world.scenario
+        clocks = 2 * scenario.skew if {"skew", "steps"} & set(scenario.kinds) else 0.0
+        if scenario.arrival and "steps" not in scenario.kinds:
+            clocks = 0.0  # one clock says when it came, and when it is old
+        return min(self._world.ranks(cluster, entry.origin)) * scenario.delay - clocks
+
+    def _came_old(self, entry: Entry, cluster: int) -> bool:
+        """Returns whether a row came so late that a cluster takes it at once: a lost one has brought it.
+
+        Another may have taken it a moment before, and that deletion may not have come yet.
+        """
+        came = entry.arrived.get(cluster, entry.begun)
+        return not self._world.scenario.arrival and came - entry.begun >= self._least_age(entry, cluster)
+
     def _check_times(self, number: int, entry: Entry) -> None:
         """C3: as many others deliver a row as clusters were lost, and each once in each life."""
         for cluster, times in Counter(entry.delivered).items():
             if times > 1 + self.kills[cluster]:
                 self._break("C3", f"cluster {cluster} delivers {number} {times} times", entry)
-        others = set(entry.delivered) - {entry.origin}
+        others = {each for each in set(entry.delivered) - {entry.origin} if not self._came_old(entry, each)}
         if self._world.bounded and len(others) > self.losses:
             text = f"{number} of {entry.origin} is delivered by {sorted(others)}"
             self._break("C3", f"{text} after {self.losses} losses", entry)

@@ -260,8 +260,9 @@ FLOW_MUTANTS: Sequence[Mutant] = (
     under("handovers", mode=Mode.SWITCHING, each=breaks_batches(
         "half-drained", "A lane ends its note before the last batch is purged.", "I6",
         batch_machine=HalfDrained)),
-    under("handovers", limits=replace(BUSY["limits"], mark_backoff=3.0), each=breaks_batches(
-        "sleepy-loop", "A lane that waits for work looks for no orders.", "I12", batch_lane=Sleepy)),
+    under("handovers", limits=replace(BUSY["limits"], mark_backoff=3, max_mark_backoff=3),
+          each=breaks_batches(
+              "sleepy-loop", "A lane that waits for work looks for no orders.", "I12", batch_lane=Sleepy)),
     records("forgetful-loop", "Of several reports a lane takes only the last.", "I9 I10 error", SMALL,
             "crashes", lane=Forgetful),
     records("untold", "A loop is not told that another has work for it.", "I9 I12", SMALL, "crashes",

@@ -18,7 +18,7 @@ def run(seed: int, mutant: Mutant | None = None) -> History:
     """Runs one history; the same arguments give the same one."""
     world = IntakeWorld(seed, mutant.parts, mutant.kinds, mutant.fixed) if mutant else IntakeWorld(seed)
     invariant = message = ""
-    logging.getLogger("outbox_core").setLevel(logging.CRITICAL)
+    logging.getLogger("outbox").setLevel(logging.CRITICAL)
     try:
         world.run()
     except Violation as violation:
@@ -26,7 +26,7 @@ def run(seed: int, mutant: Mutant | None = None) -> History:
     except Exception as error:  # noqa: BLE001 - a bug found, to be reported with its seed like any other
         invariant, message = "error", "".join(traceback.format_exception(error, limit=-4))
     finally:
-        logging.getLogger("outbox_core").setLevel(logging.NOTSET)
+        logging.getLogger("outbox").setLevel(logging.NOTSET)
     if message:
         told = "\n".join(world.trail[-SHOWN:])
         message = f"{told}\nseed {seed} broke {message}\n{world.scenario}"

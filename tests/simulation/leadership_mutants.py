@@ -86,8 +86,8 @@ def _under(faults: str, each: Mutant, **fixed: Any) -> Mutant:
 
 
 LEADERSHIP_MUTANTS: Sequence[Mutant] = (
-    _under("crashes, handovers", processes=2, lanes=(1, 1), workers=(0, 0), each=_mutant(
-        "kept-token", "A leader raises the fence for its first term only.", candidacy=KeptToken)),
+    _under("crashes, handovers", processes=2, lanes=(1, 1), workers=(0, 0), each=replace(_mutant(
+        "kept-token", "A leader raises the fence for its first term only.", candidacy=KeptToken), budget=60)),
     _under("pauses", _mutant(
         "unreturned", "Who has resigned joins no election any more.", candidacy=Unreturned)),
     _under("broker unreachable", processes=2, lanes=(1, 1), workers=(0, 0), leases=False, each=_mutant(

@@ -70,15 +70,13 @@ def run(
 @contextmanager
 def _silence() -> Iterator[None]:
     """Keeps the product from logging what befalls it: here that is a great deal, and nobody reads it."""
-    logs = [logging.getLogger(name) for name in ("outbox_core", "outbox.spark")]
-    levels = [log.level for log in logs]
-    for log in logs:
-        log.setLevel(logging.CRITICAL)
+    log = logging.getLogger("outbox")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for log, level in zip(logs, levels, strict=True):
-            log.setLevel(level)
+        log.setLevel(level)
 
 
 def _history(

@@ -19,6 +19,7 @@ from outbox_api.seams.affinity import Affinity
 from outbox_api.seams.elector import Elector
 from outbox_api.seams.engine import Engine
 from outbox_api.seams.hooks import GROUP, Driver
+from outbox_api.seams.listener import Listener
 from outbox_api.seams.publisher import Publisher
 from outbox_api.seams.transform import Transform
 
@@ -37,13 +38,15 @@ DISTRIBUTIONS = {
     "kubernetes": "outbox-kubernetes",
     "zookeeper": "outbox-zookeeper",
     "cluster": "outbox-cluster",
+    "claim-check": "outbox-claim-check",
+    "openlineage": "outbox-openlineage",
     "spark": "outbox-spark",
 }
 """Driver name → the distribution of this repository that provides it."""
 
 
 class Seam(StrEnum):
-    """The six places where a plugin can be put."""
+    """The seven places where a plugin can be put."""
 
     DIALECT = "dialect"
     ELECTOR = "elector"
@@ -51,6 +54,7 @@ class Seam(StrEnum):
     PUBLISHER = "publisher"
     ENGINE = "engine"
     TRANSFORM = "transform"
+    LISTENER = "listener"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,8 @@ def find(seam: Literal[Seam.PUBLISHER], name: str) -> Driver[Publisher]: ...
 def find(seam: Literal[Seam.ENGINE], name: str) -> Driver[Engine]: ...
 @overload
 def find(seam: Literal[Seam.TRANSFORM], name: str) -> Driver[Transform]: ...
+@overload
+def find(seam: Literal[Seam.LISTENER], name: str) -> Driver[Listener]: ...
 @overload
 def find(seam: Seam, name: str) -> Driver[Any]: ...
 def find(seam: Seam, name: str) -> Driver[Any]:
@@ -169,7 +175,8 @@ def _missing(seam: Seam, name: str) -> str:
         f"installed drivers: {', '.join(names) or 'none'}"
     )
     if name in DISTRIBUTIONS:
-        return f"{message}; run: {installation(name)}"
+        first = "set 'engine: inline', or " if name == "spark" else ""
+        return f"{message}; {first}run: {installation(name)}"
     if close := get_close_matches(name, names, n=1):
         return f"{message}; did you mean '{close[0]}'?"
     return f"{message}; install the distribution that registers '{name}' in the entry-point group '{GROUP}'"

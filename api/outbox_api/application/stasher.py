@@ -253,7 +253,10 @@ def _problem(record: Any) -> str:
         cure = "use '' for no key" if key is None else f"write key=str(…) for a {type(key).__name__}"
         return f"a record's key is text, possibly empty, never None: {cure}"
     if not isinstance(value, str | bytes | None):
-        return "a record's value is text, bytes or None"
+        kind = type(value).__name__
+        return (
+            f"a record's value is text, bytes or None, not a {kind}: Record.of(topic, key, value) makes JSON"
+        )
     if len(key) > MAX_KEY_BYTES // 4 and (long := too_long(0, len(key.encode(errors="replace")))):
         return long
     return problem_of_headers(headers)

@@ -54,6 +54,11 @@ def too_large(size: int, limit: int | None = None) -> str:
     return f"the row has {size:,} bytes, more than limits.maxLaneBytes permits{permitted}; {cure}"
 
 
+def is_unread(fault: str) -> bool:
+    """Returns whether a fault is one of those after which a row is never read, as it has too many bytes."""
+    return fault.startswith("the row") and " bytes, more than " in fault
+
+
 def message_bytes(record: Record) -> int:
     """Returns the size of a record's message as Kafka's client compares it with ``message.max.bytes``.
 

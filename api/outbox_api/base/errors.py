@@ -66,12 +66,17 @@ class ServerFull(DriverError):  # noqa: N818 - as above
 
 
 class AccessDenied(DriverError):  # noqa: N818 - reads as what happened, like its siblings in the tree
-    """A database, broker or coordinator knows who we are, or not, and does not let us."""
+    """A database, broker or coordinator knows who we are, or not, and does not let us.
+
+    ``lacks`` says which rights a database's user lacks, without the statements that grant them; empty if
+    that is not the reason, or not known.
+    """
 
     code = "OUTBOX-DENIED"
 
-    def __init__(self, message: str, *, retryable: bool = False) -> None:
+    def __init__(self, message: str, *, retryable: bool = False, lacks: str = "") -> None:
         super().__init__(message, retryable=retryable)
+        self.lacks = lacks
 
 
 class CheckpointLost(DriverError):  # noqa: N818 - as above
@@ -93,6 +98,14 @@ class TransformError(OutboxError):
     """A transform can make nothing of a record; the message contains nothing of its value."""
 
     code = "OUTBOX-TRANSFORM"
+    retryable = False
+    """Whether it may be transformed later without anybody changing anything."""
+
+
+class TransformUnavailable(TransformError):  # noqa: N818 - reads as what happened, as above
+    """What a transform needs to make something of a record is away; it may be tried again."""
+
+    retryable = True
 
 
 class LeadershipLost(OutboxError):  # noqa: N818 - the glossary's word: an event that a lane obeys, not a defect

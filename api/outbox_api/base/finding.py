@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import timeit
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+ROUND_TRIPS = 5
+"""How many are measured."""
 
 
 class Level(StrEnum):
@@ -24,9 +29,16 @@ class Finding:
         subject: What was looked at, in two or three words ("outbox table", "broker version").
         message: What was seen, in one sentence.
         cure: What the reader can do about it; empty for ``OK``.
+        round_trip: Seconds that a round trip to the server takes, if the finding says that it was reached.
     """
 
     level: Level
     subject: str
     message: str
     cure: str = ""
+    round_trip: float | None = field(default=None, kw_only=True)
+
+
+def shortest(ask: Callable[[], object]) -> float:
+    """Returns how many seconds a round trip takes: the shortest of a few of a function that takes one."""
+    return min(timeit.repeat(ask, number=1, repeat=ROUND_TRIPS))

@@ -27,7 +27,7 @@ from outbox_api.seams.elector import Candidate
 from outbox_api.seams.lease import Lease
 from outbox_api.support.context_thread import ContextThread, as_exception
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.election")
 
 _STANDBY_SECONDS = 0.4
 """How often a standby asks for the lease, unless the coordinator tells it that it may be free."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from outbox_api.base.errors import AccessDenied, DriverError
-from outbox_api.base.finding import Finding, Level
+from outbox_api.base.finding import Finding, Level, shortest
 from outbox_api.intake.intake import Intake
 from outbox_api.portable.creation import migrations, missing_columns
 from outbox_api.portable.days import Days, outbox_findings
@@ -22,7 +22,7 @@ from outbox_api.portable.retention import retention_findings
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import quoted
 from outbox_api.portable.table_idiom import TableName
-from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
+from outbox_api.portable.tables import HARVESTED, NEEDS, OPERATED, Tables
 from outbox_api.seams.schema import SCHEMA, refusal
 
 if TYPE_CHECKING:
@@ -41,10 +41,11 @@ def check(dialect: PortableDialect, *, watches: bool = False) -> list[Finding]:
     except DriverError as error:
         cure = "see that the server runs and accepts this user" if error.retryable else "see the message"
         return [Finding(Level.ERROR, "connection", str(error), cure)]
-    findings = [Finding(Level.OK, "connection", f"connected to {dialect.address}")]
+    findings: list[Finding] = []
     try:
+        findings.append(connected(session, dialect.address))
         findings += dialect.findings(session)
-        findings += [] if watches else [_privileges(dialect, session)]
+        findings += [] if watches else _privileges(dialect, session)
         findings += _tables(dialect, session)
         findings += _version(dialect, session)
         findings += _record_ids(dialect, session)
@@ -58,6 +59,23 @@ def check(dialect: PortableDialect, *, watches: bool = False) -> list[Finding]:
     finally:
         session.close()
     return findings
+
+
+def connected(session: Session, address: str) -> Finding:
+    """Says which database was reached, and how long a round trip takes."""
+    with session.transaction("measure the way to the database", reads=True):
+        seconds = shortest(session.now)
+    return Finding(Level.OK, "connection", f"connected to {address}", round_trip=seconds)
+
+
+WATCHED = ["UPDATE", "DELETE"]
+"""What a user lacks on the outbox who only looks at it."""
+
+
+def watchers_finding(user: str) -> Finding:
+    """Says of a user who only looks that the findings are about another one."""
+    seen = f"{user} may change no row, as an account that watches: missing rights are those of the harvester"
+    return Finding(Level.WARNING, "account", seen, "check with the file of the account that harvests")
 
 
 _NOTHING = "WHERE 1 = 0"
@@ -84,7 +102,7 @@ def trials(idiom: Idiom, tables: Tables, more: Sequence[str] = ()) -> Iterator[t
         yield from ((each, idiom.quote_table(table), statements[each]) for each in NEEDS[name].privileges)
 
 
-def _privileges(dialect: PortableDialect, session: Session) -> Finding:
+def _privileges(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
     missing = dict[str, list[str]]()
     more = ["kept"] if dialect.options.keep else []
     for privilege, table, statement in trials(dialect.idiom, dialect.names(session), more):
@@ -93,8 +111,12 @@ def _privileges(dialect: PortableDialect, session: Session) -> Finding:
     if missing:
         rights = [f"{', '.join(each)} ON {table}" for table, each in missing.items()]
         cure = "; ".join(f"GRANT {right} TO this user" for right in rights)
-        return Finding(Level.ERROR, "privileges", f"missing: {', '.join(rights)}", cure)
-    return Finding(Level.OK, "privileges", "this user may read and change the tables that are there")
+        yield Finding(Level.ERROR, "privileges", f"missing: {', '.join(rights)}", cure)
+        outbox = dialect.idiom.quote_table(dialect.names(session).outbox)
+        if missing.get(outbox) == WATCHED:
+            yield watchers_finding("this user")
+    else:
+        yield Finding(Level.OK, "privileges", "this user may read and change the tables that are there")
 
 
 def _refused(session: Session, statement: str, values: Mapping[str, object]) -> DriverError | None:
@@ -118,7 +140,7 @@ def id_index(session: Session, outbox: TableName) -> Iterator[Finding]:
 _OPTIONAL = {
     "lease": "and needs it for electors only",
     "members": "and needs it for electors only",
-    "journal": "and needs not to harvest",
+    **dict.fromkeys(OPERATED, "and needs not to harvest"),
 }
 """Tables that not every user of an outbox may read → when one needs that."""
 
@@ -127,7 +149,7 @@ def _tables(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
     tables = dialect.names(session)
     for name in (*HARVESTED, *_OPTIONAL):
         table, subject = getattr(tables, name), NEEDS[name].subject
-        level = Level.WARNING if name == "journal" else Level.ERROR  # without one, harvesters run on
+        level = Level.WARNING if name in OPERATED else Level.ERROR
         try:
             found = session.columns(dialect.idiom.quote_table(table))
         except AccessDenied:

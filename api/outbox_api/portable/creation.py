@@ -16,7 +16,7 @@ from outbox_api.portable.partitions import divided_kept, divided_outbox
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import OUTBOX_COLUMNS
 from outbox_api.portable.table_idiom import TableName
-from outbox_api.portable.tables import HARVESTED, NEEDS, Tables
+from outbox_api.portable.tables import HARVESTED, NEEDS, OPERATED, Tables
 from outbox_api.seams.affinity import ColumnIs, Origin
 from outbox_api.seams.schema import SCHEMA, refusal
 
@@ -213,10 +213,11 @@ def create(dialect: PortableDialect, session: Session) -> list[str]:
     with suppress(AccessDenied):  # what follows says what to run
         if session.columns(session.idiom.quote_table(names.notes)) is not None:
             require_version(dialect, session, names)
+    operated = {getattr(names, each) for each in OPERATED}
     created = [
         configured.unquoted
         for configured, (table, ddl) in tables
-        if _create_table(session, table, ddl, optional=table == names.journal)
+        if _create_table(session, table, ddl, optional=table in operated)
     ]
     if dialect.options.outbox.unquoted in created:
         name = dialect.names(session).name
@@ -249,7 +250,7 @@ def _prepare_days(dialect: PortableDialect, session: Session, names: Tables) -> 
 
 
 def _is_there(session: Session, table: TableName, *, optional: bool) -> bool:
-    """Returns whether a table exists; harvesters, who need no right to the journal, need not see it."""
+    """Returns whether a table exists; one that harvesters need no right to, they need not see."""
     try:
         return session.columns(session.idiom.quote_table(table)) is not None
     except AccessDenied:

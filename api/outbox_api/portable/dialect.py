@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from outbox_api.portable.dead_letters import PortableDeadLetters
     from outbox_api.portable.erasing import PortableErasing
     from outbox_api.portable.glance import PortableGlance
+    from outbox_api.portable.history import PortableHistory
     from outbox_api.portable.intake import PortableIntake
     from outbox_api.portable.intake_table import WaitingRows
     from outbox_api.portable.intakes import Connected, PortableIntakes
@@ -101,6 +102,14 @@ class PortableDialect(ABC):
     @abstractmethod
     def address(self) -> str:
         """Where the database is, in words, without secrets."""
+
+    @property
+    def dataset(self) -> tuple[str, str]:
+        """The namespace and the name of the outbox in catalogs of data, without secrets.
+
+        As OpenLineage names datasets: ``postgres://db:5432``, and ``shop.public.outbox``.
+        """
+        return self.address, ".".join(filter(None, self.options.outbox))
 
     @property
     def secrets(self) -> Sequence[str]:
@@ -324,6 +333,20 @@ class PortableDialect(ABC):
         """
         session = self.session()
         return PortableMembers(session, Statements(self.idiom, self._required(session, "members")))
+
+    def history(self, *, read_only: bool = False) -> PortableHistory:
+        """Connects to what was seen of the outbox in each minute, which is kept beside its fence.
+
+        Args:
+            read_only: Whether only to look, see :meth:`watch`: SELECT does.
+
+        Raises:
+            DriverError: As for :meth:`connect`. Nothing but this method asks for the table.
+        """
+        from outbox_api.portable.history import PortableHistory
+
+        session = self.session(watches=read_only)
+        return PortableHistory(session, Statements(self.idiom, self._required(session, "history")))
 
     def glance(self) -> PortableGlance:
         """Connects to look at this outbox and others of its database, without a look at their tables.

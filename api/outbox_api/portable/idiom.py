@@ -215,7 +215,8 @@ class Idiom(TableIdiom, ABC):
     def to_utf8(self, column: str) -> str:  # noqa: ARG002 - for subclasses
         """Writes a text or bytes as bytes, text in UTF-8; empty if the database cannot.
 
-        If it can, dead letters are copied within the database; if not, their values pass through the client.
+        If it can, dead letters are copied within the database; if not, they pass through the client. Keys are
+        copied by it, too, into a column of ``key_type``: ``comparable`` has to find them equal.
         """
         return ""
 

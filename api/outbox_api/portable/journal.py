@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +15,7 @@ from outbox_api.portable.session import Session
 from outbox_api.portable.sources import JOURNAL_TEXTS, quoted
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import Tables
-from outbox_api.seams.journal import Action, Entry, new_entry_id
+from outbox_api.seams.journal import ALL_ENTRIES, Action, ChosenEntries, Entry, new_entry_id
 
 
 class JournalStatements:
@@ -31,11 +32,32 @@ class JournalStatements:
             f"UPDATE {table} SET outcome = {{outcome}}, ended = {idiom.now}"
             " WHERE name = {name} AND id = {id} AND ended IS NULL"
         )
-        self.entries = idiom.limit(
+        self._idiom, self._seen = idiom, idiom.snapshot_read(table)
+
+    def entries(self, chosen: ChosenEntries) -> tuple[str, dict[str, object]]:
+        """Makes the query for the last ``{limit}`` entries that are chosen, and its other parameters."""
+        conditions, values = ["name = {name}"], dict[str, object]()
+        if chosen.operator:
+            # A bracket has a meaning in some databases, and may not be escaped in others.
+            contained = re.sub(r"([!%_])", r"!\1", chosen.operator).replace("[", "_")
+            conditions.append("operator LIKE {operator} ESCAPE '!'")
+            values["operator"] = f"%{contained}%"
+        if chosen.verb:
+            conditions.append("verb = {verb}")
+            values["verb"] = chosen.verb
+        for name, moment, compares in (("since", chosen.since, ">="), ("until", chosen.until, "<")):
+            if moment is not None:
+                conditions.append(f"begun {compares} {{{name}}}")
+                values[name] = self._idiom.time_parameter(moment)
+        if chosen.after is not None:
+            begun = f"(SELECT begun FROM {self._seen} WHERE name = {{name}} AND id = {{after}})"
+            conditions.append(f"(begun < {begun} OR (begun = {begun} AND id < {{after}}))")
+            values["after"] = str(chosen.after)
+        query = (
             "SELECT id, begun, ended, operator, via, verb, subject, reason, outcome"
-            f" FROM {idiom.snapshot_read(table)} WHERE name = {{name}} ORDER BY begun DESC, id DESC",
-            "{limit}",
+            f" FROM {self._seen} WHERE {' AND '.join(conditions)} ORDER BY begun DESC, id DESC"
         )
+        return self._idiom.limit(query, "{limit}"), values
 
 
 class PortableJournal:
@@ -82,9 +104,10 @@ class PortableJournal:
         with self._session.transaction("note the outcome of an action"):
             self._session.execute(self._sql.end, name=self._name, id=str(entry), outcome=fitted)
 
-    def entries(self, limit: int = 100) -> list[Entry]:
-        """Returns the last entries of this outbox, the newest first, ``limit`` at most."""
-        rows = self._session.query("read the journal", self._sql.entries, name=self._name, limit=limit)
+    def entries(self, limit: int = 100, chosen: ChosenEntries = ALL_ENTRIES) -> list[Entry]:
+        """Returns the last entries of this outbox that are chosen, the newest first, ``limit`` at most."""
+        query, values = self._sql.entries(chosen)
+        rows = self._session.query("read the journal", query, name=self._name, limit=limit, **values)
         return [self._entry(row) for row in rows]
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ def ensure_identity(session: Session, sql: Statements) -> str:
     if rows and rows[0][0]:
         return str(rows[0][0])
     if former := _without_table(session, sql):
-        raise perhaps_renamed(name, former, (sql.fence, sql.notes, sql.letters))
+        raise perhaps_renamed(name, former, (sql.fence, sql.notes, sql.history, sql.letters))
     if not rows:
         try:
             with session.transaction("make a note of the outbox"):

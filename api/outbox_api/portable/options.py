@@ -22,7 +22,7 @@ class PortableOptions:
     Attributes:
         table: The outbox table, optionally with its schema.
         fence_table: The fence table; without a schema it lives beside the outbox. The tables of notes, of
-            the lease and of members have its name with a suffix.
+            the lease, of members and of the history have its name with a suffix.
         dead_letter_table: The table of dead letters; without a schema it lives beside the outbox.
         journal_table: The journal; without a schema it lives beside the outbox.
         value_type: What the value column holds, ``text`` or ``bytes``: in the DDL, and as it is in a

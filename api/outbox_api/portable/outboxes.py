@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from outbox_api.base.errors import ConfigError
 from outbox_api.portable.idiom import Idiom
@@ -105,12 +105,14 @@ class MemberRow(NamedTuple):
         group: Its group.
         leads: How many outboxes it leads; ``None`` once it has left.
         age: Seconds since it noted itself.
+        about: What it says of itself.
     """
 
     name: str
     group: str
     leads: int | None
     age: float
+    about: str = ""
 
 
 def present(rows: Iterable[MemberRow], group: str, seconds: float) -> dict[str, int]:
@@ -140,8 +142,17 @@ class PortableMembers:
     def __init__(self, session: Session, sql: Statements) -> None:
         self._session = session
         self._statements = MemberStatements(sql)
+        self._about: str | None = None  # as it was written last
 
-    def note(self, group: str, member: str, leads: int, seconds: float) -> Mapping[str, int]:
+    def beside(self, dialect: Any) -> PortableMembers:
+        """Returns the list beside another outbox of this database, over the same connection."""
+        return PortableMembers(self._session, Statements(dialect.idiom, dialect.names(self._session)))
+
+    def names(self, dialects: Iterable[Any]) -> Sequence[str]:
+        """Returns the names of outboxes of this database as it knows them."""
+        return [dialect.names(self._session).name for dialect in dialects]
+
+    def note(self, group: str, member: str, leads: int, seconds: float, about: str = "") -> Mapping[str, int]:
         """Notes that a member is here, and how many outboxes it leads.
 
         A list that is kept by a database never grows beyond the most members that were alive at a time: the
@@ -152,18 +163,20 @@ class PortableMembers:
             member: A name that no other process has ever used; 128 characters, as above.
             leads: How many outboxes the member leads, 0 or more.
             seconds: For how long a member counts after it has noted itself, by the database's clock.
+            about: What the member says of itself; written only if it differs from that of the last call.
 
         Returns:
             Member → how many outboxes it leads, for all members of the group that count, itself included.
         """
-        own = MemberRow(bounded(member, MEMBER_LENGTH), bounded(group, GROUP_LENGTH), leads, 0)
+        own = MemberRow(bounded(member, MEMBER_LENGTH), bounded(group, GROUP_LENGTH), leads, 0, about)
         forgotten = _FORGOTTEN * seconds
-        known = self.take_row(own.name, own, forgotten)
+        known = self.renew_row(own) if about == self._about else self.take_row(own.name, own, forgotten)
         others = [row for row in self.rows() if row.name != own.name]
         if not known:
             free = [row.name for row in others if row.leads is None or row.age > forgotten]
             if not any(self.take_row(name, own, forgotten) for name in free):
                 self.add_row(own)
+        self._about = about
         return {**present(others, group, seconds), member: leads}
 
     def leave(self, member: str) -> None:
@@ -174,22 +187,27 @@ class PortableMembers:
         """Returns all rows of members, of whatever group."""
         return read_members(self._session, self._statements)
 
+    def renew_row(self, row: MemberRow) -> bool:
+        """Notes a member that has a row, but for what it says of itself; returns whether it has one."""
+        values = {"member": row.name, "member_group": row.group, "leads": row.leads}
+        with self._session.transaction("note the member"):
+            return self._session.execute(self._statements.renew_row, **values) > 0
+
     def take_row(self, former: str, row: MemberRow, seconds: float) -> bool:
         """Makes the row ``former`` into ``row``, as of now; returns whether it did.
 
         Only if that is the member's own already, or its member has left, or is silent for more than
         ``seconds``.
         """
-        values = {"former": former, "member": row.name, "member_group": row.group, "leads": row.leads}
+        values = {"former": former, **_values(row)}
         with self._session.transaction("note the member"):
             return self._session.execute(self._statements.take_row, **values, seconds=seconds) > 0
 
     def add_row(self, row: MemberRow) -> None:
         """Adds a row, as of now. Does nothing if the member has one."""
-        values = {"member": row.name, "member_group": row.group, "leads": row.leads}
         try:
             with self._session.transaction("add the member"):
-                self._session.execute(self._statements.add_row, **values)
+                self._session.execute(self._statements.add_row, **_values(row))
         except AlreadyExists:
             pass  # by an earlier call that failed only after its commit
 
@@ -207,7 +225,8 @@ class MemberStatements:
     """The statements about the members beside one outbox.
 
     Attributes:
-        rows: Returns name, group, outboxes led and age of each row.
+        rows: Returns name, group, outboxes led, age, and what is said of it, of each row.
+        renew_row: Notes ``{member}``, which has a row.
         take_row: Makes the row ``{former}`` into that of ``{member}``, if that may be.
         add_row: Adds a row.
         free_row: Notes that ``{member}`` has left.
@@ -217,25 +236,32 @@ class MemberStatements:
         idiom, members = sql.idiom, sql.members
         # ruff: noqa: S608 - the table's name is quoted, and every value is a parameter
         self.rows = (
-            f"SELECT member, member_group, leads, {idiom.age_seconds('seen_at')}"
+            f"SELECT member, member_group, leads, {idiom.age_seconds('seen_at')}, about"
             f" FROM {idiom.snapshot_read(members)}"
         )
+        noted = f"member_group = {{member_group}}, leads = {{leads}}, seen_at = {idiom.now}"
+        self.renew_row = f"UPDATE {members} SET {noted} WHERE member = {{member}}"
         self.take_row = (
-            f"UPDATE {members} SET member = {{member}}, member_group = {{member_group}}, leads = {{leads}},"
-            f" seen_at = {idiom.now} WHERE member = {{former}}"
+            f"UPDATE {members} SET member = {{member}}, about = {{about}}, {noted} WHERE member = {{former}}"
             f" AND (member = {{member}} OR leads IS NULL OR {idiom.older_than('seen_at')})"
         )
         self.add_row = (
-            f"INSERT INTO {members} (member, member_group, leads, seen_at)"
-            f" VALUES ({{member}}, {{member_group}}, {{leads}}, {idiom.now})"
+            f"INSERT INTO {members} (member, member_group, leads, about, seen_at)"
+            f" VALUES ({{member}}, {{member_group}}, {{leads}}, {{about}}, {idiom.now})"
         )
         self.free_row = f"UPDATE {members} SET leads = NULL WHERE member = {{member}}"
 
 
 def read_members(session: Session, statements: MemberStatements) -> list[MemberRow]:
     """Returns all rows of members."""
-    rows = session.query("read the members", statements.rows)
+    rows, text = session.query("read the members", statements.rows), session.idiom.read_text
     return [
-        MemberRow(str(name), str(group), None if leads is None else int(leads), float(age))
-        for name, group, leads, age in rows
+        MemberRow(
+            str(name), str(group or ""), None if leads is None else int(leads), float(age), text(about) or ""
+        )
+        for name, group, leads, age, about in rows
     ]
+
+
+def _values(row: MemberRow) -> dict[str, object]:
+    return {"member": row.name, "member_group": row.group, "leads": row.leads, "about": row.about}

@@ -44,6 +44,10 @@ class Pausing:
     def pause(self, topic: str, operator: str, reason: str, seconds: float | None) -> Pause:
         """Stores that a topic is paused, see :meth:`outbox_api.OutboxTable.pause`."""
         session = self._session
+        # Lanes give the topics of pauses to the database in all that they ask.
+        if storable(topic, session.encoding) != topic:
+            said = "no record of the outbox has a topic that its database cannot hold"
+            raise DriverError(said, retryable=False)
         ensure_identity(session, self._sql)
         with session.transaction("pause"):
             noted, now = self._locked()

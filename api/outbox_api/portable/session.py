@@ -224,10 +224,11 @@ def translated(
     for secret in secrets:
         text = text.replace(secret, "***")
     cure = idiom.cure(error)
-    message = f"cannot {doing} in {address}: {text or type(error).__name__}{f'; {cure}' if cure else ''}"
+    failed = f"cannot {doing} in {address}: {text or type(error).__name__}"
+    message = f"{failed}; {cure}" if cure else failed
     error_kind = idiom.error_kind(error)
     if error_kind is ErrorKind.ACCESS_DENIED:
-        return AccessDenied(message)
+        return AccessDenied(message, lacks=failed)
     kinds: dict[ErrorKind, Callable[..., DriverError]] = {
         ErrorKind.NO_TABLE: TableMissing,
         ErrorKind.EXISTS: AlreadyExists,

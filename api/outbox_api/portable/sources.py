@@ -130,8 +130,14 @@ LEASE_COLUMNS = {
 }
 """The lease of each outbox, see :mod:`outbox_api.seams.lease`; one that was released has no holder."""
 
-MEMBER_COLUMNS = {"member": _NAME, "member_group": "{text[256]}", "leads": "{number}", "seen_at": _TIME}
-"""The members of :mod:`outbox_api.seams.lease`; one that has left leads null."""
+MEMBER_COLUMNS = {
+    "member": _NAME,
+    "member_group": "{text[256]}",
+    "leads": "{number}",
+    "about": "{long_text}",
+    "seen_at": _TIME,
+}
+"""The processes that harvest; one that has left leads null. ``about`` is JSON: what it says of itself."""
 
 DEAD_LETTER_COLUMNS = {
     "name": _NAME,
@@ -158,6 +164,15 @@ JOURNAL_COLUMNS = {
     "ended": "{time}",  # an empty outcome may be null, so this tells whether there is one
     **{column: f"{{text[{size}]}}" for column, size in JOURNAL_TEXTS.items()},
 }
+
+HISTORY_COLUMNS = {
+    "name": _NAME,
+    "slot": _NUMBER,
+    "epoch_minute": _NUMBER,
+    "figures": "{long_text} NOT NULL",
+}
+"""What was seen of each outbox in each minute of the last day. ``slot`` is the minute modulo a day;
+``figures`` is JSON without anything of keys and values."""
 
 JOURNAL_INDEX = ("name", "begun", "id")
 """The columns of the journal's index, by which the last entries of an outbox are found."""

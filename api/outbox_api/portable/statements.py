@@ -27,6 +27,7 @@ from outbox_api.portable.sources import (
 )
 from outbox_api.portable.tables import Tables
 from outbox_api.seams.affinity import ColumnIs
+from outbox_api.seams.parking import LONGEST_KEY
 
 _HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND epoch = {epoch}"
 _READ = ", ".join(COLUMNS)
@@ -68,6 +69,7 @@ class Statements:
         self.name = tables.name
         written = [quoted(idiom, table) for table in tables[:6]]
         self.outbox, self.fence, self.notes, self.lease, self.members, self.letters = written
+        self.history = quoted(idiom, tables.history)
         self.idiom = idiom
         seen = idiom.snapshot_by_id(self.outbox)
         self._copy = copying(idiom, tables, keep, extras, source=seen) if keep else ""
@@ -94,11 +96,45 @@ class Statements:
         free = f"SELECT id FROM {idiom.snapshot_by_id(self.outbox)} WHERE {self.unparked} ORDER BY id"
         self.flowing = f"SELECT COUNT(*) FROM ({idiom.limit(free, '{limit}')}) counted"
         self.spread = f"SELECT MIN(id), MAX(id) FROM {self.outbox}"
-        topics = idiom.limit(f"SELECT kafka_topic FROM {self.outbox} ORDER BY id", "{limit}")
-        one = idiom.comparable("kafka_topic")
-        self.by_topic = f"SELECT MIN(kafka_topic), COUNT(*) FROM ({topics}) counted GROUP BY {one}"
+        self._waiting_statements()
         first = f"SELECT {self._marked} FROM {idiom.snapshot_by_id(self.outbox)} WHERE id > {{after}}"
         self.peek = idiom.limit(f"{first} ORDER BY id", "{limit}")
+
+    def _waiting_statements(self) -> None:
+        """Makes what groups the first ``{limit}`` rows, the largest ``{most}`` groups first."""
+        idiom, topic = self.idiom, self.idiom.comparable(_TOPIC)
+        marked = f"CASE WHEN {idiom.unmarked} THEN 0 ELSE 1 END"
+        columns = "id, kafka_topic, kafka_key, create_time, leader_id"
+        head = idiom.limit(
+            f"SELECT {columns} FROM {idiom.snapshot_by_id(self.outbox)} ORDER BY id", "{limit}"
+        )
+        figures = f"MIN(id), COUNT(*), SUM({marked}), MAX({idiom.age_seconds('create_time')})"
+        self.by_topic, self.by_key = (
+            idiom.limit(
+                f"SELECT {figures} FROM ({head}) counted GROUP BY {group} ORDER BY COUNT(*) DESC, MIN(id)",
+                "{most}",
+            )
+            for group in (topic, f"{topic}, {self.key}")
+        )
+        names = [
+            self._beginning(column, LONGEST_KEY, LONGEST_KEY + 1) for column in ("kafka_topic", "kafka_key")
+        ]
+        unread = ", ".join(f"NULL AS {column}" for column in COLUMNS[3:])
+        self.named = SelectByIds(f"id, {', '.join(names)}, {unread}", self.outbox)
+        self._named_topic, self._row_marked = names[0], marked
+
+    def rows_of_key(self, *, named: bool) -> tuple[str, str]:
+        """Makes what reads a key's first ``{limit}`` rows, and what counts them.
+
+        Args:
+            named: Whether the key is ``{key}``; if not, it is that of the row ``{row_id}``, perhaps no text.
+        """
+        idiom, seen = self.idiom, self.idiom.snapshot_by_id(self.outbox)
+        of_row = f"(SELECT {self.key} FROM {seen} WHERE id = {{row_id}})"
+        where = f"FROM {seen} WHERE {self.key} = {idiom.comparable('{key}') if named else of_row}"
+        size = " + ".join(f"COALESCE({idiom.size_of(column)}, 0)" for column in COLUMNS[2:4])
+        columns = f"id, {self._named_topic}, {idiom.age_seconds('create_time')}, {size}, {self._row_marked}"
+        return idiom.limit(f"SELECT {columns} {where} ORDER BY id", "{limit}"), f"SELECT COUNT(*) {where}"
 
     def _row_statements(self) -> None:
         idiom, outbox = self.idiom, self.outbox
@@ -282,9 +318,9 @@ class Statements:
                 values |= {f"{prefix}{name}": value for name, value in given.items()}
         return tuple(conditions), values
 
-    def _beginning(self, column: str, most: int) -> str:
+    def _beginning(self, column: str, most: int, length: int = BEGINNING) -> str:
         """Names a column, of which only the beginning is read where it has more than ``most`` bytes."""
-        size, short = self.idiom.byte_length(column), self.idiom.beginning(column, BEGINNING)
+        size, short = self.idiom.byte_length(column), self.idiom.beginning(column, length)
         return f"CASE WHEN {size} > {most} THEN {short} ELSE {column} END AS {column}"
 
     def _without(self, *absent: str) -> str:

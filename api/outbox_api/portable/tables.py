@@ -9,6 +9,7 @@ from outbox_api.portable.idiom import Idiom
 from outbox_api.portable.sources import (
     DEAD_LETTER_COLUMNS,
     FENCE_COLUMNS,
+    HISTORY_COLUMNS,
     JOURNAL_COLUMNS,
     JOURNAL_INDEX,
     KEPT_COLUMNS,
@@ -32,6 +33,7 @@ class Tables(NamedTuple):
     members: TableName
     dead_letters: TableName
     journal: TableName
+    history: TableName
     kept: TableName
 
     @property
@@ -45,8 +47,8 @@ class Tables(NamedTuple):
     ) -> Tables:
         """Returns the tables of an outbox; some have its name, or the fence's, with a suffix."""
         notes, lease, members = (fence.suffixed(each) for each in ("_notes", "_lease", "_members"))
-        kept = outbox.suffixed("_kept")
-        return cls(outbox, fence, notes, lease, members, dead_letters, journal, kept)
+        history, kept = fence.suffixed("_history"), outbox.suffixed("_kept")
+        return cls(outbox, fence, notes, lease, members, dead_letters, journal, history, kept)
 
 
 class Need(NamedTuple):
@@ -79,12 +81,15 @@ NEEDS = {
     "members": Need("member table", "fenceTable", MEMBER_COLUMNS),
     "dead_letters": Need("dead-letter table", "deadLetterTable", DEAD_LETTER_COLUMNS, _EVERY),
     "journal": Need("journal table", "journalTable", JOURNAL_COLUMNS),
+    "history": Need("history table", "fenceTable", HISTORY_COLUMNS),
     "kept": Need("table of kept records", "keep", KEPT_COLUMNS, ("SELECT", "INSERT", "DELETE")),
 }
 """Table, by its name in ``Tables`` → what is asked of it."""
 
 HARVESTED = ("outbox", "fence", "notes", "dead_letters")
 """The tables that every harvester needs."""
+OPERATED = ("journal", "history")
+"""The tables for operators: harvesters run on without them."""
 
 
 def auxiliary_statements(idiom: Idiom, tables: Tables) -> Mapping[TableName, Sequence[str]]:
@@ -101,6 +106,7 @@ def auxiliary_statements(idiom: Idiom, tables: Tables) -> Mapping[TableName, Seq
             created(idiom, tables.journal, JOURNAL_COLUMNS, "name, id"),
             idiom.create_index(tables.journal, JOURNAL_INDEX),
         ],
+        tables.history: [created(idiom, tables.history, HISTORY_COLUMNS, "name, slot")],
     }
 
 

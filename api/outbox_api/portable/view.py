@@ -13,16 +13,25 @@ from outbox_api.base.errors import DriverError
 from outbox_api.base.record import MarkedRecord
 from outbox_api.portable.keeping import Keep
 from outbox_api.portable.notes import Takeovers
-from outbox_api.portable.outboxes import MemberStatements, present, read_members
+from outbox_api.portable.outboxes import MemberRow, MemberStatements, read_members
 from outbox_api.portable.pauses import Pausing
 from outbox_api.portable.rows import records
 from outbox_api.portable.session import Session
 from outbox_api.portable.sources import Source, sources
 from outbox_api.portable.statements import Statements
 from outbox_api.portable.tables import Tables
+from outbox_api.portable.waits import Waits
 from outbox_api.seams.affinity import ColumnIs, Origin, Takeover
 from outbox_api.seams.fence import Fence, LaneStatus, TransactionalLane
-from outbox_api.seams.outbox_view import MAX_COUNTED, Backlog, OldSnapshot, OriginBacklog, Upkeep
+from outbox_api.seams.outbox_view import (
+    MAX_COUNTED,
+    Backlog,
+    OldSnapshot,
+    OriginBacklog,
+    Upkeep,
+    WaitingGroup,
+    WaitingKey,
+)
 from outbox_api.seams.parking import Parked
 from outbox_api.seams.pausing import Pause
 
@@ -176,6 +185,7 @@ class PortableView:
         self._origins = Origins(session, self._sql, origin, indexes) if origin else None
         self._takeovers = Takeovers(session, self._sql)
         self._pausing = Pausing(session, self._sql)
+        self._waits = Waits(session, self._sql)
 
     @property
     def name(self) -> str:
@@ -211,9 +221,10 @@ class PortableView:
         """Returns what the fence stores about each lane, ordered by lane; empty before the first leader."""
         return read_lane_statuses(self._session, self._sql)
 
-    def members(self, group: str, seconds: float) -> Mapping[str, int]:
-        """Returns the members that noted themselves in the last ``seconds``, as ``Members.note`` does."""
-        return present(read_members(self._session, MemberStatements(self._sql)), group, seconds)
+    def members(self) -> Sequence[MemberRow]:
+        """Returns the rows of the members that have not left, of whatever group; see ``PortableMembers``."""
+        rows = read_members(self._session, MemberStatements(self._sql))
+        return [row for row in rows if row.leads is not None]
 
     def backlog(self, paused: Collection[str] = ()) -> Backlog:
         """Returns how many records wait, without a full scan of a large table.
@@ -231,9 +242,25 @@ class PortableView:
 
     def waiting(self) -> Mapping[str, int]:
         """Returns how many of the first ``MAX_COUNTED`` rows each topic has."""
-        rows = self._session.query("count rows by topic", self._sql.by_topic, limit=MAX_COUNTED)
-        text = self._idiom.read_text
-        return {text(topic) or "": int(number) for topic, number in rows}
+        return self._waits.by_topic()
+
+    def waiting_groups(self, most: int) -> tuple[list[WaitingGroup], list[WaitingGroup]]:
+        """Returns what the first ``MAX_COUNTED`` rows are: by topic, and by topic and key.
+
+        Args:
+            most: How many groups of each kind, those with the most rows first.
+        """
+        return self._waits.groups(most)
+
+    def waiting_key(self, most: int, key: str | None = None, of: int = 0) -> WaitingKey:
+        """Returns the rows of a key, ``most`` of them with what they are; may read the whole table.
+
+        Args:
+            most: How many rows are told.
+            key: The key, whole; ``None`` for that of the row ``of``.
+            of: The id of a row of the key.
+        """
+        return self._waits.of_key(most, key, of)
 
     def peek(self, after: int, limit: int) -> list[MarkedRecord]:
         """Returns rows as they were committed, marked or not, also those of parked keys.

@@ -1,1 +1,1 @@
-"""The contracts of the six seams, and what they exchange."""
+"""The contracts of the seven seams, and what they exchange."""

@@ -71,11 +71,11 @@ def perhaps_renamed(name: str, former: Collection[str], tables: Sequence[object]
         name: The outbox's name.
         former: The names of which there is no table, and of which parked keys, or lanes that publish in
             transactions, are noted.
-        tables: The fence, the notes, and the dead letters.
+        tables: The fence, the notes, the history, and the dead letters.
     """
     old, new = (each.replace("'", "''") for each in (min(former), name))
     of_old, of_new = f"WHERE name = '{old}'", f"WHERE name = '{new}'"
-    forgets = [f"DELETE FROM {table} {of_new}" for table in tables[:2]]
+    forgets = [f"DELETE FROM {table} {of_new}" for table in tables[:3]]
     moves = [f"UPDATE {table} SET name = '{new}' {of_old}" for table in tables]
     drops = [f"DELETE FROM {table} {of_old}" for table in tables]
     return DriverError(

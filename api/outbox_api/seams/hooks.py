@@ -26,6 +26,7 @@ from outbox_api.seams.affinity import Affinity
 from outbox_api.seams.dialect import Insert
 from outbox_api.seams.elector import Elector
 from outbox_api.seams.engine import Engine
+from outbox_api.seams.listener import Listener
 from outbox_api.seams.publisher import Publisher
 from outbox_api.seams.transform import Transform
 
@@ -72,9 +73,12 @@ class Driver(Generic[Seam_co]):
             A field ``lease`` whose metadata is ``GIVEN`` receives a function that connects to the lease in
             the outbox's own database (``PortableDialect.lease``). A field ``origin`` whose metadata is
             ``GIVEN`` receives what the affinity says about it (:class:`outbox_api.Origin`, or ``None``). A
-            field ``topics`` whose metadata is ``GIVEN`` receives the patterns of ``harvest.topics``. A field
+            field ``topics`` whose metadata is ``GIVEN`` receives the patterns of ``harvest.topics``, and a
+            field ``dead_letter_topics`` the topics of ``failures.topic``. A field
             ``by_day`` whose metadata is ``GIVEN`` receives whether ``outbox init`` creates an outbox with
-            a partition for each day. A field ``identity`` of a transform: see :class:`outbox_api.Transform`.
+            a partition for each day. A field ``dataset`` whose metadata is ``GIVEN`` receives a function that
+            returns how catalogs of data name the outbox (``PortableDialect.dataset``).
+            A field ``identity`` of a transform: see :class:`outbox_api.Transform`.
             The first two of an election are ``None`` unless they are written: an elector is made again with
             those that follow from the outbox once the database has named it, and started then.
             A text with references to files (:class:`outbox_api.FileText`) reaches a field whose type names
@@ -83,11 +87,14 @@ class Driver(Generic[Seam_co]):
         create: Makes the seam's object from an instance of ``options``, without connecting.
         insert: For a dialect: how the stasher writes into the table of the given name, and the values of
             columns (name → value) that each row gets besides those of its record.
+        require: Raises :class:`outbox_api.base.errors.PluginError`, with the cure, if the client of a service
+            does not load. Who reads a configuration calls it, before threads import that client.
     """
 
     options: type[Any]
     create: Callable[[Any], Seam_co]
     insert: Callable[[str, Mapping[str, object]], Insert] | None = None
+    require: Callable[[], None] | None = None
 
 
 @hookspec
@@ -118,3 +125,8 @@ def outbox_engine() -> Driver[Engine]:  # type: ignore[empty-body]  # a hookspec
 @hookspec
 def outbox_transform() -> Driver[Transform]:  # type: ignore[empty-body]  # a hookspec has no body
     """Offers a transform, for example ``Driver(RedactOptions, Redact)``."""
+
+
+@hookspec
+def outbox_listener() -> Driver[Listener]:  # type: ignore[empty-body]  # a hookspec has no body
+    """Offers a listener, for example ``Driver(OpenLineageOptions, Lineage)``."""

@@ -47,6 +47,28 @@ class Entry:
     outcome: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenEntries:
+    """Which entries are wanted; all conditions hold together.
+
+    Attributes:
+        operator: What the operator's name contains; empty for any.
+        verb: The verb; empty for any.
+        since: Begun then or later.
+        until: Begun before then.
+        after: Those that come after this one in the order of a list, the newest first.
+    """
+
+    operator: str = ""
+    verb: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    after: UUID | None = None
+
+
+ALL_ENTRIES = ChosenEntries()
+
+
 def new_entry_id() -> UUID:
     """Makes the id of an entry, of version 7: an id that this process makes later is greater.
 

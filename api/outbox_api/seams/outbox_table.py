@@ -475,7 +475,7 @@ class OutboxTable(Protocol):
             The pause as it is stored.
 
         Raises:
-            DriverError: There are ``MAX_PAUSES`` already; nothing was stored.
+            DriverError: There are ``MAX_PAUSES`` already, or no row can have this topic; nothing was stored.
         """
         ...
 

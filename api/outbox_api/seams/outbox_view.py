@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 MAX_COUNTED = 10_000
@@ -90,3 +90,58 @@ class Upkeep:
     vacuumed: float | None = None
     snapshot: OldSnapshot | None = None
     visible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingGroup:
+    """Rows of one topic, or of one topic and key, among those that wait.
+
+    Attributes:
+        topic: The topic, as :func:`outbox_api.seams.parking.listed_key` cuts it.
+        key: The key, cut likewise; ``None`` for rows of any key.
+        first: The lowest id of these rows.
+        rows: How many there are.
+        marked: How many of them carry a leader id: a lane has them, or had them.
+        oldest: Age in seconds of the oldest, by the database's clock; ``None`` if no row's time can be read.
+    """
+
+    topic: str
+    key: str | None
+    first: int
+    rows: int
+    marked: int
+    oldest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """One row that waits, without what it contains.
+
+    Attributes:
+        id: Its id.
+        topic: Its topic, cut as that of a group.
+        age: For how many seconds it has waited, by the database's clock; ``None`` if that cannot be read.
+        size: How many bytes or characters its key and value have, about.
+        marked: Whether it carries a leader id.
+    """
+
+    id: int
+    topic: str
+    age: float | None
+    size: int
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingKey:
+    """The rows of one key.
+
+    Attributes:
+        key: The key, whole; ``None`` if the row is gone by which it was asked for.
+        rows: How many there are.
+        first: The first of them, by id.
+    """
+
+    key: str | None
+    rows: int = 0
+    first: Sequence[WaitingRow] = ()

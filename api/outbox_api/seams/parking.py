@@ -18,6 +18,38 @@ from enum import StrEnum
 
 from outbox_api.base.record import MarkedRecord
 
+
+class FailureClass(StrEnum):
+    """Why a record could not be delivered, in a word; programs may rely on these names."""
+
+    TOO_LARGE = "too-large"
+    UNKNOWN_TOPIC = "unknown-topic"
+    NOT_PERMITTED = "not-permitted"
+    """``harvest.topics`` does not permit its topic, or outbox or Kafka itself uses it."""
+    AUTHORIZATION = "authorization"
+    TRANSFORM = "transform"
+    OTHER = "other"
+
+
+_WORDS = (
+    ("transform '", FailureClass.TRANSFORM),
+    ("after its transforms, ", FailureClass.TRANSFORM),
+    (" none of those that harvest.topics permits", FailureClass.NOT_PERMITTED),
+    (" itself uses", FailureClass.NOT_PERMITTED),
+    (" bytes, more than ", FailureClass.TOO_LARGE),
+    ("_TOO_LARGE)", FailureClass.TOO_LARGE),
+    ("_AUTHORIZATION_FAILED)", FailureClass.AUTHORIZATION),
+    ("UNKNOWN_TOPIC", FailureClass.UNKNOWN_TOPIC),
+    ("(TOPIC_EXCEPTION)", FailureClass.UNKNOWN_TOPIC),
+)
+"""What reasons contain, and what that means; the first counts. Kafka's are the names of its errors."""
+
+
+def failure_class(reason: str) -> FailureClass:
+    """Returns the class of a failure, by the words of its reason, which is all that a dead letter has."""
+    return next((found for words, found in _WORDS if words in reason), FailureClass.OTHER)
+
+
 LONGEST_KEY = 1_000
 """Characters of a key that lists of dead letters have; a longer key is cut there."""
 

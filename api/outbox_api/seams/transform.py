@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
+from outbox_api.base.finding import Finding
 from outbox_api.base.record import Header
 
 
@@ -57,4 +58,28 @@ class Transform(Protocol):
             TransformError: Nothing can be made of the record. The message is part of the reason, so it
                 contains nothing of the record's value.
         """
+        ...
+
+
+@runtime_checkable
+class StoringTransform(Transform, Protocol):
+    """A transform that has to put something elsewhere before what it makes of a record is published."""
+
+    def store(self, record: Outgoing) -> None:
+        """Puts it there; called before each publication of what :meth:`apply` makes of the record.
+
+        Not when that is only looked for in the log: so a lane begins again without what is away. It is
+        repeated with a publication, by other processes too, so it is idempotent, and replaces nothing that
+        other records need. It returns within seconds: other records of the lane wait for it.
+
+        Raises:
+            TransformUnavailable: What it needs is away. The record's key is tried again, after pauses, as
+                when its partition is away; other keys go on. The message names what is away, and quotes
+                neither the value nor a secret.
+            TransformError: As of :meth:`apply`, and so does any other error.
+        """
+        ...
+
+    def check(self) -> Sequence[Finding]:
+        """Tries whether what it needs can be used from here; never raises."""
         ...

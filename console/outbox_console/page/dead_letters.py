@@ -16,8 +16,11 @@ from outbox_api.seams.journal import Entry
 from outbox_api.seams.kept import Kept
 from outbox_api.seams.parking import DeadLetter
 from outbox_api.support.context_thread import ContextThread
+from outbox_core.operations import WhatWaits
 
-log = logging.getLogger(__name__)
+from outbox_console.minutes import KeptMinutes
+
+log = logging.getLogger("outbox.console")
 
 READ_SECONDS = 2.0
 """How often it is read at most, while somebody looks."""
@@ -53,7 +56,15 @@ class KeptDays:
     error: str = ""  # why the last reading failed; empty if it did not
 
 
-Read = TypeVar("Read", Contents, KeptDays)
+@dataclass(frozen=True, slots=True)
+class SeenWaits:
+    """What waits, as it was read."""
+
+    waits: WhatWaits | None = None  # ``None`` if it was never read
+    error: str = ""  # why the last reading failed; empty if it did not
+
+
+Read = TypeVar("Read", Contents, KeptDays, KeptMinutes, SeenWaits)
 
 
 class Shelf(Generic[Read]):

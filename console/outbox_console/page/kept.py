@@ -39,7 +39,7 @@ class Kept:
         self._parts = parts
         self._verbs = verbs
         self._turns = turns
-        self._fragments: dict[tuple[str, Role], Shared] = {}
+        self._fragments: dict[tuple[str, Role], Shared[Fragment]] = {}
 
     def routes(self) -> list[Route]:
         """Returns what is served. A search is a POST: proxies note addresses, and a key may be personal."""

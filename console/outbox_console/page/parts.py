@@ -10,13 +10,14 @@ from time import monotonic
 from outbox_api.base.errors import OutboxError
 from outbox_core import operations
 from outbox_core.monitoring.figures import RunningOutboxes
+from outbox_core.monitoring.statuses import Statuses
 from outbox_core.settings import HarvestSettings
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from outbox_console.access import Access
-from outbox_console.page.dead_letters import Contents, KeptDays, Shelf
-from outbox_console.page.live import Statuses
+from outbox_console.minutes import MOST_READERS, KeptMinutes, MinuteReaders
+from outbox_console.page.dead_letters import Contents, KeptDays, SeenWaits, Shelf
 from outbox_console.page.rendering import Templates
 from outbox_console.replays import Replays
 from outbox_console.requests import RefusedError
@@ -29,10 +30,13 @@ ENTRIES = 100
 class Outboxes:
     """The outboxes of this process; used on the server's loop."""
 
-    def __init__(self, observe: RunningOutboxes) -> None:
+    def __init__(self, observe: RunningOutboxes, readers: MinuteReaders | None = None) -> None:
         self._observe = observe
         self._shelves: dict[str, Shelf[Contents]] = {}
         self._kept: dict[str, Shelf[KeptDays]] = {}
+        self._minutes: dict[str, Shelf[KeptMinutes]] = {}
+        self._readers = readers or MinuteReaders()
+        self._waits: dict[str, Shelf[SeenWaits]] = {}
         self._changed: dict[str, float] = {}
 
     def all(self) -> list[HarvestSettings]:
@@ -54,6 +58,7 @@ class Outboxes:
         self._changed[outbox.title] = monotonic()
         self.shelf(outbox).forget()
         self.kept(outbox).forget()
+        self.waits(outbox).forget()
 
     def changed_at(self, outboxes: Sequence[HarvestSettings]) -> float:
         """Returns when an operator last changed something here, on the monotonic clock."""
@@ -71,6 +76,21 @@ class Outboxes:
             self._kept[outbox.title] = Shelf(outbox.title, partial(_read_kept, outbox), KeptDays())
         return self._kept[outbox.title]
 
+    def minutes(self, outbox: HarvestSettings) -> Shelf[KeptMinutes]:
+        """Returns what holds the minutes of an outbox's history."""
+        if outbox.title not in self._minutes:
+            if len(self._minutes) >= MOST_READERS:
+                del self._minutes[next(iter(self._minutes))]
+            read = partial(self._readers.read, outbox)
+            self._minutes[outbox.title] = Shelf(outbox.title, read, KeptMinutes())
+        return self._minutes[outbox.title]
+
+    def waits(self, outbox: HarvestSettings) -> Shelf[SeenWaits]:
+        """Returns what holds what waits in an outbox."""
+        if outbox.title not in self._waits:
+            self._waits[outbox.title] = Shelf(outbox.title, partial(_read_waits, outbox), SeenWaits())
+        return self._waits[outbox.title]
+
 
 def _read(outbox: HarvestSettings) -> Contents:
     letters = operations.letters(outbox)
@@ -82,6 +102,10 @@ def _read(outbox: HarvestSettings) -> Contents:
 
 def _read_kept(outbox: HarvestSettings) -> KeptDays:
     return KeptDays(operations.kept_days(outbox))
+
+
+def _read_waits(outbox: HarvestSettings) -> SeenWaits:
+    return SeenWaits(operations.what_waits(outbox))
 
 
 @dataclass(frozen=True, slots=True)

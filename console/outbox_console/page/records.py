@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from threading import Lock
 
-from outbox_api.base.errors import OutboxError
+from outbox_api.base.errors import ConfigError, OutboxError
 from outbox_api.seams.parking import DeadLetter
 from outbox_core import operations
 from outbox_core.operations import Operator
@@ -15,13 +15,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from outbox_console.page.choices import integers
-from outbox_console.page.parts import Parts
+from outbox_console.page.parts import ENTRIES, Parts
 from outbox_console.requests import RefusedError, single_fields
 from outbox_console.view.dead_letters import headers, letter, noted, value
 
 _GONE = (
     "there is no such dead letter any more: it was retried, redriven or deleted meanwhile; see the journal"
 )
+_ENTRIES = ("operator", "verb", "since", "until", "after")
+"""What an address of the journal chooses."""
 
 
 class Records:
@@ -67,15 +69,28 @@ class Records:
         return self._page(request, outbox, found[0], rows=None, revealed=True)
 
     async def journal(self, request: Request) -> Response:
-        """Shows what was noted of an outbox."""
-        outbox = self._parts.outboxes.named(request.query_params.get("outbox"))
-        contents = await self._parts.outboxes.shelf(outbox).get()
+        """Shows what was noted of an outbox: the last entries, or those that an address chooses."""
+        query = request.query_params
+        outbox = self._parts.outboxes.named(query.get("outbox"))
+        form = {name: query.get(name, "").strip() for name in _ENTRIES}
+        error = ""
+        if any(form.values()):
+            try:
+                chosen = operations.entries_of(**form)
+            except ConfigError as wrong:
+                raise RefusedError(400, str(wrong)) from None
+            entries = await self._parts.work.read(partial(operations.entries, outbox, ENTRIES, chosen))
+        else:
+            contents = await self._parts.outboxes.shelf(outbox).get()
+            entries, error = contents.entries or (), contents.journal_error or contents.error
         return self._parts.page(
             request,
             "journal.html",
             outbox=outbox.title,
-            entries=[noted(each) for each in contents.entries or ()],
-            error=contents.journal_error or contents.error,
+            entries=[noted(each) for each in entries],
+            form={**form, "outbox": outbox.title},
+            more=str(entries[-1].id) if len(entries) == ENTRIES else "",
+            error=error,
         )
 
     def _count(self, outbox: HarvestSettings, letter: int) -> int:

@@ -13,10 +13,14 @@ from outbox_core.status.health import Code
 from outbox_core.text.wording import clock, date_and_clock
 
 from outbox_console.clients import Client, Means
+from outbox_console.view.dead_letters import sendable, short, shown_key
+from outbox_console.view.waiting import age, number, rate
 
 _CURES = {
     Code.PARKED_KEYS: ("#parked", "the parked keys"),
     Code.DELIBERATE_TAKEOVER: ("#clusters", "the clusters"),
+    Code.PAUSED: ("#paused", "the pauses"),
+    Code.LONG_PAUSE: ("#paused", "the pauses"),
 }
 """Problems that are mended on the page itself: where, and what is there."""
 
@@ -34,13 +38,18 @@ class Templates:
             auto_reload=False,
         )
         http = settings.http
-        self._environment.filters |= {"clock": clock, "date_and_clock": date_and_clock}
+        filters = (clock, date_and_clock, age, rate, number, sendable, short, shown_key)
+        self._environment.filters |= {each.__name__: each for each in filters}
         self._environment.globals |= {
             "process": settings.process.name,
             "zone": lambda: datetime.now().astimezone().tzname(),
             "several": settings.several,
             "cures": _CURES,
             "Verb": Verb,
+            "help": http.help,
+            "filled": lambda form, changes: {
+                name: value for name, value in {**form, **changes}.items() if value
+            },
             "prefix": http.prefix,  # of the paths of all addresses
             "proxy": http.proxy,
             "start": http.start,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -10,24 +11,26 @@ from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import urlencode
 
+from outbox_api.base.errors import ConfigError
 from outbox_core import operations
-from outbox_core.operations import Arguments, Forgotten, Operator, PauseChanged, Target, Verb
+from outbox_core.operations import Arguments, Forgotten, LetterFilter, Operator, Target, Verb
 from outbox_core.settings import HarvestSettings
 from outbox_core.status.model import status_of
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from outbox_console.page.choices import integers, wanted_of
+from outbox_console.page.choices import filter_of_address, integers, seconds_of, topic_of, wanted_of
 from outbox_console.page.parts import Parts
 from outbox_console.requests import RefusedError, single_fields
 from outbox_console.view.dead_letters import letter
+from outbox_console.view.letters import AT_ONCE
 from outbox_console.view.verbs import Confirmation, begun, said
 
 MOST_REMEMBERED = 500
 """Forms whose outcome is remembered, so that one that is sent twice acts once."""
 
-_ASKED = frozenset({Target.LETTERS, Target.CLUSTER, Target.LEADER, Target.REPLAY})
+_ASKED = frozenset({Target.LETTERS, Target.CLUSTER, Target.LEADER, Target.REPLAY, Target.TOPIC})
 """What an address can be about that asks before something is done."""
 _TARGETS = _ASKED | {Target.KEPT, Target.KEY}
 """What a form can be about."""
@@ -93,8 +96,13 @@ class Verbs:
         outbox = self._parts.outboxes.named(query.get("outbox"))
         cluster = _cluster(verb, query)
         if verb.about.target is Target.LETTERS:
-            ids = None if query.get("all") == "1" else integers(",".join(query.getlist("id")))
-            confirmation = await self._of_letters(verb, outbox, ids)
+            confirmation = (
+                await self.of_matching(verb, outbox, filter_of_address(query))
+                if query.get("all") == "1"
+                else await self._of_letters(verb, outbox, integers(",".join(query.getlist("id"))))
+            )
+        elif verb.about.target is Target.TOPIC:
+            confirmation = await self._of_topic(verb, outbox, topic_of(query))
         elif verb.about.target is Target.REPLAY:
             confirmation = Confirmation.of_replay_to_end(query.get("replay", ""))
         else:
@@ -166,12 +174,28 @@ class Verbs:
             return lambda: begun(wanted.name, self._parts.replays.begin(outbox, wanted, operator, rate))
         return _act(verb, outbox, form, operator)
 
-    async def _of_letters(
-        self, verb: Verb, outbox: HarvestSettings, ids: Sequence[int] | None
-    ) -> Confirmation:
+    async def of_matching(self, verb: Verb, outbox: HarvestSettings, chosen: LetterFilter) -> Confirmation:
+        """Returns what is asked before a verb is done to all dead letters that a filter means."""
+
+        def look() -> Confirmation:
+            found = operations.letters(outbox, verb.about.status, chosen.keys)
+            matching = chosen.chosen(found, outbox.key_names)
+            shown = [letter(each, outbox.key_names) for each in matching[:AT_ONCE]]
+            said, where = chosen.named(outbox.key_names), chosen.pinned(matching)
+            return Confirmation.of_matching(verb, len(matching), shown, said, where)
+
+        return await self._parts.work.read(look)
+
+    async def _of_topic(self, verb: Verb, outbox: HarvestSettings, topic: str | None) -> Confirmation:
+        waiting = await self._parts.work.survey(partial(operations.topics_waiting, outbox))
+        if topic is None:
+            return Confirmation.of_topics(waiting)
+        return Confirmation.of_pause(verb, topic, waiting)
+
+    async def _of_letters(self, verb: Verb, outbox: HarvestSettings, ids: Sequence[int]) -> Confirmation:
         found = await self._parts.work.read(partial(operations.letters, outbox, verb.about.status))
-        chosen = [each for each in found if ids is None or each.record.id in set(ids)]
-        gone = sorted({*(ids or ())} - {each.record.id for each in chosen})
+        chosen = [each for each in found if each.record.id in set(ids)]
+        gone = sorted({*ids} - {each.record.id for each in chosen})
         return Confirmation.of_letters(verb, [letter(each, outbox.key_names) for each in chosen], gone)
 
 
@@ -202,16 +226,34 @@ def _cluster(verb: Verb, form: Mapping[str, str]) -> int | None:
     return found[0]
 
 
+def _letters(form: Mapping[str, str]) -> Arguments:
+    """Returns the dead letters of a form: by their ids, or all that met conditions when it was made."""
+    if "where" in form:
+        try:
+            where = LetterFilter.of(json.loads(form["where"]))
+        except (ValueError, TypeError, AttributeError, ConfigError) as error:
+            raise RefusedError(400, f"nothing was done: the conditions cannot be read: {error}") from None
+        expected = next(iter(integers(form.get("expected", ""))), 0)
+        return Arguments(where=where, expected=expected)
+    ids = integers(form.get("ids", ""))
+    if not ids:
+        raise RefusedError(400, "nothing was done: no record is chosen")
+    return Arguments(ids)
+
+
 def _act(
     verb: Verb, outbox: HarvestSettings, form: Mapping[str, str], operator: Operator
 ) -> Callable[[], str]:
     """Returns what does it, and says what came of it."""
-    ids = integers(form.get("ids", "")) if verb.about.target is Target.LETTERS else []
-    if verb.about.target is Target.LETTERS and not ids:
-        raise RefusedError(400, "nothing was done: no record is chosen")
     # A proxy may bring a form that is sent twice to two harvesters, or an hour later.
     seen = next(iter(integers(form.get("seen", ""))), None)
-    to = Arguments(ids, _cluster(verb, form) or 0, seen, name=form.get("replay", ""))
+    to = Arguments((), _cluster(verb, form) or 0, seen, name=form.get("replay", ""))
+    if verb.about.target is Target.LETTERS:
+        to = _letters(form)
+    if verb.about.target is Target.TOPIC:
+        if (topic := topic_of(form)) is None:
+            raise RefusedError(400, "nothing was done: name the topic")
+        to = to._replace(topic=topic, seconds=seconds_of(form) if verb is Verb.PAUSE else None)
     if verb.about.target is Target.KEY:
         to = to._replace(key=form.get("key", ""), tombstone=form.get("tombstone", ""))
         if form.get("again") != to.key:
@@ -219,7 +261,7 @@ def _act(
 
     def act() -> str:
         done = operations.perform(verb, outbox, to, operator)
-        assert not isinstance(done, Forgotten | PauseChanged | list)  # noqa: S101 - of other targets
+        assert not isinstance(done, Forgotten | list)  # noqa: S101 - of other targets
         return said(done)
 
     return act

@@ -22,9 +22,9 @@ MOST_HEADERS = 100
 """Headers of a record that are shown."""
 MOST_OF_HEADER = 1024
 """Characters or bytes of the value of a header that are shown."""
-MOST_LETTERS = 200
+MOST_LETTERS = 50
 """Dead letters that a list shows."""
-LONG = 200
+LONG = 80
 """Characters from which on a text of the journal is folded."""
 
 
@@ -32,6 +32,11 @@ def short(text: str) -> str:
     """Returns the beginning of a text that may be of any length, as it prints."""
     cut = f"… ({len(text):,} characters)" if len(text) > LONGEST else ""
     return printable(text[:LONGEST]) + cut
+
+
+def sendable(text: str) -> str:
+    """Returns a text as it is; empty if it holds half of a character, which no address and no form can."""
+    return text if text.isascii() or text.encode(errors="ignore").decode() == text else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Small graphs of the last hour, drawn as SVG: no I/O, no styles, nothing that moves."""
+"""Small graphs, drawn as SVG: no I/O, no styles, nothing that moves."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from itertools import groupby
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 300, 48
-LONGEST = timedelta(hours=1)
 SHORTEST = timedelta(minutes=10)
 """What a graph spans at least: it would look like much with a few points in all its width."""
 
+_NAMED = {60: "hour", 1440: "day"}
+_LONG = 120
+"""From so many minutes on they are told as hours."""
 _UNKNOWN = "–"  # noqa: RUF001 - a dash
 
 Sample = tuple[datetime, float | None]
@@ -33,10 +35,16 @@ class Graph:
 
 
 def graph(
-    name: str, heading: str, samples: Sequence[Sample], now: datetime, text: Callable[[float], str]
+    name: str,
+    heading: str,
+    samples: Sequence[Sample],
+    now: datetime,
+    text: Callable[[float], str],
+    *,
+    longest: timedelta,
 ) -> Graph:
-    """Draws figures over time, with gaps where they are not known."""
-    begins = max(now - LONGEST, min([at for at, _ in samples[:1]] + [now - SHORTEST]))
+    """Draws figures over time, with gaps where they are not known; it spans no more than ``longest``."""
+    begins = max(now - longest, min([at for at, _ in samples[:1]] + [now - SHORTEST]))
     inside = [(at, figure) for at, figure in samples if at >= begins]
     known = [figure for _, figure in inside if figure is not None]
     most = max(known, default=0.0)
@@ -52,7 +60,7 @@ def graph(
 
     shapes = Markup("").join(_line([place(each) for each in run]) for run in _runs(inside))
     description = (
-        f"{heading} over the last {_minutes(span)}: now {_aloud(said_now)}, at most {_aloud(said_most)}"
+        f"{heading} over the last {_words(span)}: now {_aloud(said_now)}, at most {_aloud(said_most)}"
     )
     gaps = len(known) < len(inside)
     svg = Markup(
@@ -95,6 +103,6 @@ def _aloud(said: str) -> str:
     return "not known" if said == _UNKNOWN else said
 
 
-def _minutes(seconds: float) -> str:
+def _words(seconds: float) -> str:
     minutes = round(seconds / 60)
-    return "hour" if minutes == 60 else f"{minutes} minutes"  # noqa: PLR2004 - minutes in an hour
+    return _NAMED.get(minutes) or (f"{minutes} minutes" if minutes < _LONG else f"{minutes / 60:.1f} hours")

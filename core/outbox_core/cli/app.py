@@ -42,20 +42,25 @@ COMMANDS: dict[str, str] = {
     "status": "Show the backlog, who leads, what is parked, and what each lane does.",
     "health": "Check whether the outbox is harvested as it should be.",
     "explain": "Say what an error, a health problem or an alarm means, and what to do.",
+    "waiting": "Show what waits: which topics and keys the first 10,000 rows have, how old they are, "
+    "and why they wait.",
     "parked": "See the keys that are parked because a record cannot be delivered, and free them.",
     "kept": "See the delivered records that are kept: how many of each day, and which.",
     "replay": "Stash kept records again, in the order in which they were delivered.",
     "pause": "Have the records of a topic, or of the whole outbox, wait until they are resumed.",
     "resume": "Deliver again what 'outbox pause' has paused; what has waited keeps its order.",
+    "partitions": "Add partitions to a topic, and keep the order of each key's records.",
     "fence": "See who holds the outbox, and take it away from a leader that does harm.",
     "takeover": "Take the records of another cluster over at once, and end it; "
     "without an option, list the takeovers.",
     "journal": "List what operators have done to the outbox, the newest first: when, who, what, why, "
     "and the outcome.",
     "forget": "Erase a key: from kept records, from skipped dead letters, and from the texts of the journal.",
+    "export": "Describe what is published, for other tools.",
     "pump": "Write records into the outbox, as an application would.",
     "audit": "Compare the records that an application committed with those in the topics.",
     "drivers": "List the drivers of every seam, installed or missing.",
+    "schema": "Print the JSON schema of outbox.yaml for editors, with the options of all installed drivers.",
     "new-dialect": "Create a dialect for another database: "
     "a distribution whose tests say what to write next.",
     "new-elector": "Create an elector on another coordinator: "
@@ -125,7 +130,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version  # noqa: PLC0415 - slow, and seldom needed
 
-        typer.echo(f"outbox {version('outbox-core')} (Python {sys.version.split()[0]})")
+        typer.echo(f"outbox {version('outbox-harvester')} (Python {sys.version.split()[0]})")
         raise typer.Exit
 
 

@@ -13,6 +13,7 @@ import typer
 from outbox_api.base.errors import ConfigError, DriverError, OutboxError
 from outbox_api.base.finding import Finding, Level
 from outbox_api.seams.elector import Elector
+from outbox_api.seams.transform import StoringTransform
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +22,7 @@ from outbox_core.cli.clocks import clock_checks
 from outbox_core.cli.command import Command, ExitCode
 from outbox_core.cli.extras import MissingLibrary, check_tokens, find_console
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
+from outbox_core.cli.links import link_findings
 from outbox_core.cli.models import check_models
 from outbox_core.cli.outboxes import Chosen, OutboxOption
 from outbox_core.cli.terminal import messages, output, print_json
@@ -30,7 +32,7 @@ from outbox_core.settings.election import election_of, needs_group, with_group_o
 from outbox_core.settings.http import HttpSettings
 from outbox_core.status.outboxes import by_database
 from outbox_core.status.rivals import CURE, leading_lane, rival
-from outbox_core.status.snapshot import longest_silence, silence
+from outbox_core.status.snapshot import is_silent, longest_silence
 from outbox_core.text.printable import printable
 from outbox_core.text.redaction import redact_addresses
 from outbox_core.text.wording import counted
@@ -61,7 +63,8 @@ def needed(outboxes: Sequence[HarvestSettings], *, looked_at: bool) -> int:
     )
     leases = sum(each.elector.driver == "lease" for each in outboxes)
     intakes = sum(bool(getattr(each.dialect.options, "intake", None)) for each in outboxes)
-    return lanes + leases + intakes + (len(outboxes) if looked_at else 0) + 1
+    copies = sum(bool(each.failures.topic) for each in outboxes)
+    return lanes + leases + intakes + copies + (len(outboxes) if looked_at else 0) + 1
 
 
 def _check(outbox: HarvestSettings, most: int) -> Sequence[Finding]:
@@ -108,19 +111,22 @@ def check(
     """Find problems before you start a harvester.
 
     Checks the configuration, the database and its tables, the broker, the coordinator, the engine and the
-    HTTP server; the settings of transactions only if delivery is exactly-once. Of several clusters it
-    compares the clocks of those databases that the affinity names as replicas.
-    Exits with 1 if harvesting cannot work, otherwise with 0, even if there are warnings.
+    HTTP server; the settings of transactions only if delivery is exactly-once; the clocks of databases that
+    the affinity names as replicas. Run it where harvesters run: it measures how far away database and broker
+    are, and names settings that pay over such links. Changes nothing: 'outbox init' creates what is missing.
 
-    Changes nothing: 'outbox init' creates what is missing.
+    Exits with 1 if harvesting cannot work, otherwise with 0, even if there are warnings.
     """
     invocation: Invocation = context.obj
     file_settings = log_warnings_only(invocation.settings(file))
     chosen = Chosen.by_user(file_settings, outbox)
     checks: dict[str, Check] = {"http": lambda: _check_http(file_settings.http)}
+    outbox_of: dict[str, HarvestSettings] = {}
     for settings in chosen.outboxes:
         prefix = "" if chosen.single else f"{settings.title}: "
-        checks |= {f"{prefix}{part}": each for part, each in _checks(settings).items()}
+        its = {f"{prefix}{part}": each for part, each in _checks(settings).items()}
+        checks |= its
+        outbox_of |= dict.fromkeys(its, settings)
         if models:
             checks[f"{prefix}models"] = partial(check_models, models, settings)
     looked_at = file_settings.http.listen is not None
@@ -131,6 +137,14 @@ def check(
         checks[label] = _nothing_matches
     with _progress():
         rows = _rows(checks)
+    seen: dict[str, list[Finding]] = {}
+    for row in rows:
+        if row.part in outbox_of:
+            seen.setdefault(outbox_of[row.part].title, []).append(row.finding)
+    for settings in chosen.outboxes:
+        prefix = "" if chosen.single else f"{settings.title}: "
+        found = link_findings(settings, seen.get(settings.title, []))
+        rows += [Row(f"{prefix}links", finding) for finding in found]
     errors = sum(row.finding.level is Level.ERROR for row in rows)
     warnings = sum(row.finding.level is Level.WARNING for row in rows)
     if json:
@@ -167,10 +181,10 @@ def _checks(settings: HarvestSettings) -> dict[str, Check]:
 
 
 def _check_transforms(settings: HarvestSettings) -> Sequence[Finding]:
-    for each in settings.transforms:
-        each.create()
+    made = [each.create() for each in settings.transforms]
+    found = [finding for each in made if isinstance(each, StoringTransform) for finding in each.check()]
     chain = ", then ".join(each.driver for each in settings.transforms)
-    return [Finding(Level.OK, "transforms", f"records pass {chain}")]
+    return [Finding(Level.OK, "transforms", f"records pass {chain}"), *found]
 
 
 def _check_http(http: HttpSettings) -> Sequence[Finding]:
@@ -198,7 +212,7 @@ def _check_elector(settings: HarvestSettings) -> Sequence[Finding]:
     elector = _elector_with_group(settings)
     findings = list(elector.create().check())
     lane = leading_lane(settings.dialect)
-    is_alive = lane is not None and silence(lane) <= longest_silence(settings)
+    is_alive = lane is not None and not is_silent(lane, longest_silence(settings))
     if lane is not None and is_alive and (found := rival(lane, election_of(elector))):
         message = f"{found}: each would take the fence from the other"
         findings.append(Finding(Level.WARNING, "election", message, CURE))

@@ -102,11 +102,11 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.OK: "done; a harvester was stopped and has handed over",
-    ExitCode.FAILED: "failed, or something must be cured: no table, or what 'check', 'health', 'audit' found",
+    ExitCode.FAILED: "failed, or something must be fixed: no table, or what 'check', 'health', 'audit' found",
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.UNAVAILABLE: "a database, broker or coordinator cannot be reached; later it may work",
     ExitCode.INTERNAL: "a defect of outbox or of a plugin",
-    ExitCode.NO_PERMISSION: "a database or broker refuses the user, as far as its driver tells",
+    ExitCode.NO_PERMISSION: "a database or broker refuses the user, as far as its driver reports",
     ExitCode.CONFIG: "the configuration cannot be used, or a plugin is missing",
 }
 """The meaning of each code, for ``--help`` and the documentation; a hard stop exits with 130 or 143."""

@@ -17,7 +17,10 @@ from outbox_core.operations import LONGEST_REASON, Operator, ReasonTooLong, chec
 if sys.platform != "win32":
     import pwd
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")]
+YesOption = Annotated[
+    bool,
+    typer.Option("--yes", "-y", help="Do not ask. Without a terminal, needed where a command asks."),
+]
 
 
 def confirm(about: RenderableType, question: str, *, yes: bool) -> None:
@@ -44,7 +47,7 @@ ReasonOption = Annotated[
         metavar="TEXT",
         show_default=False,
         callback=_usable,
-        help=f"Why, for the journal: {LONGEST_REASON:,} characters at most. A terminal asks for it.",
+        help=f"Why, for the journal: {LONGEST_REASON:,} characters at most.",
     ),
 ]
 

@@ -12,11 +12,15 @@ from rich.text import Text
 from outbox_core import operations
 from outbox_core.cli.command import ExitCode
 from outbox_core.cli.confirmation import confirm, operator, tell_unnoted
-from outbox_core.cli.dead_letters import as_data, as_table
-from outbox_core.cli.terminal import output, print_json, print_message
-from outbox_core.operations import Arguments, Changed, Verb
+from outbox_core.cli.dead_letters import as_data, as_table, row_as_text
+from outbox_core.cli.terminal import messages, output, print_json, print_message
+from outbox_core.operations import Arguments, Changed, LetterFilter, Verb
 from outbox_core.settings import HarvestSettings
 from outbox_core.text.printable import printable
+from outbox_core.text.wording import counted
+
+ROWS_SHOWN = 5
+"""How many of the rows that are tried again are shown."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Request:
     keys: list[str] | None
     ids: list[int] | None
     everything: bool
+    where: LetterFilter
     dry_run: bool
     json: bool
     reason: str | None
@@ -35,10 +40,15 @@ class Request:
 
 def apply(verb: Verb, request: Request) -> None:
     """Applies a verb, prints what has changed, and ends with 1 if something was gone by then."""
-    if sum(map(bool, (request.keys, request.ids, request.everything))) != 1:
-        raise typer.BadParameter("name keys, or ids with --id, or give --all", param_hint="KEY…")
+    is_filtered = request.where != LetterFilter()
+    if sum(map(bool, (request.keys, request.ids, request.everything or is_filtered))) != 1:
+        raise typer.BadParameter(
+            "name keys, or ids with --id, or give --all or conditions such as --topic", param_hint="KEY…"
+        )
     letters = _selected(verb, request)
     ids = [letter.record.id for letter in letters]
+    if verb is Verb.RETRY and (request.dry_run or messages().is_terminal) and not request.json:
+        _tell_rows(request.settings, ids)
     if request.dry_run:
         outcomes = dict.fromkeys(ids, "would change")
     else:
@@ -61,7 +71,7 @@ def _selected(verb: Verb, request: Request) -> list[DeadLetter]:
         raise OutboxError(
             f"not {status}: {', '.join(unknown)}; nothing was done. See 'outbox parked list{option}'"
         )
-    return letters
+    return request.where.chosen(letters, request.settings.key_names)
 
 
 def _act(verb: Verb, request: Request, letters: Sequence[DeadLetter], ids: Sequence[int]) -> Changed:
@@ -77,6 +87,14 @@ def _act(verb: Verb, request: Request, letters: Sequence[DeadLetter], ids: Seque
     return done
 
 
+def _tell_rows(settings: HarvestSettings, ids: Sequence[int]) -> None:
+    """Shows what is tried: somebody may have repaired the rows, of which letters have copies from before."""
+    for row in operations.rows_now(settings, ids[:ROWS_SHOWN]):
+        messages().print("the row as it is now", row_as_text(row), sep="\n")
+    if (more := len(ids) - ROWS_SHOWN) > 0:
+        print_message(f"and {counted(more, 'row')} more")
+
+
 def _print_outcomes(
     verb: Verb, request: Request, letters: Sequence[DeadLetter], outcomes: dict[int, str]
 ) -> None:
@@ -85,7 +103,8 @@ def _print_outcomes(
         print_json({"verb": verb, "dry_run": request.dry_run, "letters": data})
         return
     if not letters:
-        output().print(f"nothing is {verb.about.status}")
+        matching = "" if request.where == LetterFilter() else " that matches"
+        output().print(f"nothing is {verb.about.status}{matching}")
         return
     output().print(as_table(letters, outcomes))
     if gone := sum(outcome == "gone" for outcome in outcomes.values()):

@@ -98,11 +98,27 @@ def as_text(letters: Sequence[DeadLetter], waiting: int) -> RenderableType:
     return Group(*(_details(letter) for letter in letters), Text(rows, "dim"))
 
 
+def row_as_text(row: MarkedRecord) -> RenderableType:
+    """Returns a row of the outbox for people; a long value is cut."""
+    fault = None if row.fault is None else printable(row.fault)
+    return as_grid([*place_rows(row), *header_rows(row), ("value", shortened(row.value)), ("fault", fault)])
+
+
 def _details(letter: DeadLetter) -> RenderableType:
+    record = letter.record
+    return Group(as_grid([*facts(letter), *header_rows(record), ("value", shortened(record.value))]), "")
+
+
+Row = tuple[str, str | None]
+"""A name and what is shown beside it; ``None`` leaves the row out."""
+
+
+def facts(letter: DeadLetter) -> list[Row]:
+    """Returns what is known of a letter but for its headers and its value, for people."""
     record = letter.record
     since = date_clock_and_zone(letter.since)
     attempts = counted(letter.attempts, "attempt")
-    rows = [
+    return [
         *place_rows(record),
         (
             str(letter.status),
@@ -110,14 +126,7 @@ def _details(letter: DeadLetter) -> RenderableType:
         ),
         ("reason", printable(letter.reason)),
         ("fault", None if record.fault in {None, letter.reason} else printable(str(record.fault))),
-        *header_rows(record),
-        ("value", shortened(record.value)),
     ]
-    return Group(as_grid(rows), "")
-
-
-Row = tuple[str, str | None]
-"""A name and what is shown beside it; ``None`` leaves the row out."""
 
 
 def place_rows(record: MarkedRecord) -> list[Row]:

@@ -16,7 +16,7 @@ from outbox_core.cli.command import Command
 from outbox_core.cli.terminal import output
 from outbox_core.text.printable import printable
 
-_PAGES = ("errors.md", "runbook.md")
+_PAGES = ("errors.md", "runbook.md", "outages.md")
 _HEADING = re.compile(r"^##+ (.+)\n", re.MULTILINE)
 _LINK = re.compile(r"\[([^]]+)\]\(([^)\s#]*)(?:#([^)\s]+))?\)")
 _PROBLEM = re.compile(r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \| (.+) \|$", re.MULTILINE)
@@ -44,8 +44,7 @@ def topics() -> Mapping[str, Topic]:
 
 
 def _read(page: str) -> str:
-    text = files("outbox_core.cli").joinpath(page).read_text("utf-8")
-    return text.partition("\nNo test runs ")[0]  # the last line of a page
+    return files("outbox_core.cli").joinpath(page).read_text("utf-8")
 
 
 def _anchor(heading: str) -> str:
@@ -61,16 +60,16 @@ def _offline(link: re.Match[str]) -> str:
 
 
 def _nearest(wanted: str, found: Mapping[str, Topic]) -> list[str]:
-    """Returns the codes that resemble a text, or else up to three whose sections share its rarest words."""
+    """Returns the codes that resemble a word, or up to three whose sections share a text's rarest words."""
     words_of = {name: _words(" ".join(topic)) for name, topic in found.items() if _CODE.match(topic.title)}
 
     def shared(name: str) -> float:
         common = _words(wanted) & words_of[name]
         return sum(1 / sum(word in words for words in words_of.values()) for word in common)
 
-    alike = filter(shared, words_of)
-    near = get_close_matches(_anchor(wanted), words_of) or sorted(alike, key=shared, reverse=True)[:3]
-    return [found[name].title for name in near]
+    alike = sorted(filter(shared, words_of), key=shared, reverse=True)[:3]
+    close = get_close_matches(_anchor(wanted), words_of)
+    return [found[name].title for name in (alike or close if " " in wanted else close or alike)]
 
 
 def _words(text: str) -> set[str]:
@@ -96,9 +95,8 @@ def explain(
 ) -> None:
     """Say what an error, a health problem or an alarm means, and what to do.
 
-    Errors and lines of the log have codes such as OUTBOX-DENIED, 'outbox health' such as no-leader, alarms of
-    Prometheus such as OutboxNoLeader. For any other text, such as an error's message, names the nearest.
-    Needs neither a network nor a configuration.
+    Takes codes of errors and log lines (OUTBOX-DENIED), of 'outbox health' (no-leader) and of alarms
+    (OutboxNoLeader). Of other text it names the nearest. Needs neither a network nor a configuration.
     """
     found, wanted = topics(), " ".join(code or ())
     if not wanted:

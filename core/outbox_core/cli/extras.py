@@ -38,7 +38,7 @@ def needs(extra: str, why: str) -> Iterator[None]:
             raise
         raise MissingLibrary(
             f"{why}, but {missing} is not installed",
-            f"pip install 'outbox-core[{extra}]'",
+            f"pip install 'outbox-harvester[{extra}]'",
         ) from error
 
 

@@ -32,11 +32,9 @@ def show(
 ) -> None:
     """Show who holds each lane of the outbox, under which token, and since when.
 
-    For each lane that publishes in transactions (exactly-once delivery), the column 'transacting' shows the
-    number of lanes at that time. The note stays if the lane fails, and tells its successor to look for its
-    batches in the log. So lanes that the present leader does not have may be listed too.
-
-    Queries only the database. 'outbox status' shows the last metrics of each lane.
+    Queries only the database. Of a lane that publishes in transactions (exactly-once delivery), 'transacting'
+    is the number of lanes at that time. It stays if the lane fails: its successor then searches the log for
+    its batches. So lanes that the present leader does not have may be listed too.
     """
     chosen = watched_outboxes(context, file, outbox)
     chosen.show(chosen.look(_Holders.of), _Holders.as_data, _Holders.as_text, json=json)
@@ -77,10 +75,10 @@ def bump(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Raise the fence's token, so that the present leader is fenced at once.
 
-    Use it for a leader that hangs or does harm and that you cannot stop on its machine. Once this command
-    returns, that process can change nothing in the outbox. The election does not change: the process that it
-    names, the same one unless it has ended, acquires again and continues within a second or two. Nothing is
-    lost; records in flight are published again, unless delivery is exactly-once.
+    Use it for a leader that does harm and that you cannot stop on its machine. Once this command returns,
+    that process can change nothing in the outbox. The election does not change: the process that it names,
+    the same one unless it has ended, leads again within a second or two. Nothing is lost; records in flight
+    are published again, unless delivery is exactly-once.
     """
     settings = operated_outbox(context, file, outbox)
     seen = None
@@ -108,7 +106,7 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
     file: FileOption = None,
     outbox: OutboxOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show which lanes have a note, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show which lanes it concerns, and change nothing.")
     ] = False,
     reason: ReasonOption = None,
     yes: YesOption = False,
@@ -116,19 +114,14 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Treat all rows of lanes whose checkpoint is lost as unpublished.
 
-    For exactly-once delivery the broker stores a checkpoint of each lane: the batches that it has published
-    and not purged yet. If the fence has a note that a lane publishes in transactions, but the broker has no
-    checkpoint (its topic was deleted, or this is another broker), the lane refuses to start, because it
-    cannot know which of its earliest rows are in the log. After this command all of them are delivered, some
-    perhaps for a second time; nothing is lost.
+    With exactly-once delivery the broker stores a checkpoint of each lane: the batches that it has published
+    and not purged yet. A lane that has published and whose checkpoint is gone refuses to start. After this
+    command all its rows are delivered, up to two batches of each lane perhaps for a second time; nothing is
+    lost.
 
-    Removes the notes of all lanes, including those of earlier leaders, and raises the token like 'outbox
-    fence bump', so that the leader restarts its lanes. A lane that has a checkpoint still uses it, unless
-    the number of lanes, the delivery or the publisher's settings change at the same time.
-
-    It is not needed after an upgrade, or if 'outboxTable' is spelled in another way or 'checkpointTopic' is
-    another one: the fence notes where the former checkpoint is. Nor use it after a move to another Kafka
-    cluster: start a harvester on the former one once more, and stop it with SIGTERM.
+    It raises the token like 'outbox fence bump'. A lane that has a checkpoint still uses it, unless the
+    number of lanes, the delivery or the publisher's settings change at the same time. After an upgrade or a
+    move to another Kafka cluster it is not needed: see 'outbox explain forgetting-checkpoints'.
     """
     settings = operated_outbox(context, file, outbox)
     done = Forgotten(notes=_Holders.of(settings).noted)

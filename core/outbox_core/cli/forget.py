@@ -29,7 +29,7 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
             "--tombstone",
             metavar="TOPIC",
             show_default=False,
-            help="Also stash a record of the key without a value, after which a compacted topic forgets it.",
+            help="Also stash a record of the key without a value: a compacted topic drops earlier ones.",
         ),
     ] = None,
     reason: ReasonOption = None,
@@ -38,17 +38,14 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Erase a key: from kept records, from skipped dead letters, and from the texts of the journal.
 
-    Use it if a person asks to be forgotten. It deletes 1,000 records in a transaction, while harvesters run.
-    In the journal the key's digest takes its place. The receipt has counts, times and the digest. If it was
-    interrupted, repeat it: it erases what is left.
+    It deletes 1,000 records in a transaction, while harvesters run. In the journal the key's digest takes its
+    place. If it was interrupted, repeat it.
 
-    Records that wait in the outbox stay, as they are to be delivered; the receipt counts them. Once they are
-    delivered they are kept like others, so repeat the command then. If the key is parked, it does nothing:
-    retry or skip the record first. Values of other keys' records are not searched.
+    Records that wait in the outbox stay, and the receipt counts them. They are kept once they are delivered:
+    repeat the command then. If the key is parked, it does nothing and exits with 1: retry or skip the record
+    first.
 
-    Kafka is not touched. If the topic is compacted, '--tombstone' sends a record without a value through the
-    outbox, and Kafka deletes the key's earlier records when it compacts. In other topics they go when their
-    retention ends.
+    Kafka is not touched: its records go when their retention ends, in a compacted topic after '--tombstone'.
     """
     try:
         operations.check_erasure(key, tombstone)

@@ -24,9 +24,7 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
         str, typer.Option(metavar="DURATION", help="For how long a key may have been failing.")
     ] = "60s",
     parked: Annotated[int, typer.Option(min=0, help="How many keys may be parked.")] = 0,
-    silence: Annotated[
-        float, typer.Option(min=1, help="How many heartbeats (of minMetricsInterval) a lane may miss.")
-    ] = 3,
+    silence: Annotated[float, typer.Option(min=1, help="How many heartbeats a lane may miss.")] = 3,
     dead: Annotated[
         int, typer.Option("--dead-rows", min=0, help="How many dead rows may wait for an old snapshot.")
     ] = 100_000,
@@ -43,15 +41,9 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Check whether the outbox is harvested as it should be.
 
-    Checks the fence, the oldest record, failing and parked keys, dead rows and who keeps them, the database
-    and the broker. Writes one line for each problem. Exits with 0 if healthy, with 1 if not, and with 69 if
-    the database or the broker cannot be reached.
-
-    The result is about the outbox, not about one process: a standby is as healthy as its leader. Use it for
-    alarms, but not as a reason to restart a process.
-
-    Of several outboxes it examines all, or the one of --outbox; one that is not healthy decides the exit
-    code. A template that matches no table is not healthy: its pattern is wrong, or a right was revoked.
+    Writes one line for each problem. Exits with 0 if healthy, with 1 if not, and with 69 if the database or
+    the broker cannot be reached. Use it for alarms, but not as a reason to restart a process: it is about the
+    outbox. A template that matches no table is not healthy.
     """
     thresholds = Thresholds(
         seconds(oldest, "--oldest"),

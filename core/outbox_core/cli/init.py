@@ -48,16 +48,16 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Create the outbox table, the fence and topics, if they do not exist.
 
-    You can repeat it. It uses an outbox table of goharvest as it is. It changes one thing only: with the
-    affinity 'cluster' it gives a table the columns, the default and the index that it lacks. Tables that an
-    earlier version of outbox made are brought up to date by 'outbox migrate'. It makes the partitions of the
-    next days of a table that has one for each.
+    You can repeat it. A table of goharvest is used as it is; with the affinity 'cluster' a table gets the
+    columns, the default and the index that it lacks. 'outbox migrate' changes tables of earlier versions. A
+    table in partitions gets those of the next days. Topics are those of --topic, and those for dead letters.
     """
     invocation: Invocation = context.obj
     chosen = outboxes(log_warnings_only(invocation.settings(file)), outbox)
     if table_partitions:
         chosen = [_by_day(settings) for settings in chosen]
-    wanted = list(dict.fromkeys(topics or []))
+    of_letters = [each for settings in chosen for each in settings.failures.topics]
+    wanted = list(dict.fromkeys([*(topics or []), *of_letters]))
     if dry_run:
         statements = [each for settings in chosen for each in settings.dialect.create().ddl()]
         ddl = list(dict.fromkeys(terminated(statement) for statement in statements))

@@ -16,7 +16,8 @@ from typing import Annotated, Self
 import typer
 
 from outbox_core.cli.logs import configure_logging
-from outbox_core.config import load
+from outbox_core.cli.terminal import print_message
+from outbox_core.config import load, locate
 from outbox_core.settings import Settings
 from outbox_core.settings.logs import LogLevel
 
@@ -34,6 +35,11 @@ FileOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, for programs.")]
 
 
+NO_FILE = (
+    "no outbox.yaml here and OUTBOX_FILE is not set: using the defaults, a PostgreSQL and a Kafka on this "
+    "machine"
+)
+
 Read = Callable[[Path | None, Mapping[str, str]], Settings]
 """Reads the settings: from the file that is named, or from elsewhere; dotted keys are used instead."""
 
@@ -49,7 +55,10 @@ class Invocation:
     def settings(self, file: Path | None, overrides: Mapping[str, str | None] | None = None) -> Settings:
         """Reads the configuration, and configures logging accordingly."""
         given = {key: value for key, value in (overrides or {}).items() if value is not None}
-        settings = self.read(file or self.file, given)
+        named = file or self.file
+        if self.read is load and locate(named) is None:
+            print_message(NO_FILE)
+        settings = self.read(named, given)
         configure_logging(settings.logging.level, form=settings.logging.format)
         return settings
 

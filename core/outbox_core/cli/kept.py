@@ -39,7 +39,7 @@ TopicsOption = Annotated[
         "-t",
         metavar="PATTERN",
         show_default=False,
-        help="Those of a topic that matches, with * and ?; again for more.",
+        help="Those of a topic, with * and ?; repeatable.",
     ),
 ]
 SinceOption = Annotated[
@@ -47,7 +47,7 @@ SinceOption = Annotated[
     typer.Option(
         metavar="TIME",
         show_default=False,
-        help="Delivered then or later: ISO 8601, in UTC if it names no zone, or how long ago, such as 2h.",
+        help="Delivered then or later: ISO 8601 (UTC if without a zone), or how long ago: 2h.",
     ),
 ]
 UntilOption = Annotated[
@@ -58,7 +58,7 @@ WhereOption = Annotated[
     typer.Option(
         metavar="CONDITION",
         show_default=False,
-        help="Column, operator and value, such as 'id >= 4711'; again for more, which all must hold.",
+        help="A condition, such as 'id >= 4711'; repeatable, and all must hold.",
     ),
 ]
 
@@ -156,9 +156,9 @@ def show(  # noqa: PLR0917 - typer makes each parameter an option
     reason: ReasonOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show one kept record with headers and value, which the journal notes.
+    """Show one kept record with headers and value, which the journal records.
 
-    Long values are cut for people; with --json they are whole, and bytes are in base64.
+    Long values are cut for people; with --json they are whole, bytes in base64.
     """
     settings = operated_outbox(context, file, outbox)
     found = operations.reveal_kept(settings, position, operator(reason))
@@ -218,8 +218,7 @@ COMMAND = Group(
     "kept",
     """See the delivered records that are kept: how many of each day, and which.
 
-    The option 'keep' of the dialect says what is kept. **days** shows how much of each day, **list** finds
-    records, **show** shows one whole. **outbox replay** stashes them again.
+    The option 'keep' of the dialect says what is kept. 'outbox replay' stashes it again.
     """,
     (
         Command(days, ("outbox kept days -f outbox.yaml", "outbox kept days --json")),

@@ -57,9 +57,9 @@ def migrate(
 ) -> None:
     """Bring tables that an earlier version of outbox made up to this version.
 
-    A migration only adds columns, indexes and tables, so that harvesters of the earlier version continue;
-    migrate first, and then replace them one by one. You can repeat it. If a lock cannot be had within a
-    second it gives up instead of holding up the harvesters; repeat it then.
+    A migration only adds columns, indexes and tables, so harvesters of the earlier version continue: migrate
+    first, then replace them one by one. You can repeat it. If a lock cannot be had within a second it gives
+    up instead of holding up the harvesters; repeat it then.
     """
     chosen = watched_outboxes(context, file, outbox)
 

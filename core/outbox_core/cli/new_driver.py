@@ -42,7 +42,7 @@ def _create(seam: Seam, name: str, directory: Path, *, testing: str, json: bool)
 def new_dialect(name: NameArgument, directory: DirectoryOption = Path(), json: JsonOption = False) -> None:
     """Create a dialect for another database: a distribution whose tests say what to write next.
 
-    You need not register it anywhere: install it, and **driver: NAME** works.
+    Install it, and **driver: NAME** works.
     """
     testing = "pytest -x    # the first failure says what to write; then the next one does"
     _create(Seam.DIALECT, name, directory, testing=testing, json=json)
@@ -51,8 +51,7 @@ def new_dialect(name: NameArgument, directory: DirectoryOption = Path(), json: J
 def new_elector(name: NameArgument, directory: DirectoryOption = Path(), json: JsonOption = False) -> None:
     """Create an elector on another coordinator: a distribution that works, with a file as the coordinator.
 
-    Its tests pass. Put your coordinator in the place of the file, and they say whether it does as well.
-    You need not register it anywhere: install it, and **driver: NAME** works.
+    Install it, and **driver: NAME** works.
     """
     testing = "pytest       # passes; then put your coordinator in the place of the file"
     _create(Seam.ELECTOR, name, directory, testing=testing, json=json)
@@ -61,8 +60,7 @@ def new_elector(name: NameArgument, directory: DirectoryOption = Path(), json: J
 def new_publisher(name: NameArgument, directory: DirectoryOption = Path(), json: JsonOption = False) -> None:
     """Create a publisher to another broker: a distribution that works, with files as the broker.
 
-    Its tests pass. Put your broker in the place of the files, and they say whether it does as well. You need
-    not register it anywhere: install it, and **driver: NAME** works.
+    Install it, and **driver: NAME** works.
     """
     testing = "pytest       # passes; then put your broker in the place of the files"
     _create(Seam.PUBLISHER, name, directory, testing=testing, json=json)
@@ -71,9 +69,7 @@ def new_publisher(name: NameArgument, directory: DirectoryOption = Path(), json:
 def new_engine(name: NameArgument, directory: DirectoryOption = Path(), json: JsonOption = False) -> None:
     """Create an engine: a distribution that works, with processes of this machine.
 
-    Its tests pass. Put your own way to run a function elsewhere in the place of these processes, and the
-    tests say whether it does as well. You need not register it anywhere: install it, and **engine: NAME**
-    works.
+    Install it, and **engine: NAME** works.
     """
     testing = "pytest       # passes; then put your own processes in the place of this machine's"
     _create(Seam.ENGINE, name, directory, testing=testing, json=json)

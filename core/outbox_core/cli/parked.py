@@ -1,7 +1,6 @@
 """``outbox parked``: shows parked keys, and lets an operator retry, skip or redrive them."""
 
 from contextlib import closing
-from inspect import Signature, signature
 from typing import Annotated
 
 import typer
@@ -17,7 +16,7 @@ from outbox_core.cli.dead_letters import as_data, as_full_data, as_table, as_tex
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
 from outbox_core.cli.terminal import output, print_json
-from outbox_core.operations import Verb
+from outbox_core.operations import LetterFilter, Verb
 from outbox_core.settings import HarvestSettings
 
 _KeysArgument = Annotated[
@@ -29,8 +28,27 @@ _IdsOption = Annotated[
         "--id",
         metavar="ID",
         show_default=False,
-        help="One record by its id in the list, instead of a key; again for more.",
+        help="A record's id in the list, instead of a key; repeatable.",
     ),
+]
+_TopicOption = Annotated[
+    str | None,
+    typer.Option("--topic", "-t", metavar="TOPIC", show_default=False, help="Those of this topic."),
+]
+_ErrorOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        show_default=False,
+        help="Those whose error contains this, in any case.",
+    ),
+]
+_OlderOption = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", show_default=False, help="Of so long ago at least, such as 2h."),
+]
+_YoungerOption = Annotated[
+    str | None, typer.Option(metavar="DURATION", show_default=False, help="Of so long ago at most.")
 ]
 _AllOption = Annotated[bool, typer.Option("--all", help="All keys, instead of names.")]
 _DryRunOption = Annotated[
@@ -38,10 +56,22 @@ _DryRunOption = Annotated[
 ]
 
 
-def list_(
+def _filter(
+    topic: str | None, error: str | None, older_than: str | None, younger_than: str | None
+) -> LetterFilter:
+    return LetterFilter.of(
+        {"topic": topic, "reason": error, "older_than": older_than, "younger_than": younger_than}
+    )
+
+
+def list_(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     file: FileOption = None,
     outbox: OutboxOption = None,
+    topic: _TopicOption = None,
+    error: _ErrorOption = None,
+    older_than: _OlderOption = None,
+    younger_than: _YoungerOption = None,
     skipped: Annotated[
         bool, typer.Option("--skipped", help="List skipped records instead, which can be redriven.")
     ] = False,
@@ -49,9 +79,10 @@ def list_(
 ) -> None:
     """List the keys that are parked, each with the record that could not be delivered, and why."""
     status = DeadLetterStatus.SKIPPED if skipped else DeadLetterStatus.PARKED
+    where = _filter(topic, error, older_than, younger_than)
 
     def look(settings: HarvestSettings) -> tuple[HarvestSettings, list[DeadLetter]]:
-        return settings, operations.letters(settings, status)
+        return settings, where.chosen(operations.letters(settings, status), settings.key_names)
 
     def data(found: tuple[HarvestSettings, list[DeadLetter]]) -> dict[str, object]:
         settings, letters = found
@@ -62,7 +93,9 @@ def list_(
 
     def text(found: tuple[HarvestSettings, list[DeadLetter]]) -> RenderableType:
         settings, letters = found
-        return as_table(letters, names=settings.key_names) if letters else f"nothing is {status}"
+        if not letters:
+            return f"nothing is {status}" + ("" if where == LetterFilter() else " that matches")
+        return as_table(letters, names=settings.key_names)
 
     chosen = watched_outboxes(context, file, outbox)
     chosen.show(chosen.look(look), data, text, json=json)
@@ -83,8 +116,7 @@ def show(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Show everything about one key: its parked record and those skipped, and how many rows wait.
 
-    Long values are cut for people; with --json they are whole, and bytes are in base64. Counting the rows may
-    read the whole outbox.
+    Long values are cut for people; with --json they are whole, bytes in base64. It may read the whole outbox.
     """
     if (key is None) == (number is None):
         raise typer.BadParameter("name a key, or an id with --id", param_hint="KEY")
@@ -114,18 +146,20 @@ def _change(verb: Verb, told: str, *examples: str) -> Command:
         outbox: OutboxOption = None,
         ids: _IdsOption = None,
         everything: _AllOption = False,
+        topic: _TopicOption = None,
+        error: _ErrorOption = None,
+        older_than: _OlderOption = None,
+        younger_than: _YoungerOption = None,
         dry_run: _DryRunOption = False,
         reason: ReasonOption = None,
         yes: YesOption = False,
         json: JsonOption = False,
     ) -> None:
         settings = operated_outbox(context, file, outbox)
-        apply(verb, Request(settings, keys, ids, everything, dry_run, json, reason, yes))
+        where = _filter(topic, error, older_than, younger_than)
+        apply(verb, Request(settings, keys, ids, everything, where, dry_run, json, reason, yes))
 
     change.__name__, change.__doc__ = verb.value, told
-    if not verb.about.question:
-        options = [each for name, each in signature(change).parameters.items() if name != "yes"]
-        change.__signature__ = Signature(options)  # type: ignore[attr-defined]  # it asks nothing
     return Command(change, examples)
 
 
@@ -147,19 +181,19 @@ COMMAND = Group(
             Verb.RETRY,
             """Let parked keys flow again, their failed record first.
 
-            Use it once the cause is removed: the broker accepts larger messages now, the topic exists, or you
-            have repaired the record, with an SQL UPDATE of its row in the outbox. A record that fails again
-            is parked again.
+            Use it once the cause is removed, or you have repaired the record with an SQL UPDATE of its row. A
+            record that fails again is parked again.
             """,
             "outbox parked retry order-4711 order-4712",
             "outbox parked retry --all --dry-run",
+            "outbox parked retry --topic orders --older-than 2h",
         ),
         _change(
             Verb.SKIP,
             """Give up the failed record of parked keys, and let the records behind it flow.
 
-            The record is deleted from the outbox and is not delivered; consumers see a gap. It is kept as a
-            skipped dead letter, and 'outbox parked redrive' stashes it again.
+            The record is deleted from the outbox and is not delivered; consumers see a gap. It stays a dead
+            letter, for 'outbox parked redrive'.
             """,
             "outbox parked skip order-4711",
             "outbox parked skip order-4711 --yes   # in scripts",
@@ -168,11 +202,10 @@ COMMAND = Group(
             Verb.REDRIVE,
             """Stash skipped records again, behind all records that their keys have in the outbox now.
 
-            They are delivered later than they were written, so consumers see them out of their original
-            order.
+            Consumers see them late, out of their original order.
             """,
             "outbox parked redrive order-4711",
-            "outbox parked redrive --id 90177",
+            "outbox parked redrive --id 90177 --yes   # in scripts",
         ),
     ),
 )

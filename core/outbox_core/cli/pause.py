@@ -73,23 +73,18 @@ def pause(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Have the records of a topic, or of the whole outbox, wait until they are resumed.
 
-    Applications go on writing, and intakes go on. Records of the topic wait, and are delivered in their order
-    afterwards. Records of other topics go on as before. So consumers that read two topics see them apart in
-    time, and records of a key in other topics overtake those that wait.
+    Applications and intakes go on. Records of the topic wait, and are delivered in their order afterwards;
+    records of a key in other topics overtake them.
 
-    Lanes learn of it within about a second. What is in flight then is still delivered; what has failed
-    waits. The command waits until nothing of the topic is in flight, and nothing can be sent: then the pause
-    is in effect. If it is not in effect in time, the command says which lanes have not answered, and exits
-    with 1; the pause is on nevertheless.
+    The command waits until nothing of the topic is in flight and nothing can be sent: then the pause is in
+    effect. Otherwise it exits with 1 and names the lanes that have not answered; the pause is on
+    nevertheless. It holds for every later leader, until somebody resumes it or it ends by itself, by the
+    database's clock. 'outbox health' calls it a problem after an hour if it has no end. To pause what is
+    paused gives it another end and reason.
 
-    A pause is stored beside the fence. It holds for every later leader, which reads it before its first mark,
-    until somebody resumes it ('outbox resume') or it ends by itself, by the database's clock. 'outbox status'
-    and 'outbox health' tell of it, and 'outbox health' calls it a problem after an hour if it has no end. To
-    pause what is paused gives it another end and reason.
-
-    Give the topic as the outbox names it, whatever transforms make of it. A topic of which no record waits
-    can be paused, too. Queries of Spark that read the outbox ignore pauses. Of several clusters, each pauses
-    what it delivers itself.
+    Name the topic as the outbox does, not as transforms do. Queries of Spark ignore pauses. Of several
+    clusters, each pauses what it delivers itself. On databases other than PostgreSQL each mark reads past
+    what waits: where a million records wait, pause the whole outbox.
     """
     invocation: Invocation = context.obj
     settings = log_warnings_only(invocation.settings(file))

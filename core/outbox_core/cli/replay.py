@@ -61,13 +61,12 @@ def replay(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Stash kept records again, in the order in which they were delivered.
 
-    The harvester delivers them as any other records. They come behind everything that is in the outbox, so
-    consumers see old states of a key again, behind newer ones. Each has the replay's name in the header
-    'outbox-replay'. What is delivered after the start of the replay is not part of it.
+    The harvester delivers them as any other records, behind all that is in the outbox: consumers see old
+    states of a key again, behind newer ones. The header 'outbox-replay' has the replay's name. What is
+    delivered after its start is not part of it.
 
     It waits while more than 2,000 rows wait in the outbox. Ended before its end, in whatever way, the same
-    command goes on where it was: no record is left out or stashed twice. If it is not to go on, end it with
-    '--give-up'.
+    command goes on where it was: no record is left out or stashed twice. '--give-up' ends it for good.
     """
     settings = operated_outbox(context, file, outbox)
     if give_up:

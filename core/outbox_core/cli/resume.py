@@ -5,7 +5,7 @@ from outbox_api.seams.pausing import WHOLE, subject_of
 
 from outbox_core import operations
 from outbox_core.cli.command import Command
-from outbox_core.cli.confirmation import ReasonOption, operator, tell_unnoted
+from outbox_core.cli.confirmation import ReasonOption, YesOption, operator, tell_unnoted
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox
 from outbox_core.cli.pause import TopicOption
@@ -21,17 +21,18 @@ def resume(  # noqa: PLR0917 - typer makes each parameter an option
     file: FileOption = None,
     outbox: OutboxOption = None,
     reason: ReasonOption = None,
+    yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Deliver again what 'outbox pause' has paused; what has waited keeps its order.
 
-    Lanes go on within about a second, as fast as they can: consumers get all that has waited. Without a topic
-    it ends the pause of the whole outbox; topics that were paused one by one stay paused, and the other way
-    round. To resume what is not paused does nothing.
+    Lanes go on within about a second, as fast as they can. Without a topic it ends the pause of the whole
+    outbox; topics that were paused one by one stay paused, and the other way round. To resume what is not
+    paused does nothing.
     """
     settings = operated_outbox(context, file, outbox)
     print_message(f"outbox {printable(settings.outbox)}: {Verb.RESUME.effect()}")
-    done = operations.resume(settings, topic or WHOLE, operator(reason, yes=json))
+    done = operations.resume(settings, topic or WHOLE, operator(reason, yes=yes or json))
     tell_unnoted(done.unnoted)
     ended, subject = done.pause, printable(subject_of(topic or WHOLE))
     if json:

@@ -80,7 +80,7 @@ def _view() -> Iterator[Callable[[HarvestSettings], Snapshot]]:
         yield views.snapshot
 
 
-log = logging.getLogger("outbox_core.run")
+log = logging.getLogger("outbox.run")
 
 GRACE_SECONDS = 4.7
 """Seconds after the first signal until the process ends in any case."""
@@ -107,13 +107,13 @@ def run(
 ) -> None:
     """Harvest until Ctrl-C or SIGTERM.
 
-    Takes part in the election: the process that leads moves the records, the others stand by.
-    The first Ctrl-C or SIGTERM drains the records in flight, hands over to a standby and exits with 0,
-    within 5 seconds. A second one stops hard: nothing is lost, but records in flight may be published again.
-    SIGHUP changes nothing, nor does a terminal that closes: secrets in files are read at each connect anyway.
+    Takes part in the election: the process that leads moves the records, the others stand by. The first
+    Ctrl-C or SIGTERM drains the records in flight, hands over to a standby and exits with 0, within 5
+    seconds. A second one stops hard: nothing is lost, but records in flight may be published again. SIGHUP
+    changes nothing.
 
-    With 'outboxes:' in the configuration it harvests all of them. The processes share their leaderships
-    evenly. An outbox that cannot be harvested is told in the log and tried again; the others go on.
+    With 'outboxes:' in the configuration it harvests all of them; the processes share their leaderships
+    evenly. The log names an outbox that cannot be harvested, and it is tried again; the others go on.
     """
     invocation: Invocation = context.obj
     overrides = {"harvest.delivery": delivery, "harvest.engine.driver": engine, "logging.level": log_level}
@@ -137,14 +137,16 @@ def _harvest(settings: Settings, signals: StopSignals) -> None:
     # Other commands start faster without these imports.
     from outbox_core.harvest import Harvest  # noqa: PLC0415
     from outbox_core.lanes.process import dedicate_process  # noqa: PLC0415
+    from outbox_core.status.members import member_name  # noqa: PLC0415
 
     outbox = settings.harvest
-    harvest = Harvest(outbox)
+    member = member_name(outbox.name)
+    harvest = Harvest(outbox, member=member)
     if outbox.engine.driver == "inline":
         dedicate_process()
     harvest.set_event_handler(log_event)
     log.info("%s", _start_message(outbox))
-    with monitored(settings, lambda: [RunningOutbox(outbox, harvest)]):
+    with monitored(settings, lambda: [RunningOutbox(outbox, harvest)]), noted(outbox, member, harvest):
         _start(harvest, signals)
         try:
             log.info("joined the election")
@@ -157,6 +159,26 @@ def _harvest(settings: Settings, signals: StopSignals) -> None:
             harvest.stop()
 
 
+@contextmanager
+def noted(outbox: HarvestSettings, member: str, harvest: Harvest) -> Iterator[None]:
+    """Lets others see that this process is here."""
+    from outbox_core.status.members import SEEN_SECONDS, MembersThread  # noqa: PLC0415 - as above
+
+    thread = MembersThread(
+        outbox,
+        member,
+        [outbox],
+        ready=lambda: harvest.takes_part,
+        leads=lambda: int(harvest.leads),
+        aside=lambda: harvest.aside,
+        seconds=SEEN_SECONDS,
+    )
+    try:
+        yield
+    finally:
+        thread.stop()
+
+
 def _harvest_several(settings: Settings, signals: StopSignals) -> None:
     from outbox_core.harvest.harvester import Harvester  # noqa: PLC0415 - other commands start faster without it
     from outbox_core.lanes.process import dedicate_process  # noqa: PLC0415 - likewise
@@ -167,7 +189,7 @@ def _harvest_several(settings: Settings, signals: StopSignals) -> None:
     names = [outbox.label for outbox in settings.outboxes] + [
         f"{template.label} ({template.pattern})" for template in settings.templates
     ]
-    log.info("outbox %s: %s, as %s", version("outbox-core"), ", ".join(names), process.name)
+    log.info("outbox %s: %s, as %s", version("outbox-harvester"), ", ".join(names), process.name)
     harvester = Harvester(settings, lambda _, event: log_event(event))
 
     def observe() -> list[RunningOutbox]:
@@ -191,7 +213,11 @@ def log_event(event: Event) -> None:
     }
     match event:
         case LeaderAcquired():
-            heard = "" if event.silence is None else f", the former was heard {event.silence:.1f} s ago"
+            heard = (
+                ""
+                if event.silence is None
+                else f", {event.silence:.1f} s after the last heartbeat of the one before"
+            )
             text = "leader acquired: id %s, fence token %d%s"
             log.info(text, event.leader_id, event.token, heard, extra=about)
         case LeaderRefreshed():
@@ -255,7 +281,7 @@ def _wait_for_start(outcome: SimpleQueue[BaseException | None]) -> None:
 
 def _start_message(settings: HarvestSettings) -> str:
     return (
-        f"outbox {version('outbox-core')}: table {settings.outbox} ({settings.dialect.driver}) "
+        f"outbox {version('outbox-harvester')}: table {settings.outbox} ({settings.dialect.driver}) "
         f"to {settings.publisher.driver}, {settings.delivery}, elector {settings.elector.driver}, "
         f"engine {settings.engine.driver}, {settings.limits.send_concurrency} lanes, as {settings.name}"
     )

@@ -1,10 +1,12 @@
 """``outbox status``: the state of an outbox and its harvest, according to the database."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -17,7 +19,7 @@ from outbox_core.cli.command import Command, seconds
 from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
 from outbox_core.cli.outboxes import Chosen, OutboxOption, watched_outboxes
 from outbox_core.cli.snapshot import as_text, overview
-from outbox_core.cli.terminal import output, print_error, print_json
+from outbox_core.cli.terminal import output, print_error, print_json, print_message
 from outbox_core.status.snapshot import Snapshot, Views, as_data
 from outbox_core.text.printable import printable
 from outbox_core.text.redaction import redact_addresses
@@ -37,19 +39,12 @@ def status(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Show the backlog, who leads, what is parked, and what each lane does.
 
-    Queries only the database, so it works on any machine, whichever process leads. The right to SELECT is
-    enough, and it changes nothing.
+    Queries only the database, so it works on any machine; the right to SELECT is enough. Of several outboxes
+    it shows one line each; with --outbox all about one. A silent lane has written no heartbeat for a while:
+    its process has ended, is frozen, or cannot reach the database.
 
-    For exactly-once delivery it shows the batches of each lane, the oldest first: the stage of
-    each, and its number of records.
-
-    A lane without a heartbeat for a while is shown as silent: its process has ended, is frozen, or
-    cannot reach the database.
-
-    Of several outboxes it shows one line each; with --outbox all about one.
-
-    With --watch it shows the same again and again, also while the database is away: in place on a terminal,
-    elsewhere one below the other, each with its time.
+    --watch repeats, also while the database is away. On a terminal it takes keys, which '?' lists and
+    pip install 'outbox-harvester[watch]' adds.
     """
     pause = seconds(interval, "--interval", least=_SHORTEST)
     chosen = watched_outboxes(context, file, outbox)
@@ -73,10 +68,32 @@ Found = Sequence[tuple[str, Snapshot | OutboxError]]
 
 def _watch(chosen: Chosen, pause: float, *, json: bool) -> None:
     """Shows outboxes until a signal, also while a database is unavailable for a while."""
+    if not json and _takes_keys():
+        if find_spec("textual") is not None:
+            _watch_with_keys(chosen, pause)
+            return
+        print_message("for keys: pip install 'outbox-harvester[watch]'")
     with StopSignals() as signals, Views() as views, _shown(chosen, json=json) as show:
         while not signals.requested.is_set():
             show(_look(chosen, views))
             signals.requested.wait(pause)
+
+
+def _takes_keys() -> bool:
+    """Returns whether there is a terminal to draw on, and to take keys from."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    if output().is_dumb_terminal or not all(each is not None and each.isatty() for each in streams):
+        return False
+    return (sys.stderr.encoding or "").lower().startswith("utf")  # frames are no ASCII
+
+
+def _watch_with_keys(chosen: Chosen, pause: float) -> None:
+    # Sessions that break off would leave a terminal in this mode, in which a shell understands no key.
+    os.environ.setdefault("TEXTUAL_DISABLE_KITTY_KEY", "1")
+    from outbox_core.cli.watching.app import watch  # noqa: PLC0415 - of an extra, and slow
+
+    with StopSignals() as signals:
+        output().print(_text(chosen, watch(chosen, pause, signals.requested)))
 
 
 def _look(chosen: Chosen, views: Views) -> Found:

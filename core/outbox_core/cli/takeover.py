@@ -42,17 +42,13 @@ def takeover(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Take the records of another cluster over at once, and end it; without an option, list the takeovers.
 
-    Several clusters may share one replicated outbox (the affinity 'cluster'). Each takes its own records. It
-    takes those of a lost cluster by itself, but only after the maximum delay. Use this command for a planned
-    failover, or if you know that a cluster is lost and do not want to wait.
+    With the affinity 'cluster', a cluster takes the records of a lost one by itself after the maximum delay.
+    Use this command for a planned failover, or if you do not want to wait.
 
-    Run it in the cluster that takes over, with the configuration of that cluster; and in one cluster only.
-    First stop the harvesters of the other cluster: the two do not know of each other, and what both take is
-    delivered twice. When that cluster is back, end the takeover here before you start its harvesters.
+    Run it in one cluster only, with that cluster's configuration. First stop the harvesters of the other
+    cluster, and end the takeover before you start them again: what both take is delivered twice.
 
-    A takeover is stored in the database of this cluster, beside the fence. It holds for every later leader,
-    until it is ended. 'outbox status' and 'outbox health' tell of it. The command raises the fence, so that
-    the present leader heeds it; to repeat the command does no harm.
+    It raises the fence, and holds for every later leader until it is ended. You can repeat it.
     """
     if from_ is not None and end is not None:
         raise typer.BadParameter("give either --from or --end")

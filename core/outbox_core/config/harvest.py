@@ -1,7 +1,7 @@
 """Reads ``harvest:``: the keys of one outbox, and for each seam a driver with its options."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,9 @@ DEFAULT_DRIVERS = {
 }
 """In the order of choice: the dialect is told where rows come from, and an elector may use the dialect."""
 
+WITHOUT_EFFECT = frozenset({"maxPollInterval", "sendBuffer", "markQueryRecords", "markBackoff"})
+"""Keys that goharvest's files may have below ``limits``: they are accepted without effect."""
+
 KafkaSettings = Mapping[str, str | FileText | list[str]]
 """Settings of a Kafka client by their own names."""
 
@@ -57,6 +60,7 @@ class HarvestKeys:
     publisher: Raw = None
     engine: Raw = None
     transform: Raw = None
+    listener: Raw = None
 
     def __post_init__(self) -> None:
         if not self.topics or not all(self.topics):
@@ -68,12 +72,15 @@ class HarvestKeys:
 def read_harvest(section: Section, path: str, problems: Problems) -> HarvestSettings | None:
     """Returns the settings of one outbox, or ``None`` if a problem was added."""
     before = len(problems.found)
+    section = _with_effect(section)
     keys = decode(HarvestKeys, section, path, problems)
     # Drivers are chosen even if the rest is wrong, so that one message lists everything.
     drivers = _Drivers(section, path, keys or HarvestKeys(data_source=DEFAULT_DATA_SOURCE), problems)
     for seam in DEFAULT_DRIVERS:
         drivers.chosen[seam] = drivers.choose(seam)
     transforms = drivers.transforms()
+    listened = not is_null(section.value(Seam.LISTENER))
+    listener = drivers.choose(Seam.LISTENER) if listened else None
     if keys is None or len(problems.found) > before:
         return None
     return HarvestSettings(
@@ -85,8 +92,18 @@ def read_harvest(section: Section, path: str, problems: Problems) -> HarvestSett
         topics=keys.topics,
         coalesce=keys.coalesce,
         transforms=transforms,
+        listener=listener,
         **drivers.chosen,
     )
+
+
+def _with_effect(section: Section) -> Section:
+    limits = section.value("limits")
+    if not isinstance(limits, Section):
+        return section
+    some = {key: entry for key, entry in limits.entries.items() if key not in WITHOUT_EFFECT}
+    entry = (section.entries["limits"][0], replace(limits, entries=some))
+    return replace(section, entries={**section.entries, "limits": entry})
 
 
 def driver_of(seam: Seam, node: Node | None) -> str | None:
@@ -140,7 +157,10 @@ class _Drivers:
             place = entries.pop("driver")[1].place
         section = Section(place, entries)
         try:
-            kind = find(seam, name).options
+            driver = find(seam, name)
+            if driver.require:
+                driver.require()
+            kind = driver.options
             known = {camel(option.name) for option in fields(kind)}
             defaults = self.defaults(seam, section.value("leaderGroupID"))
             if "kafka" in known and "kafka" in entries:
@@ -160,7 +180,10 @@ class _Drivers:
         """Returns option name → value for the driver of ``seam``; its own group names its default topic."""
         keys, limits = self.keys, self.keys.limits
         affinity, dialect = self.chosen.get(Seam.AFFINITY), self.chosen.get(Seam.DIALECT)
+        publisher = self.chosen.get(Seam.PUBLISHER)
         kafka = {**DEFAULT_BROKERS, **keys.base_kafka_config}
+        if seam is Seam.LISTENER and publisher:
+            kafka |= getattr(publisher.options, "kafka", {})
         group = (isinstance(own_group, Scalar) and own_group.text) or keys.leader_group_id
         shared: dict[str, Any] = {
             "table": keys.outbox_table,
@@ -171,9 +194,11 @@ class _Drivers:
             "heartbeat_timeout": limits.heartbeat_timeout,
             "stop_after": keys.failures.stop_after,
             "topics": keys.topics,
+            "dead_letter_topics": keys.failures.topics,
             "origin": affinity and affinity.create().origin(),
             "by_day": False,
             "lease": dialect and partial(_lease, dialect),
+            "dataset": dialect and partial(_dataset, dialect),
             "identity": "",
         }
         if keys.data_source is not None:
@@ -187,3 +212,7 @@ class _Drivers:
 
 def _lease(dialect: Choice[Dialect]) -> Lease:
     return dialect.create().lease()
+
+
+def _dataset(dialect: Choice[Dialect]) -> tuple[str, str]:
+    return dialect.create().dataset

@@ -13,7 +13,8 @@ from outbox_core.settings import HarvestSettings, Template
 from outbox_core.settings.election import instance_name
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_OF_THE_PROCESS = ("engine", "name")
+OF_THE_PROCESS = ("engine", "name")
+"""Keys that only ``harvest:`` may have where there are several outboxes."""
 _OF_ONE_ELECTION = ("leaderGroupID", "leaderTopic")
 _SEAMS = frozenset(Seam)
 
@@ -63,7 +64,7 @@ def _sections(node: Node, common: Section, problems: Problems) -> dict[str, Sect
             problems.add(place, path, "a label consists of letters, digits, '-', '_' and '.'")
         elif isinstance(own, Section) or is_null(own):
             section = own if isinstance(own, Section) else Section(place)
-            for key in _OF_THE_PROCESS:
+            for key in OF_THE_PROCESS:
                 if key in section.entries:
                     message = f"belongs to the process: write it as harvest.{key}"
                     problems.add(section.entries[key][0], join(path, key), message)

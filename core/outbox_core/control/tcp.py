@@ -21,7 +21,7 @@ from outbox_api.support.context_thread import ContextThread
 from outbox_core.control.protocol import ControlChannel, Orders, Report, decode, encode
 from outbox_core.control.wire import NotAuthentic, Wire
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.control")
 
 CONNECT_SECONDS = 3.0
 """Seconds for a group to connect."""

@@ -42,8 +42,8 @@ class BatchSize:
     def __init__(self, backoff: float, longest_backoff: float, most: int) -> None:
         self.limit = self._least = min(FIRST_LIMIT, most)
         self.due = self.passing_due = 0.0
-        self._backoff = self._pause = backoff
-        self._longest = max(backoff, longest_backoff)
+        self._backoff = self._pause = min(backoff, longest_backoff)
+        self._longest = longest_backoff
         self._most = most
 
     def marked(self, now: float, *, full: bool, empty: bool, grow: bool = True) -> None:

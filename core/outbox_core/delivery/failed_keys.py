@@ -107,9 +107,10 @@ class FailedKeys:
         self._tried = bool(self.held.release(now, TRIED_KEYS)) or len(topics) < len(self.topics.held)
         return self.held.names, topics
 
-    def blocked(self, now: float) -> tuple[int, float]:
-        """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
-        return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
+    def blocked(self, now: float) -> tuple[int, float, str]:
+        """Returns how many keys have failed, for how many seconds the first of them, and why; 0 for none."""
+        first = min(self.attempts.values(), key=lambda each: each.since, default=None)
+        return len(self.attempts), now - first.since if first else 0.0, first.reason if first else ""
 
     def _forget(self, source: int, key: str) -> Attempts:
         self.held.discard(key)

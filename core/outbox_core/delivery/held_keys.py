@@ -152,10 +152,10 @@ class HeldKeys:
                 hold.ids = []
                 self._free(key)
 
-    def blocked(self, now: float) -> tuple[int, float]:
-        """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
+    def blocked(self, now: float) -> tuple[int, float, str]:
+        """Returns how many keys have failed, for how many seconds the first of them, and why; 0 for none."""
         first = next(iter(self.holds.values()), None)
-        return len(self.holds), now - first.since if first else 0.0
+        return len(self.holds), now - first.since if first else 0.0, first.reason if first else ""
 
     def forget_rows(self) -> None:
         """Forgets the rows of held keys; the keys stay held."""

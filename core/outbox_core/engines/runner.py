@@ -19,7 +19,7 @@ from outbox_core.lanes.threads import run_group
 from outbox_core.leadership.leader import Leadership
 from outbox_core.settings import HarvestSettings
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.engines")
 
 PAUSE_SECONDS = 0.5
 """The pause before a lost group is restarted."""

@@ -11,7 +11,7 @@ from uuid import UUID
 from outbox_core.events.metrics import Stats
 from outbox_core.events.stages import BatchStage
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.events")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,13 @@ class AttemptSettled:
 
 @dataclass(frozen=True, slots=True)
 class LeaderRevoked:
-    """Leadership is handed over; the lanes have drained. A handler may block to finish work of its own."""
+    """Leadership is handed over; the lanes have drained. A handler may block to finish work of its own.
+
+    Attributes:
+        error: With what the harvest ends; empty if it goes on, or was stopped.
+    """
+
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +120,11 @@ class LeaderFenced:
 
     Attributes:
         reason: Why, in a few words.
+        error: As of :class:`LeaderRevoked`.
     """
 
     reason: str
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

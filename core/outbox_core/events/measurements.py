@@ -1,7 +1,7 @@
 """What a lane measures: durations and sizes in fixed buckets, so that those of several lanes can be added up.
 
 A lane measures in its own process, which may be a Spark worker. Its reports carry the measurements to the
-leader. They are no part of a heartbeat, which the fence stores.
+leader. A heartbeat, which the fence stores, has only what :mod:`outbox_core.events.recent` makes of them.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 
+COPIED = "dead_letters_copied_until"
+"""What the first lane's heartbeats have besides metrics: the dead letters of before have been copied."""
+
 
 @dataclass(slots=True)
 class LaneMetrics:
@@ -24,6 +27,7 @@ class LaneMetrics:
     recovered: int = 0  # found to be in the log when the lane started, and purged (exactly-once)
     aborted: int = 0  # batches whose transaction was aborted (exactly-once)
     transactions: int = 0  # those that were committed (exactly-once)
+    repartitioned: int = 0  # times that a topic was found to have other partitions than at its last record
     paused_seconds: float = 0.0  # the sum of the pauses between them
     in_flight: int = 0  # published and not yet purged, now
     waiting: int = 0  # marked or selected, and not yet published, now

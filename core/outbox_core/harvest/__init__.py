@@ -32,6 +32,7 @@ class Harvest:
         settings: What to harvest, from where to where.
         engine: Where lanes run; ``None`` for an engine of its own, as the settings say.
         totals: Counts what is harvested, together with other harvests of the same outbox in this process.
+        member: How this process notes itself among the members; heartbeats say that it leads.
 
     Attributes:
         totals: As given, or new ones.
@@ -42,11 +43,16 @@ class Harvest:
     """
 
     def __init__(
-        self, settings: HarvestSettings, engine: SharedEngine | None = None, totals: Totals | None = None
+        self,
+        settings: HarvestSettings,
+        engine: SharedEngine | None = None,
+        totals: Totals | None = None,
+        *,
+        member: str = "",
     ) -> None:
         self.totals = totals or Totals()
         self._settings = settings
-        self._actions = HarvestActions(settings, self, engine, self.totals)
+        self._actions = HarvestActions(settings, self, engine, self.totals, member)
         limits = settings.limits
         timeouts = Timeouts(
             drain=limits.drain_interval,
@@ -69,6 +75,11 @@ class Harvest:
     def takes_part(self) -> bool:
         """Whether this process takes part in the election, warm: it leads, or stands by."""
         return self._joined and self._candidacy.takes_part
+
+    @property
+    def aside(self) -> str:
+        """Why this process takes no part in the election for a while; empty if it does, or is starting."""
+        return self._candidacy.aside
 
     def give_up(self) -> None:
         """Hands leadership to a process that stands by, without ending; does nothing without leadership.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from threading import Condition, Lock
 from time import monotonic
@@ -13,13 +13,14 @@ from outbox_api.support.context_thread import ContextThread, as_exception
 
 from outbox_core.engines.runner import LaneRunner, SharedEngine
 from outbox_core.events import Emitter, Event, LeaderAcquired
+from outbox_core.harvest.dead_letters import DeadLetterCopies
 from outbox_core.harvest.intakes import IntakeThread, intakes_of, start_intakes
+from outbox_core.harvest.listening import ListenerThread
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import Begun, begin_leadership
 from outbox_core.leadership.leader import Leadership, Totals
 from outbox_core.settings import Delivery, HarvestSettings
 from outbox_core.settings.election import election_of, needs_group, with_group
-from outbox_core.status.members import noted_as_starting
 from outbox_core.status.rivals import leading_lane, rival
 
 
@@ -27,23 +28,31 @@ class HarvestActions:
     """Carries out what :mod:`outbox_core.leadership.candidacy` decides; its :class:`.Actions`."""
 
     def __init__(
-        self, settings: HarvestSettings, candidate: Candidate, engine: SharedEngine | None, totals: Totals
+        self,
+        settings: HarvestSettings,
+        candidate: Candidate,
+        engine: SharedEngine | None,
+        totals: Totals,
+        member: str,
     ) -> None:
         self.emitter = Emitter()  # calls the event handler
         self._settings = settings
         self._candidate = candidate
         self._totals = totals
+        self._member = member
         self._dialect = settings.dialect.create()
         self._publisher = settings.publisher.create()
         self._election = settings.elector
         self._elector = self._election.create()
         self._engine = LaneRunner(settings, engine)
+        listener = settings.listener
+        self._listener = ListenerThread(listener, settings.title, totals) if listener else None
         self._leaving = False  # ordered to stop: joins no election any more
         self._joining, self._leaving_election = Lock(), Lock()
         self._conditions = Condition()
         self._intake: IntakeThread | None = None
+        self._copies: DeadLetterCopies | None = None
         self._begun = Begun(0, None)
-        self._name_of_outbox = ""
 
     def require(self) -> None:
         """Makes sure of all that a harvest needs."""
@@ -69,7 +78,11 @@ class HarvestActions:
         """Frees the engine, once the lanes have ended."""
         if self._intake is not None:
             self._intake.join()
+        if self._copies is not None:
+            self._copies.join()
         self._engine.close()
+        if self._listener is not None:
+            self._listener.close()
 
     # --- time ---------------------------------------------------------------------------------------
 
@@ -127,7 +140,6 @@ class HarvestActions:
         """See :meth:`.Actions.reach_servers`."""
         with closing(self._dialect.connect(self._settings.affinity.create().eligible())) as table:
             self._election = with_group(self._settings.elector, table)
-            self._name_of_outbox = table.name
         self._publisher.prepare((), partitions=1)
 
     def become_leader(self) -> int:
@@ -146,10 +158,8 @@ class HarvestActions:
     # --- the engine ---------------------------------------------------------------------------------
 
     def warm_engine(self) -> None:
-        """See :meth:`.Actions.warm_engine`; ``outbox status`` shows that it starts."""
-        slow = self._settings.engine.driver != "inline"
-        with noted_as_starting(self._name_of_outbox, self._settings) if slow else nullcontext():
-            self._engine.warm()
+        """See :meth:`.Actions.warm_engine`."""
+        self._engine.warm()
 
     def check_engine(self) -> None:
         """See :meth:`.Actions.check_engine`."""
@@ -162,8 +172,20 @@ class HarvestActions:
     def start_lanes(self, leadership: Leadership) -> None:
         """See :meth:`.Actions.start_lanes`."""
         begun = self._begun
-        plan = Plan.of(self._settings, self._election, leadership.token, begun.silence, begun.taken_over)
+        plan = Plan.of(
+            self._settings,
+            self._election,
+            leadership.token,
+            begun.silence,
+            begun.taken_over,
+            member=self._member,
+        )
         self._intake = start_intakes(self._settings, leadership)
+        if self._settings.failures.topic:
+            self._copies = DeadLetterCopies(
+                self._settings, leadership, self._totals, begun.identity, begun.copied_until
+            )
+            self._copies.start()
         self._engine.start(plan, leadership)
 
     def join_lanes(self, seconds: float) -> bool:
@@ -180,6 +202,8 @@ class HarvestActions:
         """See :meth:`.Actions.announce`. Adds what only the harvest knows."""
         if isinstance(event, LeaderAcquired):
             event = replace(event, elector=self._settings.elector.driver, silence=self._begun.silence)
+        if self._listener is not None:
+            self._listener.notify(event)
         try:
             self.emitter.emit(event)
         except Exception as error:  # noqa: BLE001 - a broken handler ends the harvest, which raises from wait()

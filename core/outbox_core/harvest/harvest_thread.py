@@ -20,7 +20,7 @@ from outbox_core.leadership.leader import Totals
 from outbox_core.settings import HarvestSettings
 from outbox_core.text.log_context import log_as
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.harvest")
 
 FIRST_PAUSE_SECONDS = 1.0
 """The first pause before an outbox that failed is tried again."""
@@ -37,6 +37,7 @@ class HarvestThread:
         engine: The engine of the process.
         handler: See :meth:`Harvest.set_event_handler`.
         delay: Seconds to wait before the first attempt, from the first :meth:`wake`; ``None`` if it may rest.
+        member: See :class:`Harvest`.
 
     Attributes:
         rests_since: Since when it has rested under the same leader, as far as this process knows.
@@ -49,6 +50,7 @@ class HarvestThread:
         engine: SharedEngine,
         handler: EventHandler,
         delay: float | None,
+        member: str = "",
     ) -> None:
         self.settings = settings
         self.totals = Totals()
@@ -62,6 +64,7 @@ class HarvestThread:
         self._engine = engine
         self._handler = handler
         self._delay = delay or 0.0
+        self._member = member
         self._stopping = Flag()
         self._retiring = False
         self._has_joined = False
@@ -166,7 +169,7 @@ class HarvestThread:
 
     def _attempt(self, *, known: bool) -> None:
         """Harvests until it is stopped; ``known`` as in :meth:`Harvest.join`."""
-        harvest = Harvest(self.settings, self._engine, self.totals)
+        harvest = Harvest(self.settings, self._engine, self.totals, member=self._member)
         harvest.set_event_handler(self._handler)
         try:
             harvest.join(known=known)

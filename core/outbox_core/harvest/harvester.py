@@ -26,7 +26,7 @@ from outbox_core.settings import HarvestSettings, Settings, Template
 from outbox_core.status.members import NOTE_SECONDS, MembersThread, group_of, member_name, places_among
 from outbox_core.status.outboxes import database_of, matching, unknown
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.harvest")
 
 STAGGER_SECONDS = 0.02
 """Between the starts of two outboxes, so that many do not connect at the same moment."""
@@ -63,6 +63,8 @@ class Harvester:
         """Template → its outboxes that the last search has not found."""
         self._members: dict[tuple[str, object], MembersThread] = {}
         self._rest_threads: dict[tuple[str, object], RestThread] = {}
+        self._leads = 0
+        """How many outboxes it leads that others could."""
         self._present: set[str] = set()
         """The members that were there at the last look."""
         self._group = group_of(settings)
@@ -138,6 +140,7 @@ class Harvester:
                     self._engine,
                     partial(self._handler, outbox),
                     None if may_rest(outbox) else number * STAGGER_SECONDS,
+                    self._member,
                 )
 
     def _look_for_outboxes(self) -> None:
@@ -179,24 +182,28 @@ class Harvester:
             del self._ending[title]
 
     def _keep_members(self) -> None:
-        """Has a note in each database.
+        """Has notes in each database.
 
-        A process that cannot lead yet has none, as others would hand over to nobody: Spark may take a
+        A process that cannot lead yet is of no group, as others would hand over to nobody: Spark may take a
         minute to start.
         """
-        threads = self.harvests
-        joined = any(thread.joined for thread in threads)
-        places = places_among(thread.settings for thread in threads) if joined else {}
+        places = places_among(thread.settings for thread in self.harvests)
+        group = self._group if self._is_ready() else ""
         with self._changing:
             if self._stopping.is_set():
                 return
             for database in set(self._members) - set(places):
                 self._members.pop(database).stop()
             for database, outboxes in places.items():
-                if database in self._members:
-                    self._members[database].places = outboxes
-                else:
-                    self._members[database] = MembersThread(self._member, self._group, outboxes)
+                if database not in self._members:
+                    self._members[database] = MembersThread(
+                        outboxes[0], self._member, outboxes, ready=self._is_ready, leads=lambda: self._leads
+                    )
+                members = self._members[database]
+                members.places, members.group = outboxes, group
+
+    def _is_ready(self) -> bool:
+        return any(thread.joined for thread in self.harvests)
 
     def _keep_rest_threads(self) -> None:
         """Has somebody in each database who wakes the outboxes that rest."""
@@ -222,8 +229,8 @@ class Harvester:
             if thread.leads and not thread.rests and thread.settings.elector.driver != _NOT_ELECTED
         ]
         counts: dict[str, int] = {}
+        self._leads = len(led)
         for members in self._members.values():
-            members.leads = len(led)
             counts |= members.counts
         if counts and self._present - counts.keys():  # what they led is led by nobody
             for resting in self._rest_threads.values():

@@ -17,7 +17,7 @@ from outbox_api.support.context_thread import ContextThread, repeat
 from outbox_core.leadership.leader import Leadership
 from outbox_core.settings import HarvestSettings
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.harvest")
 
 END_SECONDS = 1.0
 """How long the end of a harvest waits for a portion that is being moved."""
@@ -54,7 +54,7 @@ class IntakeThread:
         self._stopping = Flag()
         self._held: set[str] = set()
         self._alone = alone
-        leadership.about = self._about
+        leadership.reporters.append(self._about)
         self._thread = ContextThread(target=self._run, name="intake", daemon=True)
 
     def start(self) -> None:
@@ -63,6 +63,7 @@ class IntakeThread:
 
     def join(self) -> None:
         """Waits a little for the end of the thread, once the leadership is over."""
+        self._stopping.set()  # ends a pause
         self._thread.join(END_SECONDS)
 
     def _run(self) -> None:

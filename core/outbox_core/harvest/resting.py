@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event as Flag
 from time import monotonic
@@ -24,9 +25,9 @@ from outbox_api.support.context_thread import ContextThread, repeat
 from outbox_core.harvest.harvest_thread import HarvestThread
 from outbox_core.settings import MIN_HEARTBEAT_SECONDS, HarvestSettings
 from outbox_core.status.rivals import leading_among
-from outbox_core.status.snapshot import longest_silence, present_lanes, silence
+from outbox_core.status.snapshot import is_silent, longest_silence, present_lanes
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.harvest")
 
 LOOK_SECONDS = 0.1
 """Between two looks at outboxes that rest."""
@@ -47,7 +48,7 @@ RARE_SECONDS = 1800.0
 LATEST = 16
 """How many times later than ``restAfter`` an outbox rests at most."""
 _CLOSE_SECONDS = 1.0
-_AT_REST = {"purged_per_second": 0, "in_flight": 0, "waiting": 0, "resting": True}
+_AT_REST = {"purged_per_second": 0, "in_flight": 0, "waiting": 0, "recent": {}, "resting": True}
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -71,7 +72,7 @@ def may_rest(outbox: HarvestSettings) -> bool:
 def is_led(outbox: HarvestSettings, lanes: Iterable[LaneStatus]) -> bool:
     """Returns whether somebody leads an outbox: one that takes part must not rest before that is decided."""
     present = present_lanes(lanes)
-    return bool(present) and silence(present[0]) <= longest_silence(outbox)
+    return bool(present) and not is_silent(present[0], longest_silence(outbox))
 
 
 @dataclass(slots=True, eq=False)
@@ -134,6 +135,8 @@ class RestThread:
     def _run(self) -> None:
         complaint = "cannot look at outboxes that rest"
         repeat(self._step, self._stopping, LOOK_SECONDS, log, complaint, trouble_seconds=TROUBLE_SECONDS)
+        with suppress(DriverError):  # others then learn it by their silence
+            self._beat(monotonic(), leaves=True)
         self._close()
 
     def _step(self) -> None:
@@ -170,6 +173,7 @@ class RestThread:
             thread = outbox.thread
             found = [lane for lane in lanes or () if lane.fence.token == thread.led]
             thread.resting_lanes, thread.led = found, None
+            outbox.beat_due = 0.0  # the lanes' last heartbeats say that they have left
 
     def _look(self, now: float) -> None:
         idle = list[_Outbox]()
@@ -204,12 +208,12 @@ class RestThread:
         for outbox in waiting[: max(0, BEGINNERS - beginning)]:
             outbox.wake(now, LOOK_SECONDS, beginner=True)
 
-    def _beat(self, now: float) -> None:
+    def _beat(self, now: float, *, leaves: bool = False) -> None:
         """Writes the heartbeats of lanes that rest, so that others see that somebody would harvest them."""
         due = [
-            (outbox, RestingLane(outbox.dialect, lane.fence, {**lane.metrics, **_AT_REST}))
+            (outbox, RestingLane(outbox.dialect, lane.fence, {**lane.metrics, **_AT_REST, "left": leaves}))
             for outbox in self._outboxes.values()
-            if now >= outbox.beat_due
+            if leaves or now >= outbox.beat_due
             for lane in outbox.thread.resting_lanes
         ]
         lost = list[_Outbox]()

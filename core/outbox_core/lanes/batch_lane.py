@@ -52,7 +52,7 @@ class ExactlyOnceLane(Lane):
         torn: Sized = (),
     ) -> None:
         pauses = Pauses(machine, opened.pauses, threads.clock())
-        super().__init__(number, opened.fence, control, telemetry, threads, pauses)
+        super().__init__(number, opened.fence, control, telemetry, threads, pauses, machine.policy)
         self.machine = machine
         self._expires = expires
         self._torn = torn
@@ -127,7 +127,7 @@ class ExactlyOnceLane(Lane):
             self._ends, self._ending = False, True
             return Work("end", self._say_farewell)
         if min(self.telemetry.heartbeat_due(), self.pauses.due) <= now:
-            return next_news(self, now, machine.policy, self._batches())
+            return next_news(self, now, self._batches())
         command = machine.next_for_database(now)
         if command is None:
             raise TypeError("nothing was due at the database")

@@ -51,13 +51,17 @@ class Database:
 
     def heartbeat(self, fence: Fence, metrics: Mapping[str, object]) -> Parked:
         """Writes a lane's metrics beside its fence for operators, and counts what is parked."""
+        self.write_heartbeat(fence, metrics)
         table = self.table()
-        overdue = self._housekeeping.about if self._housekeeping else {}
-        table.heartbeat(fence, {**metrics, **self._about(), **overdue})
         parked = table.parked()
         if self._housekeeping is not None:
             self._housekeeping.work(table, monotonic())
         return parked
+
+    def write_heartbeat(self, fence: Fence, metrics: Mapping[str, object]) -> None:
+        """Writes a lane's metrics, and does nothing else."""
+        overdue = self._housekeeping.about if self._housekeeping else {}
+        self.table().heartbeat(fence, {**metrics, **self._about(), **overdue})
 
     def close(self) -> None:
         """Disconnects."""

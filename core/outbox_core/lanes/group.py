@@ -23,7 +23,7 @@ from outbox_core.lanes.unacknowledged import Unacknowledged
 from outbox_core.settings.logs import KeyNames
 from outbox_core.text.log_context import log_about
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.lanes")
 
 ORPHAN_SECONDS = 10.0
 """How long after its lease a group that cannot reach its leader ends."""

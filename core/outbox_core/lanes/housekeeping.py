@@ -9,7 +9,7 @@ from functools import partial
 from outbox_api import DriverError, OutboxTable
 from outbox_api.seams.kept import Tended
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.lanes")
 
 FIRST_SECONDS = 60.0
 """Seconds from the start of a lane until it looks for the first time, and between looks while hindered."""

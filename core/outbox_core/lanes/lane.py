@@ -14,15 +14,16 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from time import monotonic, sleep
 from typing import NamedTuple, Protocol, TypeVar
 
-from outbox_api import Fence
+from outbox_api import DriverError, Fence, LeadershipLost, PartitionedSender
 from outbox_api.support.context_thread import ContextThread
 
 from outbox_core.control.protocol import REPORT_SECONDS, LaneControl
+from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.lanes.database import Database
 from outbox_core.lanes.pauses import Pauses
 from outbox_core.lanes.telemetry import Telemetry
@@ -39,6 +40,9 @@ Ask = Callable[["Settled | None"], Taken | None]
 """Asks a lane for the next work of a loop, and tells what came of the one before, see :meth:`Lane.ask`."""
 Settled = Callable[[float], None]
 """Tells the lane, at this time, what came of something; with the lock."""
+
+
+_LEFT = {"purged_per_second": 0, "in_flight": 0, "waiting": 0, "left": True}
 
 
 class Condition(Protocol):
@@ -158,6 +162,8 @@ class Lane(ABC):
         over: Whether it has ended.
         drained: Whether it has ended as it was told to drain, and has.
         pauses: What of its outbox is paused.
+        policy: How it retries.
+        partitioned: Its sender, if that knows of partitions.
         error: What it has ended with, if it has failed.
     """
 
@@ -169,6 +175,7 @@ class Lane(ABC):
         telemetry: Telemetry,
         threads: Threads,
         pauses: Pauses,
+        policy: RetryPolicy,
     ) -> None:
         self.over = self.drained = False
         self.error: Exception | None = None
@@ -176,6 +183,8 @@ class Lane(ABC):
         self.number = number
         self.telemetry = telemetry
         self.pauses = pauses
+        self.policy = policy
+        self.partitioned: PartitionedSender | None = None
         self._control = control
         self._clock = threads.clock
         self._lock, conditions = threads.lock(MOST_LOOPS)
@@ -211,6 +220,34 @@ class Lane(ABC):
                 self.error = error
             self._end()
         self.telemetry.write_lines()
+
+    def heed_partitions(self) -> None:
+        """Has the sender look at topics anew if a pause has ended, and tells of those that have changed.
+
+        For the loop that sends, between what it has taken and the sender. Partitions are added in a pause.
+        """
+        if (sender := self.partitioned) is None:
+            return
+        with self._lock:
+            ended = self.pauses.take_ended()
+        if ended:
+            sender.refresh()
+        if changed := sender.take_repartitioned():
+            with self._lock:
+                self.telemetry.repartitioned(changed)
+
+    def say_left(self, database: Database) -> None:
+        """Says beside the fence that the lane has drained, if it has: its silence counts from now.
+
+        For the loop that writes heartbeats, at its end.
+        """
+        if not self.drained:
+            return
+        with self._lock:
+            told = {**self.pauses.as_data(), **_LEFT}
+            metrics = self.telemetry.next_heartbeat(self._clock(), self.policy, told)
+        with suppress(DriverError, LeadershipLost):  # others then learn it by its silence
+            database.write_heartbeat(self.fence, metrics)
 
     def may_work(self) -> bool:
         """Returns whether the lane may send at this moment; does not wait for the lock."""

@@ -33,7 +33,7 @@ def run_records(
         DriverError: The database or the broker cannot be used; a restart may succeed.
     """
     loops = {
-        "marker": partial(database_loop, lane, lane.next_for_marker, marking, threads.clock),
+        "marker": partial(database_loop, lane, lane.next_for_marker, marking, threads.clock, lane.say_left),
         "purger": partial(database_loop, lane, lane.next_for_purger, purging, threads.clock),
     }
     spawned = _spawn(lane, loops, threads, close=partial(sender.close, 0.0))
@@ -46,7 +46,9 @@ def run_batches(
 ) -> None:
     """Runs a lane of exactly-once delivery, see :func:`run_records`; the calling thread follows orders."""
     loops = {
-        "marker": partial(database_loop, lane, lane.next_for_database, database, threads.clock),
+        "marker": partial(
+            database_loop, lane, lane.next_for_database, database, threads.clock, lane.say_left
+        ),
         "publisher": partial(publish_loop, lane, sender, threads.clock),
     }
     spawned = _spawn(lane, loops, threads, close=sender.close)
@@ -73,8 +75,14 @@ def _finish(lane: Lane, spawned: list[Join]) -> None:
         raise lane.error
 
 
-def database_loop(lane: Lane, next_work: Ask[Work], database: Database, clock: Callable[[], float]) -> None:
-    """Does a lane's work at the database."""
+def database_loop(
+    lane: Lane,
+    next_work: Ask[Work],
+    database: Database,
+    clock: Callable[[], float],
+    finish: Callable[[Database], None] = lambda _: None,
+) -> None:
+    """Does a lane's work at the database, and at its end what ``finish`` does."""
     settle: Settled | None = None
     try:
         while (work := next_work(settle)) is not None:
@@ -86,6 +94,7 @@ def database_loop(lane: Lane, next_work: Ask[Work], database: Database, clock: C
                 settle = partial(lane.failed, work, error, clock() - since)
             else:
                 settle = partial(done, clock() - since)
+        finish(database)
     except BaseException as error:  # noqa: BLE001 - raised again by the thread that runs the lane
         lane.end(as_exception(error))
     finally:
@@ -101,6 +110,7 @@ def send_loop(lane: AtLeastOnceLane, sender: Sender) -> None:
     reports: Deliveries | None = None
     try:
         while (sending := lane.next_to_send(reports)) is not None:
+            lane.heed_partitions()
             alone, first, others = sending.records
             if (alone or first or others) and not lane.may_work():
                 reports = refused(sending.records)
@@ -121,6 +131,7 @@ def publish_loop(lane: ExactlyOnceLane, sender: TransactionalSender, clock: Call
     settle: Settled | None = None
     try:
         while (publish := lane.next_to_publish(settle)) is not None:
+            lane.heed_partitions()
             since = clock()
             try:
                 failures = sender.publish(publish.records, publish.checkpoint)

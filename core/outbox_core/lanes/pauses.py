@@ -42,6 +42,7 @@ class Pauses:
     def __init__(self, machine: Machine, found: Sequence[Pause], now: float) -> None:
         self.due = now
         self._machine = machine
+        self._has_ended = False
         self._known: Mapping[str, str] = {}  # topic → since when the pause is on
         self._in_effect: Mapping[str, str] = {}
         self.looked(now, found)
@@ -54,13 +55,19 @@ class Pauses:
         """Takes what a look has found."""
         self.due = now + LOOK_SECONDS
         self._known = {each.topic: each.since.isoformat() for each in found}
-        paused = Paused.of(self._known)
-        if paused != self._machine.paused:
+        paused, before = Paused.of(self._known), self._machine.paused
+        if paused != before:
+            self._has_ended |= before.whole > paused.whole or not before.topics <= paused.topics
             self._machine.pause(now, paused)
 
     def failed(self, now: float) -> None:
         """Takes that a look has failed: what is known stays."""
         self.due = now + LOOK_SECONDS
+
+    def take_ended(self) -> bool:
+        """Returns whether a pause has ended since the last call."""
+        ended, self._has_ended = self._has_ended, False
+        return ended
 
     def has_changed(self) -> bool:
         """Returns whether heartbeats have something else to say than before."""

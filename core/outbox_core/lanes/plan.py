@@ -43,11 +43,14 @@ class Plan:
         token: int,
         silence: float | None,
         taken_over: tuple[int, ...],
+        *,
+        member: str = "",
     ) -> Self:
         """Returns the plan of a new leadership.
 
         ``election`` names its group, whose topic takes no records. ``silence``: seconds since the former
-        leader's lanes were last heard of; ``None`` if there was none.
+        leader's lanes were last heard of; ``None`` if there was none. ``member``: how the process that leads
+        notes itself.
         """
         lanes = settings.limits.send_concurrency
         share = ceil(settings.limits.max_in_flight_records / lanes)
@@ -70,6 +73,7 @@ class Plan:
                 "elector": settings.elector.driver,
                 "election": election_of(election),
                 "silence_before": silence,
+                "member": member,
             },
             key_names=settings.key_names,
             taken_over=taken_over,

@@ -14,7 +14,6 @@ from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.coalescing import Coalesce, Coalesced
 from outbox_core.delivery.commands import Mark, Park, Purge, Reset
 from outbox_core.delivery.recovery import Entered
-from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.delivery.scoreboard import Taken
 from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.database import Database
@@ -62,16 +61,16 @@ class AtLeastOnceLane(Lane):
         lanes: int,
     ) -> None:
         pauses = Pauses(machine, entered.pauses, threads.clock())
-        super().__init__(number, entered.fence, control, telemetry, threads, pauses)
+        policy = machine.scoreboard.held.policy
+        super().__init__(number, entered.fence, control, telemetry, threads, pauses, policy)
         self.machine = machine
         self.lanes = lanes
-        self._policy = machine.scoreboard.held.policy
         self._sent = 0  # records without a report
         self._moved_at = self._polled_at = 0.0
         self._sending = self._loop(self._send_due, self._next_to_send)
         self.next_for_marker = self._database_loop(self._mark_due, self._next_for_marker)
         self.next_for_purger = self._database_loop(machine.purge_due, self._next_purge)
-        telemetry.counted(entered.parked, self._policy, 0)
+        telemetry.counted(entered.parked, self.policy, 0)
 
     # --- for its loops ------------------------------------------------------------------------------
 
@@ -92,7 +91,7 @@ class AtLeastOnceLane(Lane):
         machine.look(now, leading=now < control.lease_until)
         telemetry, board = self.telemetry, machine.scoreboard
         telemetry.metrics.in_flight, telemetry.metrics.waiting = machine.in_flight, board.waiting
-        telemetry.gauge(now, self._policy, board.held.blocked, machine.topics)
+        telemetry.gauge(now, self.policy, board.held.blocked, machine.topics)
         telemetry.no_longer_coalesced(machine.coalescing.quiet(now))
 
     def _settle(self, now: float, /) -> None:
@@ -141,7 +140,7 @@ class AtLeastOnceLane(Lane):
         if machine.may_refresh:
             return Work("refresh", partial(self._enter, machine.next_leader_id(now)))
         if min(self.telemetry.heartbeat_due(), self.pauses.due) <= now:
-            return next_news(self, now, self._policy)
+            return next_news(self, now)
         if machine.unhold_due() > now and machine.coalesce_due() <= now:
             look = partial(self._coalesce, machine.next_coalesce(now))
             return self._work("coalesce", look, machine.coalesce_unknown)
@@ -181,7 +180,7 @@ class AtLeastOnceLane(Lane):
         self.pauses.looked(now, entered.pauses)
         self.telemetry.metrics.remarks += 1
         self.telemetry.add_event(LeaderRefreshed(leader_id, self.number))
-        self.telemetry.counted(entered.parked, self._policy, self._policy.done)
+        self.telemetry.counted(entered.parked, self.policy, self.policy.done)
 
     def _mark(self, mark: Mark, database: Database) -> Settle:
         leader_id, limit, max_bytes, keys, source, topics = mark
@@ -226,22 +225,22 @@ class AtLeastOnceLane(Lane):
         self.telemetry.parked(poisons, changed.rows)
 
 
-def heartbeat(lane: Lane, policy: RetryPolicy, metrics: Mapping[str, object]) -> Work:
+def heartbeat(lane: Lane, metrics: Mapping[str, object]) -> Work:
     """Returns what writes a lane's metrics beside its fence, and counts what is parked."""
 
     def run(database: Database) -> Settle:
         parked = database.heartbeat(lane.fence, metrics)
-        return lambda _seconds, _now: lane.telemetry.beaten(parked, policy)
+        return lambda _seconds, _now: lane.telemetry.beaten(parked, lane.policy)
 
     return Work("heartbeat", run, lambda _now, error: lane.telemetry.not_beaten(error))
 
 
-def next_news(lane: Lane, now: float, policy: RetryPolicy, more: Mapping[str, object] = _NONE) -> Work:
+def next_news(lane: Lane, now: float, more: Mapping[str, object] = _NONE) -> Work:
     """Returns a look at what is paused, or a heartbeat, whichever is due."""
     if lane.pauses.due <= now:
         return _look_at_pauses(lane)
     told = {**more, **lane.pauses.as_data()}
-    return heartbeat(lane, policy, lane.telemetry.next_heartbeat(now, policy, told))
+    return heartbeat(lane, lane.telemetry.next_heartbeat(now, lane.policy, told))
 
 
 def _look_at_pauses(lane: Lane) -> Work:

@@ -24,13 +24,14 @@ from outbox_api import (
 
 from outbox_core.delivery.recovery import Doubt, Entered, Opened, Recovery, Result, take_over
 from outbox_core.events import AttemptSettled
+from outbox_core.events.metrics import COPIED
 from outbox_core.lanes.plan import Plan
 from outbox_core.settings import Choice, HarvestSettings
 from outbox_core.transforms.chain import Chain
 from outbox_core.transforms.senders import TransformingTransactionalSender
 from outbox_core.transforms.torn import TornRows
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.lanes")
 
 MAX_CONCURRENT = 8
 """Former lanes that are recovered concurrently."""
@@ -70,6 +71,8 @@ class Begun(NamedTuple):
     """Seconds since a lane of the former leader was last heard of; ``None`` if none ever was."""
     taken_over: tuple[int, ...] = ()  # the clusters whose rows are taken over at once, as an operator said
     settled: tuple[AttemptSettled, ...] = ()  # what became of transactions of former lanes
+    identity: str = ""  # the outbox's, if dead letters have a topic
+    copied_until: str = ""  # up to when the former leader had copied dead letters; empty if it did not say
 
 
 def begin_leadership(settings: HarvestSettings) -> Begun:
@@ -86,14 +89,17 @@ def begin_leadership(settings: HarvestSettings) -> Begun:
 
     choices = (settings.dialect, settings.publisher, settings.transforms)
     with closing(ConnectedServers(*choices, PermittedTopics(settings.topics))) as servers:
-        ages = [lane.age for lane in servers.table.lane_statuses() if lane.age is not None]
+        former = servers.table.lane_statuses()
+        ages = [lane.age for lane in former if lane.age is not None]
+        copied = (str(lane.metrics[COPIED]) for lane in former if COPIED in lane.metrics)
+        identity = servers.table.identity() if settings.failures.topic else ""
         token, recovered = take_over(servers, lanes, settings.name, recovery)
         taken_over = tuple(each.cluster for each in servers.table.takeovers()) if origin else ()
     for lane, (rows, doubt) in recovered.items():
         _log(f"former lane {lane}", rows, doubt)
     doubts = [(lane, doubt) for lane, (_, doubt) in recovered.items()]
     events = tuple(settled(lane, doubt) for lane, doubt in doubts if doubt)
-    return Begun(token, min(ages, default=None), taken_over, events)
+    return Begun(token, min(ages, default=None), taken_over, events, identity, next(copied, ""))
 
 
 def settled(lane: int, doubt: Doubt) -> AttemptSettled:

@@ -7,7 +7,7 @@ from functools import partial
 from random import random
 from uuid import uuid4
 
-from outbox_api import Batch, ColumnIs, OutboxTable, RunSender, Sender
+from outbox_api import Batch, ColumnIs, OutboxTable, PartitionedSender, RunSender, Sender
 
 from outbox_core.control.protocol import LaneControl
 from outbox_core.delivery.at_least_once import MarkPurgeReset
@@ -86,6 +86,7 @@ class LaneRun:
                 threads=self._threads,
                 lanes=plan.lanes,
             )
+            lane.partitioned = opened if isinstance(opened, PartitionedSender) else None
             if chain:
                 opened = TransformingSender(opened, chain, plan.topics.refusal, lane.may_work)
             sender = self._tracing().sender(opened)
@@ -116,6 +117,7 @@ class LaneRun:
             threads=self._threads,
             torn=untraced.torn,
         )
+        lane.partitioned = untraced.below if isinstance(untraced.below, PartitionedSender) else None
         run_batches(lane, sender, self._database(eligible, table, opened.purged), self._threads)
 
     def _eligible(self) -> Sequence[ColumnIs]:

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from time import time
 
@@ -18,6 +19,7 @@ from outbox_api import (
     MarkedRecord,
     Parked,
     Poison,
+    Repartitioned,
     RolledBack,
 )
 from outbox_api.seams.parking import LONGEST_KEY
@@ -29,12 +31,13 @@ from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LaneEvent
 from outbox_core.events.measurements import LaneWork, Measurements, SendTimes, count_topics
 from outbox_core.events.metrics import LaneMetrics, as_numbers
+from outbox_core.events.recent import RecentWork
 from outbox_core.lanes.takeovers import TakeoverLog
 from outbox_core.lanes.unacknowledged import Unacknowledged
 from outbox_core.settings import MIN_HEARTBEAT_SECONDS
 from outbox_core.settings.logs import KeyNames
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.lanes")
 
 FIRST_HEARTBEAT_SECONDS = 0.5
 """The time from a lane's start to its first heartbeat, by which others learn who leads, and by what."""
@@ -69,7 +72,11 @@ class Telemetry:
         self.measurements = Measurements()
         self._send_times = SendTimes()
         self._reported, self._reported_at = 0, now  # reports that are not measured yet, from when on
-        self._delivered: list[MarkedRecord] = []  # whose topics are not counted yet
+        self._delivered: list[tuple[float, list[MarkedRecord]]] = []
+        """Records that are not counted yet, and the time of day when they were delivered."""
+        self._uncounted = 0  # how many these are
+        self._recent = RecentWork(now)
+        self._blocked_by = ""  # why the key that failed first fails; empty if none does
         self.takeovers = takeovers or TakeoverLog(lane)
         self.unacknowledged = unacknowledged or Unacknowledged()
         self.opened = False  # whether the lane has begun to work
@@ -177,7 +184,7 @@ class Telemetry:
             self.metrics.aborted += 1
             self.unacknowledged.failed(now, failures)
         else:
-            self._published(records)
+            self._published([(self._wall_clock(), records)])
             self.unacknowledged.answered()
 
     def reported(self, now: float, deliveries: Deliveries) -> None:
@@ -187,16 +194,19 @@ class Telemetry:
         and their topics are counted by :meth:`settle`.
         """
         delivered, failed = deliveries.delivered, deliveries.failed
-        if now - self._reported_at > REPORTED_SECONDS:
+        if is_later := now - self._reported_at > REPORTED_SECONDS:
             self._measure_reported(now)
         self._reported += len(delivered) + len(failed)
-        self._delivered += delivered
-        if len(self._delivered) >= MAX_UNCOUNTED:
-            self._count_delivered()
         if failed:
             count_topics(self.measurements.failed, _by_topic(failure.record for failure in failed))
             self.unacknowledged.failed(now, failed)
         if delivered:
+            if is_later or not self._delivered:
+                self._delivered.append((self._wall_clock(), []))
+            self._delivered[-1][1].extend(delivered)
+            self._uncounted += len(delivered)
+            if self._uncounted >= MAX_UNCOUNTED:
+                self._count_delivered()
             self.unacknowledged.answered()
 
     def settle(self) -> None:
@@ -212,31 +222,32 @@ class Telemetry:
     def _count_delivered(self) -> None:
         if self._delivered:
             self._published(self._delivered)
-            self._delivered = []
+            self._delivered, self._uncounted = [], 0
 
-    def _published(self, records: Sequence[MarkedRecord]) -> None:
+    def _published(self, delivered: Sequence[tuple[float, Sequence[MarkedRecord]]]) -> None:
+        records = chain.from_iterable(some for _, some in delivered)
         count_topics(self.measurements.published, _by_topic(records))
-        now = self._wall_clock()
-        for created in [record.created for record in records if record.created is not None]:
-            self.measurements.deliveries.add(now - created)
+        for at, some in delivered:
+            for created in [record.created for record in some if record.created is not None]:
+                self.measurements.deliveries.add(at - created)
 
     def gauge(
         self,
         now: float,
         policy: RetryPolicy,
-        blocked: Callable[[float], tuple[int, float]],
+        blocked: Callable[[float], tuple[int, float, str]],
         topics: HeldTopics,
     ) -> None:
         """Updates the gauges that are expensive to read, a few times a second.
 
-        ``blocked`` returns how many keys have failed, and for how many seconds the first of them.
+        ``blocked`` returns how many keys have failed, for how many seconds the first of them, and why.
         """
         self.opened = True
         if now >= self._next_gauge:
             self._next_gauge = now + REPORT_SECONDS
             self.settle()
             metrics = self.metrics
-            metrics.held, seconds = blocked(now)
+            metrics.held, seconds, self._blocked_by = blocked(now)
             metrics.blocked_seconds = round(seconds, 1)
             metrics.held_topics = len(topics.held)
             metrics.parked = policy.parked
@@ -254,11 +265,15 @@ class Telemetry:
     ) -> Mapping[str, object]:
         """Returns what to write beside the fence; answered by :meth:`beaten` or :meth:`not_beaten`."""
         since, purged = self._last_heartbeat
-        rate = (self.metrics.purged - purged) / (now - since)
+        rate = (self.metrics.purged - purged) / max(now - since, LEAST_SECONDS)
         self._last_heartbeat = now, self.metrics.purged
         self._next_heartbeat, self._heartbeat_outstanding = now + self._interval, True
         self._parked_before = policy.done
-        return {**as_numbers(self.metrics, rate), **self.takeovers.as_data(now), **more}
+        recent = self._recent.as_data(now, self.measurements)
+        told = {**recent, **self.takeovers.as_data(now), **self.unacknowledged.told(now)}
+        if self._blocked_by:
+            told["blocked_by"] = self._blocked_by
+        return {**as_numbers(self.metrics, rate), **told, **more}
 
     def beaten(self, parked: Parked, policy: RetryPolicy) -> None:
         """Handles that the heartbeat is written, and how much was parked then."""
@@ -300,6 +315,18 @@ class Telemetry:
             )
         if (unreported := len(failures) - MAX_REPORTED) > 0:
             self.warn("lane %d: and %d more records were not delivered", self._lane, unreported)
+
+    def repartitioned(self, changed: Sequence[Repartitioned]) -> None:
+        """Counts and logs topics whose partitions have changed while their records were delivered."""
+        self.metrics.repartitioned += len(changed)
+        for each in changed:
+            self.warn(
+                "lane %d: the topic %r has %d partitions instead of %d, and its records were not paused: keys"
+                " have moved, and consumers may read records of a key out of order; to add partitions in"
+                " order, use 'outbox partitions add' (docs/runbook.md, OutboxPartitionsChanged)",
+                *(self._lane, each.topic[:LONGEST_KEY], each.now, each.before),
+                extra={"always": True},
+            )
 
     def parked(self, poisons: Sequence[Poison], keys: int) -> None:
         """Logs records whose keys were to be parked, and of which ``keys`` were."""

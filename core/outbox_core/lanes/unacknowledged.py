@@ -19,6 +19,7 @@ class Unacknowledged:
         """A call of the database that takes longer counts as due: most likely it hangs."""
         self._since: float | None = None
         self._failing = False
+        self._reason = ""  # of the broker; empty if the database is what does not answer
         self._asked: dict[object, float] = {}  # loop → when its call of the database began
 
     def asks(self, loop: object, now: float) -> None:
@@ -40,13 +41,14 @@ class Unacknowledged:
 
     def answered(self) -> None:
         """Handles an acknowledgement or a refusal."""
-        self._since, self._failing = None, False
+        self._since, self._failing, self._reason = None, False, ""
 
     def idle(self) -> None:
         """Handles that nothing is due any more.
 
         If all that was due has failed, this is no sign that the broker answers: the keys may be parked.
         """
+        self._reason = ""
         if not self._failing:
             self._since = None
 
@@ -55,8 +57,16 @@ class Unacknowledged:
         if all(failure.retryable for failure in failures):
             self.due(now)
             self._failing = True
+            self._reason = failures[-1].reason if failures else ""
         else:
             self.answered()
+
+    def told(self, now: float) -> dict[str, object]:
+        """Returns for heartbeats for how long deliveries have failed, and why; nothing if none have since."""
+        since, reason = self._since, self._reason  # another thread may clear them
+        if since is None or not reason:
+            return {}
+        return {"unanswered": {"seconds": now - since, "reason": reason}}
 
     def seconds(self, now: float) -> float:
         """Returns for how long something has been due without an answer; 0 if nothing is."""

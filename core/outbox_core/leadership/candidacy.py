@@ -30,7 +30,7 @@ from outbox_core.leadership.actions import Actions
 from outbox_core.leadership.leader import Leadership, Totals
 from outbox_core.leadership.timeouts import Patience, Timeouts
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.leadership")
 
 
 class Candidacy:
@@ -60,6 +60,7 @@ class Candidacy:
         self._patience = Patience(timeouts.unacknowledged, timeouts.unacknowledged_again, timeouts.forgiven)
         self._yielding = Patience(timeouts.retry, timeouts.yielded, 10 * timeouts.yielded)
         self._idle = True  # is not raising the fence and has no lanes
+        self.aside = ""  # why this process takes no part in the election for a while; empty if it does
         self._totals = totals or Totals()
         self._meter = Meter(timeouts.metrics, actions.clock())
 
@@ -81,7 +82,7 @@ class Candidacy:
             log.warning("lanes did not drain within %.1f s", self._timeouts.drain)
             if leadership is not None:
                 leadership.stop()
-        self._actions.announce(LeaderRevoked())
+        self._actions.announce(LeaderRevoked(self._ended_with))
 
     def fenced(self) -> None:
         """Handles the loss of leadership."""
@@ -104,6 +105,11 @@ class Candidacy:
     def takes_part(self) -> bool:
         """Whether this process leads or stands by, and neither ends nor leaves the election for a while."""
         return not (self.ending or self._resigned)
+
+    @property
+    def _ended_with(self) -> str:
+        error = self.error  # of other errors than ours the text may quote what is secret
+        return str(error) if isinstance(error, OutboxError) else "" if error is None else type(error).__name__
 
     def _lose(self, reason: str) -> None:
         self.elected = False
@@ -198,7 +204,7 @@ class Candidacy:
             if leadership.stopped and cancel_at == inf:
                 cancel_at = self._actions.clock() + self._timeouts.stop
                 if leadership.lost:
-                    self._actions.announce(LeaderFenced(leadership.lost))
+                    self._actions.announce(LeaderFenced(leadership.lost, self._ended_with))
             if self._actions.clock() > cancel_at + self._timeouts.cancel:
                 self._resign(leadership, "lanes do not end")
                 break
@@ -209,7 +215,7 @@ class Candidacy:
             raise leadership.refusal
         if leadership.lost:
             if cancel_at == inf:  # the lanes ended before this thread noticed the loss
-                self._actions.announce(LeaderFenced(leadership.lost))
+                self._actions.announce(LeaderFenced(leadership.lost, self._ended_with))
             self._let_lead()
 
     def _let_lead(self) -> None:
@@ -274,6 +280,7 @@ class Candidacy:
             try:
                 self._actions.reach_servers()
             except OutboxError as error:
+                self.aside = str(error)
                 log.warning("stands aside, trying again in %.0f s: %s", self._timeouts.join, error)
                 self._pause(self._timeouts.join)
             else:
@@ -284,10 +291,12 @@ class Candidacy:
                 self._actions.warm_engine()
                 self._actions.join_election()
             except OutboxError as error:
+                self.aside = str(error)
                 log.warning("cannot stand by, trying again in %.0f s: %s", self._timeouts.join, error)
                 self._actions.close_engine()
                 self._pause(self._timeouts.join)
             else:
+                self.aside = ""
                 if not self.ending:
                     log.info("joined the election again")
                 return

@@ -18,7 +18,7 @@ from outbox_core.events.measurements import Durations, LaneWork, Measurements, a
 from outbox_core.events.metrics import LaneMetrics
 from outbox_core.text.log_context import FIELDS
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.leadership")
 
 SILENT_SECONDS = 10.0
 """Seconds without a report of a group, or of all groups, before the leader resigns."""
@@ -70,8 +70,8 @@ class Leadership:
         self._draining = False
         self._stopped = False
         self._lost = ""
-        self.about: Callable[[], Mapping[str, object]] = dict
-        """Returns what the first lane's heartbeats say of the leader's own work."""
+        self.reporters: list[Callable[[], Mapping[str, object]]] = []
+        """Each returns what the first lane's heartbeats say of a part of the leader's own work."""
         self.refusal: DriverError | None = None
         """The error with which a database or broker has refused a lane for too long."""
         self._latest: dict[int, _Incarnation] = {}
@@ -81,6 +81,10 @@ class Leadership:
         self._events: list[Event] = []
         self._due: dict[int, float] = {}  # when the next report of a group is due
         self._any_due = inf  # when the next report of any group is due
+
+    def about(self) -> Mapping[str, object]:
+        """Returns what the first lane's heartbeats say of the leader's own work; for any thread."""
+        return {name: value for report in self.reporters for name, value in report().items()}
 
     def exchange(self, report: Report) -> Orders:
         """Handles a group's report and returns its orders.
@@ -226,6 +230,8 @@ class Totals:
 
     def __init__(self) -> None:
         self._lock = Lock()
+        self.uncopied = 0
+        """Dead letters that could not be copied to their topic."""
         self._past: dict[int, LaneWork] = {}  # of earlier leaderships
         self._leadership: Leadership | None = None
         self._takeovers = Durations()

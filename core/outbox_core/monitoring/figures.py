@@ -58,6 +58,7 @@ _OF_LANES: Mapping[str, Metric] = {
     "failed": names.FAILED,
     "aborted": names.ABORTED,
     "transactions": names.TRANSACTIONS,
+    "repartitioned": names.REPARTITIONED,
     "paused_seconds": names.PAUSES,
     "recovered": names.RECOVERED,
     "remarks": names.REMARKS,
@@ -112,6 +113,7 @@ class Figures:
         yield Figure(names.LEADER, outbox, int(harvest.leads))
         if (token := totals.token) is not None:
             yield Figure(names.FENCE_TOKEN, outbox, token)
+        yield Figure(names.UNCOPIED, outbox, totals.uncopied)
         yield Figure(names.FAILOVER_DURATION, outbox, totals.failovers())
         yield Figure(names.FAILOVER_SILENCE, outbox, totals.silences())
         system = observed.settings.publisher.driver

@@ -62,7 +62,19 @@ ABORTED = Metric("outbox.aborted", Kind.COUNTER, "{batch}", "Batches whose trans
 TRANSACTIONS = Metric(
     "outbox.transactions", Kind.COUNTER, "{transaction}", "Transactions that were committed"
 )
+REPARTITIONED = Metric(
+    "outbox.repartitioned",
+    Kind.COUNTER,
+    "{topic}",
+    "Times that a lane found a topic with other partitions than at its last record, without a pause",
+)
 PAUSES = Metric("outbox.pauses", Kind.COUNTER, "s", "Seconds of pauses between two transactions of a lane")
+UNCOPIED = Metric(
+    "outbox.dead_letters.uncopied",
+    Kind.COUNTER,
+    "{record}",
+    "Dead letters that could not be copied to their topic; their table has them",
+)
 RECOVERED = Metric(
     "outbox.recovered", Kind.COUNTER, "{record}", "Records that a lane found in the log when it started"
 )

@@ -20,7 +20,7 @@ from outbox_core.settings import HarvestSettings
 from outbox_core.status.outboxes import database_of
 from outbox_core.status.snapshot import Snapshot, as_data
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.monitoring")
 
 SHARED_SECONDS = 1.0
 """For how long a poll serves everybody who asks."""

@@ -111,7 +111,7 @@ def open_provider(
     provider = MeterProvider(
         [reader], resource=resource.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
     )
-    meter = provider.get_meter(SCOPE, version("outbox-core"), conventions.SCHEMA_URL)
+    meter = provider.get_meter(SCOPE, version("outbox-harvester"), conventions.SCHEMA_URL)
     for metric in METRICS:
         _create(meter, metric, collection)
     reader.collection = collection

@@ -6,15 +6,32 @@ it may be called on any thread, and beside harvesters. All raise :class:`outbox_
 message that names the cure.
 """
 
-from outbox_core.operations.dead_letters import Changed, change, letters, reveal, waiting
+from outbox_core.operations.dead_letters import Changed, change, letters, reveal, rows_now, waiting
 from outbox_core.operations.dispatch import Arguments, Done, perform
 from outbox_core.operations.erasing import KeyParked, Receipt, check_erasure, erase
 from outbox_core.operations.erasing import look as look_for_key
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
-from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
+from outbox_core.operations.journalled import UNCERTAIN, Operator, entries, entries_of
 from outbox_core.operations.kept import Choice, kept_days, kept_record, kept_records, reveal_kept
-from outbox_core.operations.pausing import Effect, PauseChanged, await_effect, pause, resume, seconds_until
+from outbox_core.operations.letter_filter import LetterFilter
+from outbox_core.operations.pausing import (
+    Effect,
+    PauseChanged,
+    await_effect,
+    pause,
+    resume,
+    seconds_until,
+    topics_waiting,
+)
 from outbox_core.operations.reason import LONGEST_REASON, ReasonTooLong, check_reason
+from outbox_core.operations.repartitioning import (
+    PartitionsAdded,
+    Plan,
+    Watch,
+    Wish,
+    add_partitions,
+    plan_partitions,
+)
 from outbox_core.operations.replaying import give_up, list_replays, prepare_replay, replay
 from outbox_core.operations.replays import GivenUp, Pace, Prepared, Replayed, Wanted
 from outbox_core.operations.takeovers import (
@@ -24,9 +41,19 @@ from outbox_core.operations.takeovers import (
     check_cluster,
 )
 from outbox_core.operations.verbs import Target, Verb
+from outbox_core.operations.waits import (
+    MOST_ROWS,
+    Waiting,
+    WaitingState,
+    WhatWaits,
+    key_as_data,
+    rows_of_key,
+    what_waits,
+)
 
 __all__ = [
     "LONGEST_REASON",
+    "MOST_ROWS",
     "UNCERTAIN",
     "Arguments",
     "Changed",
@@ -36,9 +63,12 @@ __all__ = [
     "Forgotten",
     "GivenUp",
     "KeyParked",
+    "LetterFilter",
     "Operator",
     "Pace",
+    "PartitionsAdded",
     "PauseChanged",
+    "Plan",
     "Prepared",
     "Raised",
     "ReasonTooLong",
@@ -48,7 +78,13 @@ __all__ = [
     "Target",
     "UnknownCluster",
     "Verb",
+    "Waiting",
+    "WaitingState",
     "Wanted",
+    "Watch",
+    "WhatWaits",
+    "Wish",
+    "add_partitions",
     "await_effect",
     "change",
     "change_takeover",
@@ -56,23 +92,30 @@ __all__ = [
     "check_erasure",
     "check_reason",
     "entries",
+    "entries_of",
     "erase",
     "forget",
     "give_up",
     "kept_days",
     "kept_record",
     "kept_records",
+    "key_as_data",
     "letters",
     "list_replays",
     "look_for_key",
     "pause",
     "perform",
+    "plan_partitions",
     "prepare_replay",
     "raise_fence",
     "replay",
     "resume",
     "reveal",
     "reveal_kept",
+    "rows_now",
+    "rows_of_key",
     "seconds_until",
+    "topics_waiting",
     "waiting",
+    "what_waits",
 ]

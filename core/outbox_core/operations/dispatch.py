@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from outbox_api.seams.parking import DeadLetter
 
-from outbox_core.operations.dead_letters import Changed, change, reveal
+from outbox_core.operations.dead_letters import Changed, change, change_chosen, reveal
 from outbox_core.operations.erasing import Receipt, erase
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import Operator
+from outbox_core.operations.letter_filter import LetterFilter
 from outbox_core.operations.pausing import PauseChanged, change_pause
 from outbox_core.operations.replaying import give_up
 from outbox_core.operations.replays import GivenUp
@@ -30,6 +31,8 @@ class Arguments(NamedTuple):
     name: str = ""  # the name of a replay
     topic: str = ""  # a topic, or the whole outbox
     seconds: float | None = None  # how long a pause lasts; None for no end
+    where: LetterFilter | None = None  # which dead letters, instead of ids
+    expected: int = 0  # how many these were
 
 
 Done = GivenUp | Changed | Raised | Forgotten | TakeoverChanged | Receipt | PauseChanged | list[DeadLetter]
@@ -40,7 +43,11 @@ def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Oper
     done: Done
     match verb.about.target:
         case Target.LETTERS:
-            done = change(settings, verb, to.ids, operator)
+            done = (
+                change(settings, verb, to.ids, operator)
+                if to.where is None
+                else change_chosen(settings, verb, to.where, to.expected, operator)
+            )
         case Target.CONTENTS:
             done = reveal(settings, to.ids, operator)
         case Target.LEADER:
@@ -49,8 +56,8 @@ def perform(verb: Verb, settings: HarvestSettings, to: Arguments, operator: Oper
             done = forget(settings, operator)
         case Target.CLUSTER:
             done = change_takeover(settings, verb, to.cluster, operator, to.fence_token)
-        case Target.KEPT:
-            raise ValueError(f"{verb} is done step by step: see outbox_core.operations.replaying")
+        case Target.KEPT | Target.PARTITIONS:
+            raise ValueError(f"{verb} is done step by step: see its own module of this package")
         case Target.REPLAY:
             done = give_up(settings, to.name, operator)
         case Target.KEY:

@@ -17,8 +17,8 @@ from outbox_api.portable.erasing import Live, PortableErasing
 from outbox_api.portable.sources import JOURNAL_TEXTS
 from outbox_api.seams.parking import LONGEST_KEY, is_cut
 
-from outbox_core.operations.journalled import Operator, journalled
-from outbox_core.operations.kept import check_text
+from outbox_core.operations.journalled import Operator, journalled, operating
+from outbox_core.operations.reason import check_text
 from outbox_core.operations.verbs import Verb
 from outbox_core.settings import HarvestSettings
 
@@ -65,6 +65,7 @@ def check_erasure(key: str, tombstone: str | None = None) -> None:
         raise ConfigError(f"'{tombstone:.300}' is not the name of a topic")
 
 
+@operating()
 def look(settings: HarvestSettings, key: str) -> Live:
     """Returns what is to be delivered of a key; raises as :func:`erase` where that would be refused."""
     check_erasure(key)
@@ -72,6 +73,7 @@ def look(settings: HarvestSettings, key: str) -> Live:
         return _live(erasing, key)
 
 
+@operating()
 def erase(
     settings: HarvestSettings,
     key: str,

@@ -8,7 +8,7 @@ from outbox_api.base.errors import LeadershipLost, OutboxError
 from outbox_api.seams.fence import LaneStatus, TransactionalLane
 from outbox_api.seams.outbox_table import OutboxTable
 
-from outbox_core.operations.journalled import Operator, journalled
+from outbox_core.operations.journalled import Operator, journalled, operating
 from outbox_core.operations.verbs import Verb
 from outbox_core.settings import HarvestSettings
 
@@ -37,6 +37,7 @@ class Forgotten:
     unnoted: str = ""  # why the journal lacks the outcome; empty if it has it
 
 
+@operating()
 def raise_fence(settings: HarvestSettings, operator: Operator, seen: int | None = None) -> Raised:
     """Raises the token, so that the leader of the token ``seen``, or any, can change nothing from now on.
 
@@ -57,6 +58,7 @@ def raise_fence(settings: HarvestSettings, operator: Operator, seen: int | None 
     return Raised(token, lanes, operator.holder, fenced, outcome.unnoted)
 
 
+@operating()
 def forget(settings: HarvestSettings, operator: Operator) -> Forgotten:
     """Treats all rows of lanes that publish in transactions as unpublished; raises the token for it.
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from uuid import UUID
 
-from outbox_api.base.errors import DriverError, OutboxError, RolledBack
+from outbox_api.base.errors import AccessDenied, ConfigError, DriverError, OutboxError, RolledBack
 from outbox_api.portable.journal import PortableJournal
-from outbox_api.seams.journal import Action, Entry
+from outbox_api.seams.journal import ALL_ENTRIES, Action, ChosenEntries, Entry
 
-from outbox_core.operations.reason import check_reason
+from outbox_core.operations.reason import check_reason, check_text
 from outbox_core.operations.verbs import Verb
 from outbox_core.settings import HarvestSettings
 from outbox_core.status.snapshot import OPERATOR
+from outbox_core.text.moment import parse_moment
 
 _LONGEST_HOLDER = 400
 """Characters; every fence can hold so many."""
@@ -22,6 +24,18 @@ _LONGEST_HOLDER = 400
 
 UNCERTAIN = "it may be done nevertheless: see the journal"
 """Said of an action whose answer was lost."""
+
+
+@contextmanager
+def operating() -> Iterator[None]:
+    """Says of a user who lacks rights which role has them, and not how a harvester's user gets its own."""
+    try:
+        yield
+    except AccessDenied as error:
+        if not error.lacks:
+            raise
+        cure = "this needs an operator's account, see docs/credentials.md#roles"
+        raise AccessDenied(f"{error.lacks}; {cure}", retryable=error.retryable) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +105,30 @@ def note_failure(
             journal.end(entry, _failure(error, uncertain=False))
 
 
-def entries(settings: HarvestSettings, limit: int = 100) -> Sequence[Entry]:
-    """Returns the last entries of the journal, the newest first, ``limit`` at most; reads only."""
+def entries(
+    settings: HarvestSettings, limit: int = 100, chosen: ChosenEntries = ALL_ENTRIES
+) -> Sequence[Entry]:
+    """Returns the last entries of the journal that are chosen, the newest first; reads only."""
     with closing(settings.dialect.create().journal(read_only=True)) as journal:
-        return journal.entries(limit)
+        return journal.entries(limit, chosen)
+
+
+def entries_of(
+    operator: str = "", verb: str = "", since: str = "", until: str = "", after: str = ""
+) -> ChosenEntries:
+    """Returns which entries texts choose: times in ISO 8601, or how long ago by this process's clock.
+
+    Raises:
+        ConfigError: One cannot be read.
+    """
+    now = datetime.now(UTC)
+    try:
+        moments = [parse_moment(text, now) if text else None for text in (since, until)]
+        last = UUID(after) if after else None
+    except ValueError as error:
+        raise ConfigError(f"entries of the journal: {error}") from None
+    check_text(operator + verb)
+    return ChosenEntries(operator=operator, verb=verb, since=moments[0], until=moments[1], after=last)
 
 
 def _begin(

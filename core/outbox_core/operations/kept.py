@@ -14,12 +14,13 @@ from outbox_api.portable.kept import PortableKept
 from outbox_api.seams.kept import COMPARED, OPERATORS, Chosen, Condition, Kept, KeptRecord
 
 from outbox_core.operations.journalled import Operator, journalled
+from outbox_core.operations.reason import check_text
 from outbox_core.operations.verbs import Verb
 from outbox_core.settings import HarvestSettings
 from outbox_core.settings.logs import KeyNames
 from outbox_core.text.moment import parse_moment, parse_time
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.operations")
 
 _CONDITION = re.compile(r"\s*(\w+)\s*([=!<>]+)\s*(.*?)\s*", re.DOTALL)
 _NUMBERS = range(-(2**63), 2**63)
@@ -74,14 +75,6 @@ class Choice:
             value = names.of(str(each.value)) if each.column == "kafka_key" else each.value
             named.append(f"{each.column} {each.operator} {value}")
         return ", ".join(named) or "all that is kept"
-
-
-def check_text(text: str) -> None:
-    """Raises ``ConfigError`` for half of a surrogate pair, which no database takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ConfigError("a key, a topic or a condition holds half of a character") from None
 
 
 def condition(text: str) -> Condition:

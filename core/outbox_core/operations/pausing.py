@@ -1,6 +1,6 @@
 """What an operator does to pause a topic, or the whole outbox, and how it is known to be in effect."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,12 +10,12 @@ from outbox_api.base.errors import OutboxError
 from outbox_api.seams.pausing import Pause, subject_of
 
 from outbox_core.delivery.recovery import QUERY
-from outbox_core.operations.journalled import Operator, journalled
+from outbox_core.operations.journalled import Operator, journalled, operating
 from outbox_core.operations.verbs import Verb
 from outbox_core.settings import HarvestSettings
 from outbox_core.status.pauses import in_effect
-from outbox_core.status.snapshot import longest_silence, present_lanes, silence
-from outbox_core.text.wording import duration
+from outbox_core.status.snapshot import is_silent, longest_silence, present_lanes, silence
+from outbox_core.text.wording import date_clock_and_zone, duration
 
 LONGEST_TOPIC = 249
 """Characters of the longest topic: Kafka has no longer ones."""
@@ -46,6 +46,7 @@ class Effect:
         return not self.open
 
 
+@operating()
 def pause(settings: HarvestSettings, topic: str, operator: Operator, seconds: float | None) -> PauseChanged:
     """Pauses a topic, or ``WHOLE``; see :meth:`outbox_api.OutboxTable.pause`. Returns once that is stored."""
     if len(topic) > LONGEST_TOPIC:
@@ -54,10 +55,11 @@ def pause(settings: HarvestSettings, topic: str, operator: Operator, seconds: fl
         query = any(each.sender.startswith(QUERY) for each in table.transactional_lanes().values())
         with journalled(settings, Verb.PAUSE, subject_of(topic), operator, at_once=True) as outcome:
             made = table.pause(topic, operator.name, operator.reason, seconds)
-            outcome.text = f"until {made.until.isoformat()}" if made.until else "without an end"
+            outcome.text = f"until {date_clock_and_zone(made.until)}" if made.until else "without an end"
     return PauseChanged(Verb.PAUSE, topic, made, query, outcome.unnoted)
 
 
+@operating()
 def resume(settings: HarvestSettings, topic: str, operator: Operator) -> PauseChanged:
     """Resumes a topic, or ``WHOLE``. Idempotent. Lanes go on within a second or two."""
     with (
@@ -76,6 +78,12 @@ def change_pause(
     if verb is Verb.PAUSE:
         return pause(settings, topic, operator, seconds)
     return resume(settings, topic, operator)
+
+
+def topics_waiting(settings: HarvestSettings) -> Mapping[str, int]:
+    """Returns how many of the first ``MAX_COUNTED`` records each topic has; reads only."""
+    with closing(settings.dialect.create().watch()) as view:
+        return view.waiting()
 
 
 def seconds_until(settings: HarvestSettings, moment: datetime) -> float:
@@ -100,7 +108,7 @@ def await_effect(
             if all((each.topic, each.since) != (pause.topic, pause.since) for each in view.pauses()):
                 raise OutboxError(f"{pause.subject} is not paused any more")
             lanes = present_lanes(view.lane_statuses())
-            silent = {lane.fence.lane: silence(lane) for lane in lanes if silence(lane) > longest}
+            silent = {lane.fence.lane: silence(lane) for lane in lanes if is_silent(lane, longest)}
             open_ = [lane.fence.lane for lane in lanes if not in_effect(lane.metrics, pause)]
             if len(silent) == len(lanes):
                 effect = Effect(led=False)

@@ -1,6 +1,6 @@
-"""The reason that an operator gives, whichever way it comes."""
+"""The texts that an operator gives, whichever way they come."""
 
-from outbox_api.base.errors import OutboxError
+from outbox_api.base.errors import ConfigError, OutboxError
 
 LONGEST_REASON = 1000
 """Characters that a reason has at most."""
@@ -18,3 +18,11 @@ def check_reason(reason: str) -> str:
             f"and {LONGEST_REASON:,} are the most"
         )
     return reason
+
+
+def check_text(text: str) -> None:
+    """Raises ``ConfigError`` for half of a surrogate pair, which no database takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError("a key, a topic, a name or a condition holds half of a character") from None

@@ -19,6 +19,7 @@ from outbox_core.operations.journalled import (
     journalled,
     not_noted,
     note_failure,
+    operating,
 )
 from outbox_core.operations.replays import GivenUp, Pace, Prepared, Replayed, Wanted, is_name
 from outbox_core.operations.verbs import Verb
@@ -40,6 +41,7 @@ _LONG, _RARE = 10.0, 60.0
 """Seconds after which it is told that they are too many, and told again."""
 
 
+@operating()
 def prepare_replay(settings: HarvestSettings, wanted: Wanted, *, read_only: bool = False) -> Prepared:
     """Looks what a replay would do; changes nothing.
 
@@ -106,6 +108,7 @@ def list_replays(settings: HarvestSettings) -> Sequence[Replay]:
         return replays.latest(MOST_LISTED)
 
 
+@operating()
 def give_up(settings: HarvestSettings, name: str, operator: Operator) -> GivenUp:
     """Ends a replay that is under way, or was interrupted: nothing more of it is stashed.
 
@@ -127,6 +130,7 @@ def give_up(settings: HarvestSettings, name: str, operator: Operator) -> GivenUp
     return GivenUp(name, found.state.done, found.state.chosen, outcome.unnoted)
 
 
+@operating()
 def replay(settings: HarvestSettings, prepared: Prepared, operator: Operator, pace: Pace) -> Replayed:
     """Stashes the records, or goes on with that, until all are stashed or ``pace.wait`` says to stop.
 

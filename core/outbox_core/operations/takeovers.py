@@ -9,7 +9,7 @@ from outbox_api.seams.affinity import MAX_CLUSTER, Origin
 from outbox_api.seams.outbox_table import OutboxTable
 
 from outbox_core.operations.fence import lane_count, refuse_if_raised
-from outbox_core.operations.journalled import Operator, journalled
+from outbox_core.operations.journalled import Operator, journalled, operating
 from outbox_core.operations.verbs import Verb
 from outbox_core.settings import HarvestSettings
 
@@ -58,6 +58,7 @@ def _refuse(cluster: int, origin: Origin, found: Collection[int]) -> None:
         raise UnknownCluster(f"there is no cluster {cluster}; the others are {others or 'none'}")
 
 
+@operating()
 def change_takeover(
     settings: HarvestSettings, verb: Verb, cluster: int, operator: Operator, seen: int | None = None
 ) -> TakeoverChanged:

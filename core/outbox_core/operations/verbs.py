@@ -32,6 +32,8 @@ class Target(Enum):
     """A replay that has begun, by its name."""
     TOPIC = auto()
     """A topic, or all of them."""
+    PARTITIONS = auto()
+    """The partitions of a topic at the broker; consumers are waited for, so whoever does it watches it."""
     KEY = auto()
     """All that is left of a key."""
 
@@ -46,7 +48,7 @@ class About:
     effect: str  # what it does to the order of records, and what is lost; see :meth:`Verb.effect`
     done: str = ""  # what has become of dead letters afterwards: the end of "2 records were …"
     status: DeadLetterStatus | None = None  # the status that dead letters must have; None for any
-    question: str = ""  # what a command asks before, which then takes --yes; empty if it asks nothing
+    question: str = ""  # what a command asks before; empty if consumers miss, repeat and reorder nothing
 
 
 class Verb(StrEnum):
@@ -103,14 +105,15 @@ class Verb(StrEnum):
             ),
             done="stashed again",
             status=DeadLetterStatus.SKIPPED,
+            question="Stash these records again, out of their order?",
         ),
     )
     RAISE_FENCE = (
         "raise-fence",
         About(
             target=Target.LEADER,
-            label="Raise the fence",
-            summary="Fence the present leader",
+            label="Stop the leader",
+            summary="Stop the present leader, and fence it",
             effect=(
                 "The present leader is fenced: from now on it cannot mark, purge or reset anything. It "
                 "notices this at its next statement, and stops its lanes. Then the process that the "
@@ -118,7 +121,7 @@ class Verb(StrEnum):
                 "second or two. Nothing is lost and the order is kept; records in flight are published "
                 "again, unless delivery is exactly-once."
             ),
-            question="Raise the token?",
+            question="Stop the present leader?",
         ),
     )
     FORGET = (
@@ -249,6 +252,25 @@ class Verb(StrEnum):
                 "What has waited is delivered, in its order, as fast as the lanes can. Records of other "
                 "topics that were delivered meanwhile came before it."
             ),
+        ),
+    )
+
+    ADD_PARTITIONS = (
+        "add-partitions",
+        About(
+            target=Target.PARTITIONS,
+            label="Add partitions",
+            summary="Add partitions to a topic, and keep the order of keys",
+            effect=(
+                "The topic is paused: its records wait in the outbox, and other topics go on. Once nothing "
+                "of it is in flight, and the groups named have committed all that was sent, partitions are "
+                "added, and the topic is resumed. Most keys move to other partitions. Of a group that is not "
+                "named, and of a reader without a group, nobody knows what it has read: it may read new "
+                "records of a key before old ones. So may all, if others send to the topic. A consumer that "
+                "starts at the end where it has no offset (auto.offset.reset=latest) skips what is sent to "
+                "new partitions before it knows them. Partitions cannot be taken away."
+            ),
+            question="Add the partitions?",
         ),
     )
 

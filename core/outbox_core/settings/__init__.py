@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast
 from annotated_types import Ge, Gt
 from outbox_api import Dialect
 from outbox_api.application.registry import Seam, find
-from outbox_api.base.bounds import Bounds, PermittedTopics
+from outbox_api.base.bounds import NO_TOPIC, Bounds, PermittedTopics, is_topic
 from outbox_api.base.errors import ConfigError
 from outbox_api.seams.affinity import Affinity
 from outbox_api.seams.elector import Elector
 from outbox_api.seams.engine import Engine
 from outbox_api.seams.hooks import Duration
+from outbox_api.seams.listener import Listener
+from outbox_api.seams.parking import FailureClass
 from outbox_api.seams.publisher import Publisher
 from outbox_api.seams.transform import Transform
 
@@ -58,7 +60,8 @@ class Undecided(StrEnum):
 class Limits:
     """The bounds and intervals of one harvest; their names are goharvest's.
 
-    So are the defaults, but for four, which docs/algorithm.md ("Defaults that differ") explains.
+    So are the defaults, but for those that docs/algorithm.md ("Defaults that differ") explains. Files do not
+    set ``mark_backoff``, ``send_buffer`` and ``mark_query_records``: a harvest has their defaults.
 
     Attributes:
         min_poll_interval: Seconds between two polls of the elector, at least.
@@ -81,9 +84,6 @@ class Limits:
         max_lane_bytes: Bytes of topics, keys, values and headers that a lane holds in memory. One mark or
             batch has half of it at most, and a record that alone has more is parked without being read.
         min_metrics_interval: Seconds between two reports of metrics, at least.
-        max_poll_interval: Seconds without a poll of the election after which goharvest sends nothing more;
-            ``None`` for half the heartbeat timeout. Accepted for its files, without effect: here the lane
-            checks the elector's lease before every mark and every send.
         drain_interval: Seconds that a leader waits for records in flight before it hands over.
     """
 
@@ -94,28 +94,15 @@ class Limits:
     max_mark_backoff: Seconds = 0.1
     rest_after: Pause = 30.0
     io_error_backoff: Pause = 0.5
-    max_in_flight_records: Count = 2000
+    max_in_flight_records: Count = 8000
     send_concurrency: Count = 1
     send_buffer: Annotated[int, Ge(0)] = 5000
-    mark_query_records: Count = 1000
+    mark_query_records: Count = 5000
     max_run_records: Count = 1000
     max_batch_records: Count = 10_000
     max_lane_bytes: Annotated[int, Ge(1024)] = 64 * 1024 * 1024
     min_metrics_interval: Pause = 5.0
-    max_poll_interval: Seconds | None = None
     drain_interval: Pause = 3.0
-
-    def __post_init__(self) -> None:
-        if self.longest_poll_interval < self.min_poll_interval:
-            raise ConfigError(
-                f"maxPollInterval is {self.longest_poll_interval:g}s (half the heartbeat timeout by default) "
-                f"and minPollInterval {self.min_poll_interval:g}s; it cannot be less"
-            )
-
-    @property
-    def longest_poll_interval(self) -> float:
-        """``max_poll_interval`` with its default."""
-        return self.heartbeat_timeout / 2 if self.max_poll_interval is None else self.max_poll_interval
 
 
 @dataclass(frozen=True)
@@ -141,6 +128,8 @@ class Failures:
         undecided: For exactly-once delivery: what becomes of rows whose transaction had an unknown outcome,
             if the log does not tell of them, as when their topic was deleted: the fate of the transaction's
             checkpoint, or published again (perhaps twice), or purged (perhaps lost).
+        topic: The topic that gets a copy of each dead letter; ``{class}`` in it is the class of its failure.
+            Empty for none.
     """
 
     first_backoff: Seconds = 0.1
@@ -151,6 +140,7 @@ class Failures:
     keep_skipped: Pause | None = None
     stop_after: Pause = 60.0
     undecided: Undecided = Undecided.CHECKPOINT
+    topic: str = ""
 
     def __post_init__(self) -> None:
         if self.longest_backoff < self.first_backoff:
@@ -158,6 +148,18 @@ class Failures:
                 f"longestBackoff is {self.longest_backoff:g}s and firstBackoff {self.first_backoff:g}s; "
                 "it cannot be less"
             )
+        for name in self.topics:
+            if why := PermittedTopics().refusal(name) or ("" if is_topic(name) else NO_TOPIC):
+                raise ConfigError(f"topic is '{self.topic}', and dead letters cannot go to '{name}': {why}")
+
+    def topic_of(self, failure: FailureClass) -> str:
+        """Returns the topic for the dead letters of a class."""
+        return self.topic.replace("{class}", failure)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics for dead letters of all classes; none if there are none."""
+        return tuple(dict.fromkeys(map(self.topic_of, FailureClass))) if self.topic else ()
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,7 @@ class HarvestSettings:
         topics: The topics that records may name, with ``*`` and ``?`` as wildcards.
         coalesce: The topics of which a backlog sends only the newest record of each key, with wildcards.
         transforms: What changes records on their way out, in this order.
+        listener: What is told of events; ``None`` for nothing.
         label: What the file calls it, where it names several outboxes; empty otherwise.
         key_names: What log lines call keys.
         own_topics: The topics that outboxes of the same file use themselves, to which none publishes records.
@@ -219,9 +222,14 @@ class HarvestSettings:
     topics: tuple[str, ...] = ("*",)
     coalesce: tuple[str, ...] = ()
     transforms: tuple[Choice[Transform], ...] = ()
+    listener: Choice[Listener] | None = None
     label: str = ""
     key_names: KeyNames = field(default_factory=KeyNames)
     own_topics: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if own := self.own_topics.intersection(self.failures.topics):
+            raise ConfigError(f"dead letters cannot go to '{min(own)}', which outbox itself uses")
 
     @property
     def title(self) -> str:

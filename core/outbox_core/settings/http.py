@@ -100,6 +100,8 @@ class HttpSettings:
             they do at the address itself.
         path: What the paths of all addresses begin with, such as ``/outbox``, where a proxy has other
             applications under the same origin; it passes the path on as it is.
+        docs: Where your runbook says what to do about a problem, with ``{code}`` in place of its code;
+            ``None`` for the page's own help.
         viewer_tokens: Each lets its bearer read.
         operator_tokens: The name of an operator, which the journal notes → a token that lets its bearer also
             change something.
@@ -112,6 +114,7 @@ class HttpSettings:
     listen: str | None = None
     origin: str | None = None
     path: str = "/"
+    docs: str | None = None
     viewer_tokens: tuple[Token, ...] = field(default=(), repr=False)
     operator_tokens: Mapping[str, Token] = field(default_factory=dict, repr=False)
     proxy: ProxySettings | None = None
@@ -127,6 +130,11 @@ class HttpSettings:
             raise ConfigError(
                 "path is none: write / or what addresses begin with, such as /outbox, of letters, digits, "
                 "'-', '.', '_' and '~' between slashes, without '..' and without a query"
+            )
+        if self.docs is not None and not _is_link(self.docs):
+            raise ConfigError(
+                "docs is no address: write a path, or what begins with https://, such as "
+                "https://wiki.example/outbox#{code}"
             )
         if self.proxy is not None and self.origin is None:
             raise ConfigError(
@@ -157,6 +165,10 @@ class HttpSettings:
     def prefix(self) -> str:
         """What all paths of the server begin with: ``path`` without a slash at its end; empty for ``/``."""
         return self.path.rstrip("/")
+
+    def help(self, code: str) -> str:
+        """Returns the address of what is to be done about a problem, by its code."""
+        return f"{self.prefix}/help#{code}" if self.docs is None else self.docs.replace("{code}", code)
 
     @property
     def start(self) -> str | None:

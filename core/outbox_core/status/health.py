@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,7 +17,14 @@ from outbox_api.seams.outbox_view import Backlog, Upkeep
 from outbox_api.seams.parking import Parked
 
 from outbox_core.settings import HarvestSettings
-from outbox_core.status.snapshot import SILENT_HEARTBEATS, Snapshot, intakes, longest_blocked, silence
+from outbox_core.status.snapshot import (
+    SILENT_HEARTBEATS,
+    Snapshot,
+    intakes,
+    left_at,
+    longest_blocked,
+    silence,
+)
 from outbox_core.text.duration import format_duration
 from outbox_core.text.printable import printable
 
@@ -52,6 +59,9 @@ class Code(StrEnum):
 UNREACHABLE = frozenset({Code.DATABASE_UNREACHABLE, Code.BROKER_UNREACHABLE})
 """Problems that end once a service is back, and that may hide others."""
 
+
+UNANSWERED_SECONDS = 10.0
+"""For how long nothing may be acknowledged to a lane that has sent something."""
 
 REMARKS = frozenset({Code.DELIBERATE_TAKEOVER, Code.PAUSED})
 """What is no problem, and said beside problems."""
@@ -172,6 +182,7 @@ def problems(snapshot: Snapshot, thresholds: Thresholds | None = None) -> list[H
         *_oldest(snapshot.backlog, limits.oldest),
         *_intakes(speaking, limits.oldest),
         *_blocked(speaking, limits.blocked),
+        *_unanswered(speaking),
         *_parked(snapshot.parked, limits.parked),
         *_dead_rows(snapshot.upkeep, limits),
         *(
@@ -186,7 +197,7 @@ def problems(snapshot: Snapshot, thresholds: Thresholds | None = None) -> list[H
 
 def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Thresholds) -> list[HealthProblem]:
     with closing(dialect.watch()) as view:
-        snapshot = Snapshot.take(view, settings, thresholds.silence)
+        snapshot = Snapshot.take(view, settings, thresholds.silence, briefly=True)
     return problems(snapshot, thresholds)
 
 
@@ -194,9 +205,12 @@ def _leader(lanes: Sequence[LaneStatus], speaking: Sequence[LaneStatus]) -> list
     if not lanes:
         return [HealthProblem(Code.NO_LEADER, "nobody has ever led: no harvester has been started")]
     if not speaking:
-        least = min(silence(lane) for lane in lanes)
+        least, last = min(silence(lane) for lane in lanes), lanes[0].holder
         said = f"no lane has sent a heartbeat for {format_duration(least)}: nobody leads"
-        return [HealthProblem(Code.NO_LEADER, f"{said}; the last who did was {lanes[0].holder}", least)]
+        said = f"{said}; the last who did was {last}"
+        if left_at(lanes):
+            said = f"nobody leads: the last who did, {last}, left {format_duration(least)} ago"
+        return [HealthProblem(Code.NO_LEADER, said, least)]
     silent = [lane for lane in lanes if lane not in speaking]
     if not silent:
         return []
@@ -240,7 +254,19 @@ def _blocked(speaking: Sequence[LaneStatus], limit: float) -> list[HealthProblem
     if blocked <= limit:
         return []
     said = f"a key has been failing for {format_duration(blocked)}, more than {format_duration(limit)}"
+    first = max(speaking, key=lambda lane: longest_blocked([lane]))
+    said += f": {first.metrics['blocked_by']}" if "blocked_by" in first.metrics else ""
     return [HealthProblem(Code.BLOCKED_KEY, said, blocked)]
+
+
+def _unanswered(speaking: Sequence[LaneStatus]) -> Iterator[HealthProblem]:
+    """Tells of the broker what lanes say: whoever asks may reach another one, or reach it by another way."""
+    told = [lane.metrics["unanswered"] for lane in speaking if "unanswered" in lane.metrics]
+    seconds, reason = max(((each["seconds"], each["reason"]) for each in told), default=(0.0, ""))
+    if seconds > UNANSWERED_SECONDS:
+        since = format_duration(round(seconds))
+        said = f"the broker has acknowledged nothing to the leader for {since}: {reason}"
+        yield HealthProblem(Code.BROKER_UNREACHABLE, said, seconds)
 
 
 def _parked(parked: Parked, limit: int) -> list[HealthProblem]:

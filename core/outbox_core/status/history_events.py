@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Self
 
 from outbox_core.status.health import Code, HealthProblem
-from outbox_core.status.snapshot import OPERATOR, Snapshot
+from outbox_core.status.snapshot import OPERATOR, Snapshot, is_silent
 from outbox_core.text.wording import duration
 
 _MOST_NAMED = 8
@@ -60,12 +60,7 @@ class StatusAt:
     @classmethod
     def of(cls, at: datetime, snapshot: Snapshot) -> Self:
         """Returns what was seen at an instant, by whose clock a lane without a heartbeat is silent."""
-        silent = (
-            lane.fence.lane
-            for lane in snapshot.lanes
-            if ((at - lane.since).total_seconds() if lane.age is None else lane.age)
-            > snapshot.longest_silence
-        )
+        silent = (lane.fence.lane for lane in snapshot.lanes if is_silent(lane, snapshot.longest_silence, at))
         return cls(snapshot, frozenset(silent))
 
 

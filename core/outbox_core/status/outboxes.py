@@ -2,12 +2,24 @@
 
 from collections.abc import Collection, Iterable
 
+from outbox_api.base.errors import OutboxError
+
 from outbox_core.settings import HarvestSettings, Template
+from outbox_core.text.printable import printable
 
 
 def database_of(outbox: HarvestSettings) -> tuple[str, object]:
     """Returns what two outboxes have in common whose settings name the same database, spelled alike."""
     return outbox.table_identity[:2]
+
+
+def database_name(outbox: HarvestSettings) -> str:
+    """Returns what people call its database, without secrets; connects to nothing."""
+    try:
+        address: str = outbox.dialect.create().address
+    except OutboxError:  # a file that its settings name cannot be read now
+        return f"{outbox.dialect.driver} database of {outbox.title}"
+    return printable(address)
 
 
 def by_database(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object], list[HarvestSettings]]:

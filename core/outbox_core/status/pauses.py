@@ -12,7 +12,7 @@ from outbox_api.seams.outbox_view import MAX_COUNTED
 from outbox_api.seams.pausing import WHOLE, Pause
 
 from outbox_core.text.printable import printable
-from outbox_core.text.wording import date_clock_and_zone, duration
+from outbox_core.text.wording import coarse_duration, date_clock_and_zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,15 @@ class PauseState:
     """A pause that is on."""
 
     pause: Pause
-    in_effect: bool  # whether nothing of it is in flight, as far as lanes are heard
+    open: tuple[int, ...]
+    """The lanes, of those with heartbeats, that have not said yet that nothing of it is in flight there."""
     records: int  # how many of the first MAX_COUNTED rows wait for it
     exact: bool  # whether these are all
+
+    @property
+    def in_effect(self) -> bool:
+        """Whether nothing of it is in flight, as far as lanes send heartbeats."""
+        return not self.open
 
     @property
     def forgotten(self) -> float | None:
@@ -37,7 +43,7 @@ class PauseState:
         effect = "" if self.in_effect else "; some of it may still be in flight"
         return (
             f"{printable(pause.operator)} has paused {printable(pause.subject)} for"
-            f" {duration(pause.lasted)}{until}{why}: {self.records:,}{more} records wait{effect}"
+            f" {coarse_duration(pause.lasted)}{until}{why}: {self.records:,}{more} records wait{effect}"
         )
 
 
@@ -55,7 +61,7 @@ def pause_states(
     Args:
         view: The outbox.
         pauses: Those that are on.
-        speaking: The lanes that are heard. Where none is, nobody leads, and nothing is in flight.
+        speaking: The lanes with recent heartbeats. Where none has, nobody leads, and nothing is in flight.
     """
     if not pauses:
         return []
@@ -64,7 +70,7 @@ def pause_states(
     return [
         PauseState(
             pause,
-            all(in_effect(lane.metrics, pause) for lane in speaking),
+            tuple(lane.fence.lane for lane in speaking if not in_effect(lane.metrics, pause)),
             total if pause.topic == WHOLE else waiting.get(pause.topic, 0),
             exact,
         )

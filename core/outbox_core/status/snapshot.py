@@ -16,14 +16,18 @@ from outbox_api.seams.parking import Parked
 from outbox_api.seams.pausing import Pause
 
 from outbox_core.settings import MIN_HEARTBEAT_SECONDS, HarvestSettings
-from outbox_core.status.members import starting
 
 if TYPE_CHECKING:
     from outbox_core.status.clusters import ClusterState
     from outbox_core.status.pauses import PauseState
+    from outbox_core.status.processes import Processes
+    from outbox_core.status.recent import Recent
 
 SILENT_HEARTBEATS = 3.0
 """The default number of missed heartbeats after which a lane counts as silent."""
+
+LEFT_SECONDS = 3.0
+"""For how long nobody need lead after a leader has left in order: so long its successor may take."""
 
 OPERATOR = "operator "
 """How the holder of the fence begins once an operator has raised it; the operator's name follows."""
@@ -31,7 +35,10 @@ OPERATOR = "operator "
 LANE_COLUMNS = ("purged_per_second", "in_flight", "waiting", "purged_total")
 TRANSACTION_COLUMNS = ("aborted", "recovered")
 _NOTHING_KNOWN = Upkeep()
-_ABOUT_LEADER = frozenset({"elector", "election", "silence_before", "intakes", "paused"})
+_TOLD_APART = frozenset(
+    {"elector", "election", "member", "silence_before", "intakes", "paused", "recent", "unanswered", "left"}
+    | {"dead_letters_copied_until"}
+)
 
 
 @dataclass(frozen=True)
@@ -48,8 +55,7 @@ class Snapshot:
     """The records of each cluster of origin; ``None`` where rows do not tell where they were written."""
     upkeep: Upkeep = _NOTHING_KNOWN  # the dead rows, and who keeps them
     pauses: Sequence[PauseState] = ()  # what is paused
-    starting: Sequence[str] = ()
-    """The processes that start their engine, and take no part in the election yet."""
+    processes: Processes | None = None  # those that harvest it; None if that was not asked for
 
     @classmethod
     def of(cls, settings: HarvestSettings) -> Snapshot:
@@ -59,9 +65,21 @@ class Snapshot:
 
     @classmethod
     def take(
-        cls, view: PortableView, settings: HarvestSettings, beats: float = SILENT_HEARTBEATS
+        cls,
+        view: PortableView,
+        settings: HarvestSettings,
+        beats: float = SILENT_HEARTBEATS,
+        *,
+        briefly: bool = False,
     ) -> Snapshot:
-        """Queries the outbox now; ``beats`` are those that a lane may miss before it counts as silent."""
+        """Queries the outbox now.
+
+        Args:
+            view: The outbox.
+            settings: How it is harvested.
+            beats: Heartbeats that a lane may miss before it counts as silent.
+            briefly: Whether to ask for no more than its health needs.
+        """
         lanes = present_lanes(view.lane_statuses())
         origin = settings.affinity.create().origin()
         clusters = None
@@ -72,21 +90,33 @@ class Snapshot:
         longest = longest_silence(settings, beats)
         paused = view.pauses()
         backlog, parked = with_intakes(_flowing(view, paused), lanes), view.parked()
-        upkeep, names, pauses = view.upkeep(), starting(view), list[Any]()
+        upkeep, pauses = view.upkeep(), list[Any]()
         if paused:
             from outbox_core.status.pauses import pause_states  # noqa: PLC0415 - seldom
 
-            pauses = pause_states(view, paused, [lane for lane in lanes if silence(lane) <= longest])
-        return cls(settings.outbox, backlog, parked, lanes, longest, clusters, upkeep, pauses, names)
+            pauses = pause_states(view, paused, [lane for lane in lanes if not is_silent(lane, longest)])
+        seen = None
+        if not briefly:
+            from outbox_core.status.processes import processes  # noqa: PLC0415 - a probe asks for none
+
+            seen = processes(view, lanes, longest)
+        return cls(settings.outbox, backlog, parked, lanes, longest, clusters, upkeep, pauses, seen)
 
     def silent(self, lane: LaneStatus) -> bool:
         """Whether the lane has not written a heartbeat for too long."""
-        return silence(lane) > self.longest_silence
+        return is_silent(lane, self.longest_silence)
 
     @property
     def blocked(self) -> float:
         """Seconds since the first failure of the key that has failed longest; 0 for none."""
         return longest_blocked(lane for lane in self.lanes if not self.silent(lane))
+
+    @property
+    def recent(self) -> Recent:
+        """What the lanes have done in the last minute."""
+        from outbox_core.status.recent import Recent  # noqa: PLC0415 - a probe does not ask
+
+        return Recent.of(lane.metrics for lane in self.lanes if not self.silent(lane))
 
     def total(self, name: str) -> float:
         """Returns the sum of a metric over the lanes; rates of silent lanes do not count."""
@@ -97,7 +127,7 @@ class Snapshot:
 
     def metrics(self, lane: LaneStatus) -> dict[str, Any]:
         """Returns a lane's last metrics, without batches if the lane is silent: they are out of date then."""
-        metrics = {name: value for name, value in lane.metrics.items() if name not in _ABOUT_LEADER}
+        metrics = {name: value for name, value in lane.metrics.items() if name not in _TOLD_APART}
         if "batches" in metrics and self.silent(lane):
             metrics["batches"] = []
         return metrics
@@ -145,11 +175,13 @@ class Views:
 
 def as_data(snapshot: Snapshot) -> dict[str, Any]:
     """Returns the snapshot as JSON data: times in seconds, instants in ISO 8601."""
-    from outbox_core.status.clusters import clusters_as_data  # noqa: PLC0415 - a probe needs no data
+    from outbox_core.status.clusters import clusters_as_data  # noqa: PLC0415 - likewise
     from outbox_core.status.dead_rows import as_data as upkeep_as_data  # noqa: PLC0415 - likewise
     from outbox_core.status.pauses import pauses_as_data  # noqa: PLC0415 - likewise
+    from outbox_core.status.processes import processes_as_data  # noqa: PLC0415 - likewise
+    from outbox_core.status.recent import as_data as recent_as_data  # noqa: PLC0415 - a probe needs no data
 
-    leader = snapshot.lanes[0] if snapshot.lanes else None
+    leader, left = snapshot.lanes[0] if snapshot.lanes else None, left_at(snapshot.lanes)
     clusters = {} if snapshot.clusters is None else {"clusters": clusters_as_data(snapshot.clusters)}
     return {
         "outbox": snapshot.outbox,
@@ -168,11 +200,13 @@ def as_data(snapshot: Snapshot) -> dict[str, Any]:
             "name": leader.holder,
             "token": leader.fence.token,
             "since": leader.since.isoformat(),
+            "left": left and left.isoformat(),
             "elector": leader.metrics.get("elector"),
             "silence_before_seconds": leader.metrics.get("silence_before"),
         },
-        "starting": list(snapshot.starting),
+        "processes": processes_as_data(snapshot.processes),
         "total": {name: snapshot.total(name) for name in (*LANE_COLUMNS, *TRANSACTION_COLUMNS)},
+        **recent_as_data(snapshot.recent),
         "lanes": [
             {
                 "lane": lane.fence.lane,
@@ -198,7 +232,18 @@ def present_lanes(lane_statuses: Iterable[LaneStatus]) -> list[LaneStatus]:
     return [lane_status for lane_status in held if lane_status.fence.lane < count]
 
 
-def silence(lane: LaneStatus) -> float:
+def left_at(lanes: Sequence[LaneStatus]) -> datetime | None:
+    """Returns when the leader with these lanes left in order; ``None`` if it did not, or nobody ever led."""
+    moments = [lane.heartbeat_at for lane in lanes if lane.metrics.get("left")]
+    return max(filter(None, moments), default=None) if len(moments) == len(lanes) else None
+
+
+def is_silent(lane: LaneStatus, longest: float, now: datetime | None = None) -> bool:
+    """Returns whether a lane has written no reading for too long; ``longest`` holds until it has left."""
+    return silence(lane, now) > (min(longest, LEFT_SECONDS) if lane.metrics.get("left") else longest)
+
+
+def silence(lane: LaneStatus, now: datetime | None = None) -> float:
     """Returns for how many seconds a lane has written no reading.
 
     Before its first reading, that is since its leader raised the token; only then does the clock of this
@@ -206,7 +251,7 @@ def silence(lane: LaneStatus) -> float:
     """
     if lane.age is not None:
         return lane.age
-    return (datetime.now(UTC) - lane.since).total_seconds()
+    return ((now or datetime.now(UTC)) - lane.since).total_seconds()
 
 
 def longest_silence(settings: HarvestSettings, beats: float = SILENT_HEARTBEATS) -> float:

@@ -55,8 +55,10 @@ def verdict(known: LastStatus) -> Verdict:
     """Judges what is known of an outbox."""
     if known.snapshot is None or known.away_since is not None:
         if known.away_since is None:
-            return Verdict(State.UNKNOWN, "Not looked at yet.", "Not known yet")
+            return Verdict(State.UNKNOWN, "Not checked yet.", "Not known yet")
         said = f"The database has not answered since {clock(known.away_since)}."
+        if known.at is not None:  # one time, and not two that differ by a look
+            said = f"The database does not answer: what is shown is of {clock(known.at)}."
         reason = _reason(HealthProblem(Code.DATABASE_UNREACHABLE, known.error))
         return Verdict(State.AWAY, said, "Database away", (reason,))
     found = problems(known.snapshot)

@@ -9,7 +9,10 @@ UNITS = {**_SHORT, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 LONGEST = 876_000 * 3600.0
 """A hundred years, in seconds: instants that far away can be told, and waited for."""
 
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h|d)")
+_WRITTEN = r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h|d)"
+_PART = re.compile(_WRITTEN)
+PATTERN = f"0|(?:{_WRITTEN})+"
+"""What a duration looks like."""
 
 
 def parse_duration(text: str) -> float:

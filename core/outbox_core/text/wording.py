@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 from outbox_core.text.duration import format_duration
 
 _MINUTE = 60.0
+_TENS_OF_MS = 0.01
+_DIGITS = re.compile(r"(\d+)", re.ASCII)
 
 
 def duration(seconds: float) -> str:
@@ -17,6 +20,13 @@ def duration(seconds: float) -> str:
 def coarse_duration(seconds: float) -> str:
     """Returns it so that it seldom changes: from a minute on it advances by ten seconds."""
     return duration(round(seconds, 1 if seconds < _MINUTE else -1))
+
+
+def short_duration(seconds: float) -> str:
+    """Returns a duration of which milliseconds matter, with two digits or more: 4.2 ms, 850 ms, 1.5s."""
+    if seconds >= 1:
+        return duration(seconds)
+    return f"{seconds * 1000:.{0 if seconds >= _TENS_OF_MS else 1}f} ms"
 
 
 def about(count: int, *, exact: bool) -> str:
@@ -47,3 +57,9 @@ def date_clock_and_zone(at: datetime) -> str:
 def counted(number: int, noun: str) -> str:
     """Returns a number with a noun: '1 row', '1,000 rows'."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def natural(text: str) -> tuple[list[str | int], str]:
+    """Returns what sorts texts as people count: ``tenant_2`` is before ``tenant_10``."""
+    parts = _DIGITS.split(text.casefold())
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)], text

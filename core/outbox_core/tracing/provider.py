@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from outbox_core.tracing.spans import DeliverySpans
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.tracing")
 
 _EXPORTER = "OTEL_TRACES_EXPORTER"
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -53,7 +53,7 @@ def tracer() -> Tracer | None:
     provider = get_tracer_provider()
     if isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
         return None
-    return provider.get_tracer("outbox", version("outbox-core"), schema_url=conventions.SCHEMA_URL)
+    return provider.get_tracer("outbox", version("outbox-harvester"), schema_url=conventions.SCHEMA_URL)
 
 
 def flush(seconds: float) -> None:

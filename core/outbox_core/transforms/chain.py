@@ -10,7 +10,14 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Self
 
-from outbox_api import MarkedRecord, Outgoing, Transform, TransformError
+from outbox_api import (
+    MarkedRecord,
+    Outgoing,
+    StoringTransform,
+    Transform,
+    TransformError,
+    TransformUnavailable,
+)
 from outbox_api.application.stasher import problem_of_headers
 from outbox_api.seams.hooks import GROUP, is_given
 from outbox_api.seams.placement import placed
@@ -26,6 +33,9 @@ class Chain:
 
     def __init__(self, transforms: Sequence[tuple[str, Transform]], fingerprint: str) -> None:
         self._transforms = transforms
+        self._stores = [each.store if isinstance(each, StoringTransform) else None for _, each in transforms]
+        self.stores = any(self._stores)
+        """Whether something has to be put elsewhere before what it makes is published."""
         self.fingerprint = fingerprint
         """Equal for chains that make the same of every row; empty without transforms."""
 
@@ -39,20 +49,30 @@ class Chain:
     def __bool__(self) -> bool:
         return bool(self._transforms)
 
-    def outputs(self, row: MarkedRecord) -> Sequence[Outgoing]:
-        """Returns what is published instead of a row, in this order."""
+    def outputs(self, row: MarkedRecord, *, stores: bool = False) -> Sequence[Outgoing]:
+        """Returns what is published instead of a row, in this order.
+
+        ``stores``: it is published now, so what has to be elsewhere before is put there.
+
+        Raises:
+            TransformError: Nothing can be made of it, or not now.
+        """
         made: Sequence[Outgoing] = [
             Outgoing(
                 row.id, 0, row.topic, row.key, row.value, tuple(row.headers), row.partition, row.timestamp_ms
             )
         ]
-        for name, transform in self._transforms:
+        for (name, transform), store in zip(self._transforms, self._stores, strict=True):
             try:
+                if stores and store:
+                    for record in made:
+                        store(record)
                 made = [each for record in made for each in transform.apply(record)]
                 foreign = any(each.key != row.key for each in made)
                 made = [each if each.part == at else each._replace(part=at) for at, each in enumerate(made)]
             except TransformError as error:
-                raise TransformError(f"transform '{name}': {error}") from None
+                kind = TransformUnavailable if error.retryable else TransformError
+                raise kind(f"transform '{name}': {error}") from None
             except BaseException as error:  # such as SystemExit, which would end the thread without a word
                 raise TransformError(f"transform '{name}' raised {without_values(error)}") from error
             if foreign:

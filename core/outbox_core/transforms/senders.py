@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from math import inf
+from time import monotonic
 
 from outbox_api import (
     Attempt,
@@ -24,18 +26,25 @@ from outbox_api import (
 from outbox_core.transforms.chain import Chain, without_values
 from outbox_core.transforms.torn import TornRows
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.transforms")
 
 _MARK = " transforms "
 """Between the place of a checkpoint and the fingerprint of the transforms."""
 
+STORING_SECONDS = 0.1
+"""How long a sender goes on with rows of which something is stored, before it looks for deliveries."""
+BATCH_SECONDS = 5.0
+"""How long storing for one transaction may take: a leader that commits nothing for 30 s hands over."""
+
 Refusal = Callable[[str], str]
 """Returns why nothing may be published to a topic; empty if it may."""
+_Unsent = tuple[MarkedRecord, deque[Outgoing]]
+"""A row, and what of all that is made of it was not sent yet."""
 
 
-def _permitted(chain: Chain, row: MarkedRecord, refusal: Refusal) -> Sequence[Outgoing]:
-    """Returns what is published instead of a row."""
-    outputs = chain.outputs(row)
+def _permitted(chain: Chain, row: MarkedRecord, refusal: Refusal, *, stores: bool) -> Sequence[Outgoing]:
+    """Returns what is published instead of a row; see :meth:`Chain.outputs`."""
+    outputs = chain.outputs(row, stores=stores)
     for output in outputs:
         if output.topic != row.topic and (refused := refusal(output.topic)):
             raise TransformError(f"after its transforms, {refused}")
@@ -53,6 +62,9 @@ class TransformingSender:
     What is made of one row is sent one by one: the next once the one before is acknowledged, so that their
     order holds whatever fails. The row is delivered with the last, and failed with the first that fails.
     Nothing more of a row is sent without ``leading``. Closing it closes the sender below.
+
+    If transforms store something, the rows that were handed over wait their turn: each poll goes on for a
+    moment only, so that deliveries are reported and the lease is heeded however slow the store is.
     """
 
     def __init__(self, sender: Sender, chain: Chain, refusal: Refusal, leading: Callable[[], bool]) -> None:
@@ -61,34 +73,19 @@ class TransformingSender:
         self._refusal = refusal
         self._leading = leading
         self._numbers = count()
-        self._rows: dict[int, tuple[MarkedRecord, deque[Outgoing]]] = {}  # by the number of what is sent
+        self._rows: dict[int, _Unsent] = {}  # by the number of what is sent
+        self._waiting: deque[MarkedRecord] = deque()  # rows that were handed over, and not transformed yet
         self._reports = Deliveries()
 
     def send(self, records: Sequence[MarkedRecord]) -> None:
         """Transforms rows, and sends the first of what is made of each; see the contract."""
-        begun = []
-        for row in records:
-            try:
-                outputs = deque(_permitted(self._chain, row, self._refusal))
-            except TransformError as error:
-                self._reports.failed.append(Failure(row, str(error), retryable=False))
-                continue
-            if outputs:
-                begun.append(self._next(row, outputs))
-            else:
-                self._reports.delivered.append(row)
-        if begun:
-            self._sender.send(begun)
+        self._waiting += records
+        self._send(self._begun())
 
     def poll(self, timeout: float) -> Deliveries:
         """Reports rows, and sends what follows of those that have more; see the contract."""
-        is_due = bool(self._reports.delivered or self._reports.failed)
-        unfinished = self._settle(self._sender.poll(0.0 if is_due else timeout))
-        if unfinished and self._leading():
-            self._sender.send([self._next(row, rest) for row, rest in unfinished])
-        elif unfinished:
-            reason = "the lease ended before all that is made of it was sent"
-            self._reports.failed += [Failure(row, reason, retryable=True) for row, _ in unfinished]
+        is_due = bool(self._waiting or self._reports.delivered or self._reports.failed)
+        self._send(self._settle(self._sender.poll(0.0 if is_due else timeout)) + self._begun())
         return self._take_reports()
 
     def close(self, timeout: float) -> Deliveries:
@@ -96,14 +93,39 @@ class TransformingSender:
         self._settle(self._sender.close(timeout))
         return self._take_reports()
 
+    def _begun(self) -> list[_Unsent]:
+        """Transforms rows that wait; returns those of which something is to be sent."""
+        begun: list[_Unsent] = []
+        end = monotonic() + STORING_SECONDS if self._chain.stores else inf
+        while self._waiting and monotonic() < end:
+            row = self._waiting.popleft()
+            try:
+                outputs = deque(_permitted(self._chain, row, self._refusal, stores=True))
+            except TransformError as error:
+                self._reports.failed.append(Failure(row, str(error), retryable=error.retryable))
+                continue
+            if outputs:
+                begun.append((row, outputs))
+            else:
+                self._reports.delivered.append(row)
+        return begun
+
+    def _send(self, unsent: list[_Unsent]) -> None:
+        """Sends the next of what is made of rows."""
+        if unsent and self._leading():
+            self._sender.send([self._next(row, rest) for row, rest in unsent])
+        elif unsent:
+            reason = "the lease ended before all that is made of it was sent"
+            self._reports.failed += [Failure(row, reason, retryable=True) for row, _ in unsent]
+
     def _next(self, row: MarkedRecord, rest: deque[Outgoing]) -> MarkedRecord:
         number = next(self._numbers)
         self._rows[number] = row, rest
         return _message(number, rest.popleft())
 
-    def _settle(self, deliveries: Deliveries) -> list[tuple[MarkedRecord, deque[Outgoing]]]:
+    def _settle(self, deliveries: Deliveries) -> list[_Unsent]:
         """Notes what has become of rows; returns those of which more is to be sent."""
-        unfinished = []
+        unfinished: list[_Unsent] = []
         for sent in deliveries.delivered:
             row, rest = self._rows.pop(sent.id)
             if rest:
@@ -137,6 +159,12 @@ class TransformingTransactionalSender:
         self.torn = TornRows() if torn is None else torn
         """These rows. While there are any, checkpoints carry them, and must be found by the next holder."""
         self._former = chain.fingerprint  # of the transforms of the attempt
+        self._stored: dict[int, MarkedRecord] = {}  # for a transaction that took long, and is tried again
+
+    @property
+    def below(self) -> TransactionalSender:
+        """What publishes."""
+        return self._sender
 
     @property
     def location(self) -> str:
@@ -164,7 +192,8 @@ class TransformingTransactionalSender:
             return Found((), [row.id for row in records], committed, reason)
         if not self._chain:
             return self._sender.find(records, trace)
-        messages, numbers, _ = self._made(records, lambda _: "")  # what failed was never published
+        # What fails was never published.
+        messages, numbers, _ = self._made(records, lambda _: "", stores=False)
         in_log = self._in_log(messages, numbers)  # so the attempt left it out; others of it may be equal
         found = self._sender.find([each for each in messages if each.id not in in_log], trace)
         certain = in_log.union(found.published)
@@ -199,7 +228,7 @@ class TransformingTransactionalSender:
         if not self._chain:
             self.torn.read("")  # rows are published as they are, whatever of them was torn before
             return self._sender.publish(records, checkpoint)
-        messages, numbers, failures = self._made(records, self._refusal)
+        messages, numbers, failures = self._made(records, self._refusal, stores=True)
         if failures:
             return list(failures.values())
         if in_log := self._in_log(messages, numbers):
@@ -216,9 +245,11 @@ class TransformingTransactionalSender:
         self._sender.close()
 
     def _made(
-        self, rows: Sequence[MarkedRecord], refusal: Refusal
+        self, rows: Sequence[MarkedRecord], refusal: Refusal, *, stores: bool
     ) -> tuple[list[MarkedRecord], dict[int, range], dict[str, Failure]]:
-        """Transforms rows.
+        """Transforms rows, see :meth:`Chain.outputs`.
+
+        If storing takes too long, it ends, and the next batch before this row: it is stored by then.
 
         Returns:
             What is published instead, numbered by its place; the numbers of each row that can be transformed,
@@ -227,11 +258,19 @@ class TransformingTransactionalSender:
         messages: list[MarkedRecord] = []
         numbers: dict[int, range] = {}
         failures: dict[str, Failure] = {}
-        for row in rows:
+        end = monotonic() + BATCH_SECONDS if stores and self._chain.stores else inf
+        for place, row in enumerate(rows):
+            if place and monotonic() > end:
+                reason = "what is stored for its transaction takes long; those before it are published first"
+                late = Failure(row, reason, retryable=True, suspect=True, innocent=True)
+                failures.setdefault(row.key, late)
+                self._stored = {row.id: row for row in rows[:place]}
+                break
+            is_stored = stores and self._stored.pop(row.id, None) is row
             try:
-                outputs = _permitted(self._chain, row, refusal)
+                outputs = _permitted(self._chain, row, refusal, stores=stores and not is_stored)
             except TransformError as error:
-                failures.setdefault(row.key, Failure(row, str(error), retryable=False))
+                failures.setdefault(row.key, Failure(row, str(error), retryable=error.retryable))
                 continue
             numbers[row.id] = range(len(messages), len(messages) + len(outputs))
             messages += map(_message, numbers[row.id], outputs)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from outbox_api import MAX_CHECKPOINT, Batch
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.transforms")
 
 _MARK = " torn "
 """Between a checkpoint and what is remembered."""

@@ -1,13 +1,45 @@
-{{- define "outbox.selector" -}}
-app.kubernetes.io/name: outbox
+{{- define "outbox.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* The name of all objects: the release's, with the chart's unless that is in it. */}}
+{{- define "outbox.fullname" -}}
+{{- $name := include "outbox.name" . }}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
+{{- .Values.fullnameOverride | default $full | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "outbox.serviceAccountName" -}}
+{{- $own := ternary (include "outbox.fullname" .) "default" .Values.serviceAccount.create }}
+{{- .Values.serviceAccount.name | default $own }}
+{{- end }}
+
+{{- define "outbox.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "outbox.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "outbox.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "outbox.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
 {{- define "outbox.metadata" -}}
-name: {{ .Release.Name }}
+name: {{ include "outbox.fullname" . }}
 labels:
-  {{- include "outbox.selector" . | nindent 2 }}
-  app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+  {{- include "outbox.labels" . | nindent 2 }}
+{{- end }}
+
+{{- /* Refuses former names of values by the present ones. */}}
+{{- define "outbox.renamed" -}}
+{{- $now := dict "replicas" "replicaCount" "secret" "existingSecret" "env" "extraEnv" "labels" "podLabels" "annotations" "podAnnotations" "pod" (printf "%s, at the top" (keys (.Values.pod | default dict) | sortAlpha | join ", ")) }}
+{{- $old := list }}
+{{- range $name := keys $now | sortAlpha }}
+{{- if hasKey $.Values $name }}{{ $old = append $old (printf "%s is now %s" $name (get $now $name)) }}{{ end }}
+{{- end }}
+{{- with $old }}{{ fail (printf "values were renamed: %s" (join "; " .)) }}{{ end }}
 {{- end }}
 
 {{- /* What outbox.yaml contains. */}}

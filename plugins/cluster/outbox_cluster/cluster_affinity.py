@@ -14,9 +14,9 @@ from outbox_api.seams.affinity import MAX_CLUSTER
 from outbox_api.seams.hooks import Duration
 
 _WRITTEN = {
-    "CLUSTER_ID": "clusterID",
-    "CLUSTERS_COUNT": "clustersCount",
-    "MAXIMUM_DELAY": "maximumDelay",
+    "OUTBOX_CLUSTER_ID": "clusterID",
+    "OUTBOX_CLUSTERS_COUNT": "clustersCount",
+    "OUTBOX_MAXIMUM_DELAY": "maximumDelay",
 }
 """Environment variable → the option whose default it is."""
 
@@ -50,10 +50,10 @@ class ClusterOptions:
     """Which cluster this is, and when it takes over rows of others.
 
     Attributes:
-        cluster_id: The number of this cluster, from 1; by default CLUSTER_ID in the environment.
-        clusters_count: How many clusters there are; by default CLUSTERS_COUNT in the environment.
+        cluster_id: The number of this cluster, from 1; by default OUTBOX_CLUSTER_ID in the environment.
+        clusters_count: How many clusters there are; by default OUTBOX_CLUSTERS_COUNT in the environment.
         maximum_delay: Seconds after which a row has certainly been replicated, delivered and purged, and its
-            purge replicated, while nothing is wrong; by default MAXIMUM_DELAY in the environment.
+            purge replicated, while nothing is wrong; by default OUTBOX_MAXIMUM_DELAY in the environment.
         column: The column with the number of the cluster that wrote the row.
         arrival_column: The column with the time when the row came to this replica; empty if there is none.
         takeover: ``ranked``: one cluster after the other. ``all``: all others at once, as the article has it.
@@ -62,9 +62,9 @@ class ClusterOptions:
             so that all clusters can share one configuration.
     """
 
-    cluster_id: int = field(default_factory=lambda: _number("CLUSTER_ID"))
-    clusters_count: int = field(default_factory=lambda: _number("CLUSTERS_COUNT"))
-    maximum_delay: Duration = field(default_factory=lambda: _delay("MAXIMUM_DELAY"))
+    cluster_id: int = field(default_factory=lambda: _number("OUTBOX_CLUSTER_ID"))
+    clusters_count: int = field(default_factory=lambda: _number("OUTBOX_CLUSTERS_COUNT"))
+    maximum_delay: Duration = field(default_factory=lambda: _delay("OUTBOX_MAXIMUM_DELAY"))
     column: str = "cluster_id"
     arrival_column: str = ""
     takeover: Literal["ranked", "all"] = "ranked"

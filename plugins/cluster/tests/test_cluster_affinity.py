@@ -106,29 +106,41 @@ def test_options_that_make_no_sense(wrong: dict[str, Any], message: str):
 
 
 def test_the_environment_gives_defaults(monkeypatch: pytest.MonkeyPatch):
-    for name, value in {"CLUSTER_ID": "2", "CLUSTERS_COUNT": " 3 ", "MAXIMUM_DELAY": "10m"}.items():
+    for name, value in {
+        "OUTBOX_CLUSTER_ID": "2",
+        "OUTBOX_CLUSTERS_COUNT": " 3 ",
+        "OUTBOX_MAXIMUM_DELAY": "10m",
+    }.items():
         monkeypatch.setenv(name, value)
     options = ClusterOptions()
     assert (options.cluster_id, options.clusters_count, options.maximum_delay) == (2, 3, 600.0)
     assert ClusterOptions(cluster_id=3).cluster_id == 3
-    monkeypatch.setenv("MAXIMUM_DELAY", "1.5")
+    monkeypatch.setenv("OUTBOX_MAXIMUM_DELAY", "1.5")
     assert ClusterOptions().maximum_delay == 1.5
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("CLUSTER_ID", "two", "CLUSTER_ID in the environment is 'two', which is no whole number"),
-        ("CLUSTERS_COUNT", "-3", "CLUSTERS_COUNT in the environment is '-3'"),
-        ("MAXIMUM_DELAY", "10 minutes", "MAXIMUM_DELAY in the environment is '10 minutes'; write seconds"),
-        ("CLUSTER_ID", "", "set clusterID, or CLUSTER_ID in the environment"),
-        ("MAXIMUM_DELAY", "", "set maximumDelay, or MAXIMUM_DELAY in the environment"),
+        (
+            "OUTBOX_CLUSTER_ID",
+            "two",
+            "OUTBOX_CLUSTER_ID in the environment is 'two', which is no whole number",
+        ),
+        ("OUTBOX_CLUSTERS_COUNT", "-3", "OUTBOX_CLUSTERS_COUNT in the environment is '-3'"),
+        (
+            "OUTBOX_MAXIMUM_DELAY",
+            "10 minutes",
+            "OUTBOX_MAXIMUM_DELAY in the environment is '10 minutes'; write seconds",
+        ),
+        ("OUTBOX_CLUSTER_ID", "", "set clusterID, or OUTBOX_CLUSTER_ID in the environment"),
+        ("OUTBOX_MAXIMUM_DELAY", "", "set maximumDelay, or OUTBOX_MAXIMUM_DELAY in the environment"),
     ],
 )
 def test_an_environment_that_makes_no_sense(
     name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
 ):
-    for other in ("CLUSTER_ID", "CLUSTERS_COUNT", "MAXIMUM_DELAY"):
+    for other in ("OUTBOX_CLUSTER_ID", "OUTBOX_CLUSTERS_COUNT", "OUTBOX_MAXIMUM_DELAY"):
         monkeypatch.setenv(other, "1")
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=message):
@@ -136,7 +148,7 @@ def test_an_environment_that_makes_no_sense(
 
 
 def test_what_an_option_says_needs_no_environment(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("CLUSTER_ID", "nonsense")
+    monkeypatch.setenv("OUTBOX_CLUSTER_ID", "nonsense")
     assert affinity(2).origin().own == 2
 
 

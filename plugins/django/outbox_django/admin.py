@@ -1,4 +1,4 @@
-"""Adds the dead letters to the admin where ``outbox-core`` is installed."""
+"""Adds the dead letters to the admin where ``outbox-harvester`` is installed."""
 
 from importlib.util import find_spec
 

@@ -205,6 +205,20 @@ def test_letters_of_another_outbox_of_the_schema_stay_out_of_sight() -> None:
 
 
 @pytest.mark.usefixtures("site")
+def test_of_several_databases_the_admin_offers_each() -> None:
+    client = login("view_deadletter")
+
+    def shown(**query: str) -> str:
+        return str(client.get(PAGE, query).content.decode())
+
+    assert "?database=" not in shown()
+    with override_settings(OUTBOX={"DATABASES": ["default", "other"]}):
+        call_command("migrate", "outbox_django", database="other", verbosity=0)
+        assert "?database=other" in shown()
+        assert ["too large" in shown(database=alias) for alias in ("default", "other")] == [True, False]
+
+
+@pytest.mark.usefixtures("site")
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_any_number_of_letters_is_chosen_at_once() -> None:
     park([f"k{number}" for number in range(1500)])

@@ -49,7 +49,7 @@ def told(**how: Any) -> list[str]:
 def test_a_migration_creates_what_init_creates_and_drops_it() -> None:
     assert told(databases=["default"]) == ["outbox_django.W002"]
     migrate()
-    assert len(tables()) == 7
+    assert len(tables()) == 8
     assert told(databases=["default", "other"]) == []
     assert dialect().create() == []
     assert dialect().migrations() == []
@@ -59,15 +59,12 @@ def test_a_migration_creates_what_init_creates_and_drops_it() -> None:
     migrate("zero")
     assert tables() == set()
     migrate()
-    assert len(tables()) == 7
+    assert len(tables()) == 8
 
 
 @pytest.mark.parametrize(
     "statements",
-    [
-        pytest.param(number, marks=[] if number in {1, 5, 8} else pytest.mark.slow("django"))
-        for number in range(1, 9)
-    ],
+    [pytest.param(number, marks=[] if number in {1, 5, 8} else pytest.mark.slow) for number in range(1, 9)],
 )
 def test_an_interrupted_migration_is_completed_and_can_be_dropped(
     monkeypatch: pytest.MonkeyPatch, statements: int
@@ -91,7 +88,7 @@ def test_an_interrupted_migration_is_completed_and_can_be_dropped(
                 drop(None, editor)
             assert tables() == set()
         migrate()
-        assert len(tables()) == 7
+        assert len(tables()) == 8
         assert dialect().create() == []
         assert dialect().migrations() == []
         assert told(databases=["default"]) == []

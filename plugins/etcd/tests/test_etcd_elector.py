@@ -20,7 +20,7 @@ from outbox_etcd.lease import Connector, EtcdLease
 from outbox_servers.services import Etcd, EtcdServer
 from outbox_testkit.conformance.recording import RecordingCandidate
 
-pytestmark = pytest.mark.slow("electors")
+pytestmark = pytest.mark.slow
 
 
 class PatientOptions(EtcdOptions):
@@ -79,6 +79,21 @@ def test_a_new_connection_goes_on_with_the_same_number(options: EtcdOptions, lea
         assert standby.take("standby", 3) is None
         time.sleep(0.8)
     again.close()
+
+
+@pytest.mark.parametrize("session", [6])
+def test_a_key_that_another_connection_has_made_again_is_renewed(
+    options: EtcdOptions, leases: list[EtcdLease]
+) -> None:
+    lease, other = leases
+    assert lease.take("leader", 3) is not None
+    lease._client.delete(options.key)
+    number = other.take("leader", 3)
+    assert number is not None
+    other.close()
+    for _ in range(10):  # longer than the other's lease in etcd, which belongs to the key now
+        assert lease.take("leader", 3) == number
+        time.sleep(0.8)
 
 
 def test_a_lease_that_has_run_out_is_taken_with_a_larger_number(leases: list[EtcdLease]) -> None:

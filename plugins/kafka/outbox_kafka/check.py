@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -14,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_api import Finding, Level, OutboxError
 
-from outbox_kafka.check_topics import topic_findings, topics_to_check
+from outbox_kafka.check_topics import dead_letter_findings, size_finding, topic_findings, topics_to_check
 from outbox_kafka.check_transactions import (
     LOG_TOPIC,
     TransactionLog,
@@ -32,6 +33,8 @@ from outbox_kafka.settings import KafkaOptions, largest_message
 from outbox_kafka.topics import Access, is_mock, look_up_access, unfit
 
 _TIMEOUT: Final = 5.0
+_MOST_TOPICS: Final = 500
+"""Topics whose size limit is asked for."""
 _IDEMPOTENCE: Final = "Kafka idempotence"
 
 _SESSION_MS: Final = 10_000
@@ -49,11 +52,12 @@ def findings(
         producer, shared = present(producer), present(shared)
         admin = KafkaAdmin(shared, driver_error)
         cluster = admin.wait_for_cluster(_TIMEOUT)
+        trip = admin.round_trip(cluster, _TIMEOUT)
     except OutboxError as error:
         cure = "start Kafka, or correct bootstrap.servers and the security settings"
         return [*found, Finding(Level.ERROR, "Kafka broker", str(error), cure)]
     brokers = len(cluster.brokers)
-    found.append(Finding(Level.OK, "Kafka broker", f"reached, one of {brokers}"))
+    found.append(Finding(Level.OK, "Kafka broker", f"reached, one of {brokers}", round_trip=trip))
     if is_mock(cluster):
         return [*found, mock_finding()] if transactional else found
     found.extend(_unsupported(producer))
@@ -68,16 +72,20 @@ def findings(
     except KafkaException as error:
         message = f"cannot be read: {reason(error.args[0], shared)}"
         cure = "grant DESCRIBE_CONFIGS on the cluster to see replication and size limits here"
-        return [*found, Finding(Level.WARNING, "Kafka broker settings", message, cure)]
-    found.extend(broker_findings(config, brokers, producer))
+        found.append(Finding(Level.WARNING, "Kafka broker settings", message, cure))
+        return [*found, *_dead_letters(admin, shared, options)]
+    found.extend(broker_findings(config, brokers))
+    found.extend(_dead_letters(admin, shared, options, config))
+    if "message.max.bytes" in config:
+        topics = topics_to_check(options.topics, cluster.topics, options.checkpoint_topic)
+        sizes = admin.sizes(topics[:_MOST_TOPICS], _TIMEOUT)
+        found.append(size_finding(largest_message(producer), sizes, int(config["message.max.bytes"])))
     if transactional:
         found.extend(transaction_findings(config, brokers, producer, log))
     return found
 
 
-def broker_findings(
-    broker: Mapping[str, str], brokers: int, producer: Mapping[str, Any]
-) -> Sequence[Finding]:
+def broker_findings(broker: Mapping[str, str], brokers: int) -> Sequence[Finding]:
     """Checks a broker's configuration; settings that it does not tell are not checked."""
     found = []
     if {"default.replication.factor", "min.insync.replicas"} <= broker.keys():
@@ -86,11 +94,21 @@ def broker_findings(
         message = "a replica that is out of sync may become leader, which loses acknowledged records"
         cure = "set unclean.leader.election.enable=false on the brokers"
         found.append(Finding(Level.WARNING, "Kafka leader election", message, cure))
-    if "message.max.bytes" in broker:
-        found.append(_size(int(broker["message.max.bytes"]), producer))
     if "auto.create.topics.enable" in broker:
         found.append(_creation(broker["auto.create.topics.enable"] == "true", broker))
     return found
+
+
+def _dead_letters(
+    admin: KafkaAdmin,
+    shared: Mapping[str, Any],
+    options: KafkaOptions,
+    broker: Mapping[str, str] = MappingProxyType({}),
+) -> Sequence[Finding]:
+    """Checks the topics for dead letters, which need not be there: the table has what they lack."""
+    access = look_up_access(admin.client, options.dead_letter_topics, _TIMEOUT)
+    created = broker.get("auto.create.topics.enable") == "true"
+    return list(dead_letter_findings(access, shared, created=created)) if access else []
 
 
 def _checkpoints(admin: KafkaAdmin, shared: Mapping[str, Any], topic: str) -> Finding:
@@ -215,16 +233,6 @@ def _replication(broker: Mapping[str, str], brokers: int) -> Finding:
             Level.WARNING, subject, f"{message}: a failed broker can lose acknowledged records", cure
         )
     return Finding(Level.OK, subject, message)
-
-
-def _size(largest: int, producer: Mapping[str, Any]) -> Finding:
-    ours = largest_message(producer)
-    subject = "Kafka message size"
-    message = f"the client sends up to {ours} bytes, the broker takes up to {largest}"
-    if ours <= largest:
-        return Finding(Level.OK, subject, message)
-    cure = "lower message.max.bytes here or raise it on the brokers; larger records are refused one by one"
-    return Finding(Level.WARNING, subject, message, cure)
 
 
 def _creation(automatic: bool, broker: Mapping[str, str]) -> Finding:

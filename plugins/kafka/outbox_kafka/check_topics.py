@@ -71,6 +71,44 @@ def topic_findings(
         yield Finding(Level.WARNING, _SUBJECT, message, _grant("Write", ["TOPIC"], settings))
 
 
+def dead_letter_findings(
+    access: Mapping[str, Access], settings: Mapping[str, Any], *, created: bool
+) -> Iterator[Finding]:
+    """Judges the topics for dead letters; ``created``: whether brokers create topics on first use."""
+    subject, only = "Kafka dead letters", "dead letters are in their table only"
+    topics = {state: [topic for topic in access if access[topic] is state] for state in Access}
+    if refused := topics[Access.REFUSED]:
+        message = f"{_user(settings)} may not write to {_listed(refused)}: {only}"
+        yield Finding(Level.WARNING, subject, message, _grant("Write", refused, settings))
+    if (missing := topics[Access.MISSING]) and not created:
+        message = f"{_listed(missing)} not created yet: {only}"
+        yield Finding(Level.WARNING, subject, message, "run 'outbox init', or create these topics")
+    if not (refused or topics[Access.HIDDEN]) and (created or not missing):
+        yield Finding(Level.OK, subject, f"copies go to {_listed(list(access))}")
+
+
+def size_finding(ours: int, topics: Mapping[str, int], default: int) -> Finding:
+    """Compares the largest message that the client sends with what topics take.
+
+    A topic's own limit counts, and the brokers' for topics that do not exist yet. Who raises one topic and
+    the client leaves the others as they are: those refuse a large record as the client would have before.
+    """
+    subject, message = "Kafka message size", f"the client sends up to {ours:,} bytes"
+    limits = topics or {"a new topic": default}
+    less = [name for name, limit in limits.items() if limit < ours]
+    if not less:
+        return Finding(Level.OK, subject, f"{message}, and topics take that")
+    largest = max(limits[name] for name in less)
+    message += f"; {_listed(less) if topics else 'a new topic'} takes less, up to {largest:,}"
+    if len(less) < len(limits):
+        return Finding(Level.OK, subject, f"{message}, and refuses larger records one by one")
+    cure = (
+        "larger records are refused one by one: raise max.message.bytes of the topics that get any, or lower "
+        "message.max.bytes here"
+    )
+    return Finding(Level.WARNING, subject, message, cure)
+
+
 def _user(settings: Mapping[str, Any]) -> str:
     name = settings.get("sasl.username")
     return f"user '{name}'" if name else "this user"

@@ -19,6 +19,7 @@ from outbox_kafka.settings import (
 )
 
 if TYPE_CHECKING:
+    from outbox_kafka.partitions import KafkaTopic
     from outbox_kafka.sender import KafkaSender
     from outbox_kafka.transactional_sender import KafkaTransactionalSender
 
@@ -81,6 +82,12 @@ class KafkaPublisher:
         from outbox_kafka.topics import create_missing  # noqa: PLC0415 - the client is imported late
 
         return create_missing(client_settings(self._kafka), topics, partitions)
+
+    def topic(self, name: str) -> KafkaTopic:
+        """Returns a topic's partitions, to which some can be added; see the contract."""
+        from outbox_kafka.partitions import KafkaTopic  # noqa: PLC0415 - the client is imported late
+
+        return KafkaTopic(client_settings(self._kafka), name)
 
     def check(self, *, transactional: bool) -> Sequence[Finding]:
         """Checks the settings, the broker and its permissions; see the contract."""

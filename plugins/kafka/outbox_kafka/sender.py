@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
-from outbox_api import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, OutboxError
+from outbox_api import (
+    AccessDenied,
+    Deliveries,
+    DriverError,
+    Failure,
+    MarkedRecord,
+    OutboxError,
+    Repartitioned,
+)
 
 from outbox_kafka.client.clients import Producer, try_files
 from outbox_kafka.client.errors import is_refusal
@@ -24,11 +32,12 @@ from outbox_kafka.errors import (
     reason,
     rejects_whole_batch,
 )
+from outbox_kafka.partition_watch import PartitionWatch
 from outbox_kafka.produce import QUEUE_FULL, OnDelivery, failure, produce, unbatched_producer, wait
 from outbox_kafka.producer_pool import LaneProducer, acquire, release
 from outbox_kafka.runs import RunProducer
 from outbox_kafka.timestamps import TimestampRefusal, diagnose
-from outbox_kafka.topic_cache import TopicCache, look_up
+from outbox_kafka.topic_cache import Statuses, TopicCache, look_up
 from outbox_kafka.topic_lookup import BackgroundCalls, TopicLookup
 
 _POLL_SECONDS = 0.1
@@ -69,11 +78,12 @@ class KafkaSender:
         self._producer.on_error = self._on_client_error
         self._lookup = TopicLookup(
             self._topics,
-            lambda topics, new: look_up(self._open_producer().producer, topics, new),
+            self._look_up,
             self._background,
             self._produce_looked_up,
             self._refuse,
         )
+        self._watch = PartitionWatch(self._topics, self._look_up, self._background)
 
     def send(self, records: Sequence[MarkedRecord]) -> None:
         """Hands ``records`` to the client in order; see :meth:`outbox_api.Sender.send`.
@@ -112,6 +122,7 @@ class KafkaSender:
             self._wait(timeout)
         if self._error is None:
             self._renew()
+            self._watch.poll()
         reports = self._take_reports()
         if self._error and not (reports.delivered or reports.failed):
             raise self._error
@@ -144,6 +155,22 @@ class KafkaSender:
         self._producer = None
         release(lane)
         return self._take_reports()
+
+    def refresh(self) -> None:
+        """Looks topics up again before their next record; see :class:`outbox_api.PartitionedSender`."""
+        self._topics.refresh()
+        if not self._runs:
+            self._runs.close()  # its client does not know of new partitions, and opens again when it is due
+
+    def take_repartitioned(self) -> Sequence[Repartitioned]:
+        """Returns changed topics; see :meth:`outbox_api.PartitionedSender.take_repartitioned`."""
+        return self._topics.take_repartitioned()
+
+    def _look_up(self, topics: Collection[str], new: Collection[str]) -> Statuses:
+        """Looks topics up with both clients that choose partitions; on a thread in the background."""
+        if (unbatched := self._unbatched) is not None:
+            look_up(unbatched, topics, (), {})
+        return look_up(self._open_producer().producer, topics, new, self._topics.partitions)
 
     def _settle(self, producer: Producer, timeout: float) -> bool:
         """Waits up to ``timeout`` seconds for all reports; returns whether there are all."""

@@ -24,6 +24,7 @@ class KafkaOptions:
         checkpoint_topic: The compacted topic in which exactly-once delivery stores its checkpoints. It is
             created if it is missing, and must not be deleted: the checkpoints would be deleted with it.
         topics: The topics that records may name, with ``*`` and ``?`` as wildcards; core gives them.
+        dead_letter_topics: The topics for copies of dead letters; core gives them.
     """
 
     kafka: Mapping[str, Any] = field(
@@ -31,6 +32,7 @@ class KafkaOptions:
     )
     checkpoint_topic: str = "outbox.checkpoints"
     topics: Sequence[str] = field(default=("*",), metadata=GIVEN)
+    dead_letter_topics: Sequence[str] = field(default=(), metadata=GIVEN)
 
     @property
     def max_message_bytes(self) -> int:

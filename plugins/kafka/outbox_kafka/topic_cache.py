@@ -1,4 +1,4 @@
-"""Caches which of a lane's topics exist and which are missing."""
+"""Caches which of a lane's topics exist and which are missing, and how many partitions they have."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
+from outbox_api import Repartitioned
 
 _MISSING_SECONDS = 0.5
 """Seconds for which a missing topic is taken for missing without another look-up."""
@@ -54,6 +55,11 @@ class TopicCache:
 
     def __init__(self, propagation_time: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.existing: set[str] = set()
+        self.partitions: dict[str, int] = {}
+        """Topic → how many it has, as the brokers said last; written by look-ups, on whatever thread."""
+        self._repartitioned: list[Repartitioned] = []
+        self._sent_to: dict[str, int] = {}  # topic → how many it had when it was looked up for a record
+        self._stale: set[str] = set()
         self._missing: dict[str, _Missing] = {}
         self._last_new = float("-inf")  # when a topic was found missing for the first time
         self._propagation_time = propagation_time
@@ -77,13 +83,35 @@ class TopicCache:
         """Returns whether brokers may be creating a new topic: none was found missing lately."""
         return self.is_new(topic) and self._clock() - self._last_new >= self._propagation_time
 
+    def refresh(self) -> None:
+        """Forgets which topics exist, and how many partitions they had: they are stale."""
+        self._stale |= self.existing
+        self.existing.clear()
+        self._sent_to.clear()
+
+    def is_stale(self, topic: str) -> bool:
+        """Returns whether nothing of a topic may be sent before it is looked up."""
+        return topic in self._stale
+
+    def recount(self) -> None:
+        """Has topics be looked up for their next record whose number of partitions has changed."""
+        changed = {topic for topic, count in self._sent_to.items() if self.partitions.get(topic) != count}
+        self.existing -= changed
+
+    def take_repartitioned(self) -> list[Repartitioned]:
+        """Returns topics that had other partitions at their last record; each change once."""
+        taken, self._repartitioned = self._repartitioned, []
+        return taken
+
     def update(self, statuses: Statuses) -> None:
-        """Stores the broker's answers."""
+        """Stores the broker's answers to a look-up for the sake of records."""
         now = self._clock()
         for topic, status in statuses.items():
             if status is TopicStatus.EXISTS:
                 self.existing.add(topic)
                 self._missing.pop(topic, None)
+                self._stale.discard(topic)
+                self._count(topic)
             elif status is TopicStatus.MISSING:
                 self.set_missing(topic, now)
 
@@ -97,30 +125,40 @@ class TopicCache:
         missing = self._missing.setdefault(topic, _Missing(self._clock(), looked_up_at))
         missing.looked_up_at = looked_up_at
 
+    def _count(self, topic: str) -> None:
+        if now := self.partitions.get(topic, 0):  # 0: the broker does not tell
+            before = self._sent_to.get(topic, now)
+            self._sent_to[topic] = now
+            if before != now:
+                self._repartitioned.append(Repartitioned(topic, before, now))
 
-def look_up(producer: Producer, topics: Collection[str], new: Collection[str]) -> Statuses:
+
+def look_up(
+    producer: Producer, topics: Collection[str], new: Collection[str], partitions: dict[str, int]
+) -> Statuses:
     """Asks the broker for the status of topics; brokers that create topics on first use create them now.
 
     Takes milliseconds for each topic, about half a second more if a new one is missing, and one second if the
     broker does not answer. Afterwards the producer's own cache of topics is up to date. Topics in ``new`` may
-    just be created: it waits for them.
+    just be created: it waits for them. ``partitions`` receives how many each has.
     """
-    statuses = _look_up_once(producer, topics)
+    statuses = _look_up_once(producer, topics, partitions)
     for delay in _RETRY_DELAYS:
         pending = [topic for topic in new if statuses[topic] is TopicStatus.MISSING]
         if not pending:
             break
         time.sleep(delay)
-        statuses |= _look_up_once(producer, pending)
+        statuses |= _look_up_once(producer, pending, partitions)
     return statuses
 
 
-def _look_up_once(producer: Producer, topics: Iterable[str]) -> Statuses:
+def _look_up_once(producer: Producer, topics: Iterable[str], partitions: dict[str, int]) -> Statuses:
     statuses = dict.fromkeys(topics, TopicStatus.UNKNOWN)
     with suppress(KafkaException):  # the broker does not answer, and would not for the next topic either
         for topic in statuses:
             # The client itself refuses what cannot be a topic's name, and does so again for the record.
             with suppress(RuntimeError, TypeError, ValueError):
-                error = producer.list_topics(topic, timeout=_LOOK_UP_TIMEOUT).topics[topic].error
-                statuses[topic] = _STATUSES.get(error and error.code(), TopicStatus.EXISTS)
+                found = producer.list_topics(topic, timeout=_LOOK_UP_TIMEOUT).topics[topic]
+                partitions[topic] = len(found.partitions)
+                statuses[topic] = _STATUSES.get(found.error and found.error.code(), TopicStatus.EXISTS)
     return statuses

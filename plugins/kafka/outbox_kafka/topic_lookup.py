@@ -40,21 +40,26 @@ class BackgroundCalls:
         """Queues a call."""
 
         def run() -> Callable[[], None]:
-            result = call()
+            try:
+                result = call()
+            except Exception as error:  # noqa: BLE001 - the thread that waits for it raises it
+                return partial(_raise, error)
             return lambda: on_result(result)
 
         self._calls.append(run)
         self._start()
 
     def poll(self) -> None:
-        """Handles a result, if there is one; does not wait."""
+        """Handles a result, if there is one; does not wait. Raises what a call has raised."""
         try:
             handle = self._results.get_nowait()
         except Empty:
             return
         self._thread = None
-        handle()
-        self._start()
+        try:
+            handle()
+        finally:
+            self._start()
 
     def close(self) -> None:
         """Waits for the current call, and discards its result and all further calls. Idempotent."""
@@ -71,6 +76,10 @@ class BackgroundCalls:
             )
             thread.start()  # fails at a limit of threads; then nothing may wait for it
             self._thread = thread
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 _MAX_BUFFERED_SECONDS: Final = 2.0
@@ -143,7 +152,7 @@ class TopicLookup:
                 self._refuse_missing(records)
             elif status is TopicStatus.INVALID_NAME:
                 self._refuse(records, _INVALID_NAME, False)
-            elif too_late:
+            elif too_late or (status is TopicStatus.UNKNOWN and self._cache.is_stale(topic)):
                 self._refuse(records, _TOO_LATE, True)
             else:
                 self._produce(records)

@@ -206,9 +206,9 @@ class TransactionalProducer:
             time.sleep(min(left, _POLL_SECONDS))
             self._flush(0)
 
-    def look_up(self, topics: Collection[str], new: Collection[str]) -> Statuses:
+    def look_up(self, topics: Collection[str], new: Collection[str], partitions: dict[str, int]) -> Statuses:
         """Asks the broker for the status of topics, see :func:`outbox_kafka.topic_cache.look_up`."""
-        return look_up(self._client, topics, new)
+        return look_up(self._client, topics, new, partitions)
 
     def end(self, what: str, caught: KafkaException) -> DriverError:
         """Ends the producer; returns the error to raise."""

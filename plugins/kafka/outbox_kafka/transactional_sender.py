@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from outbox_api import MAX_CHECKPOINT, AccessDenied, Attempt, DriverError, Failure, Found, MarkedRecord
+from outbox_api import (
+    MAX_CHECKPOINT,
+    AccessDenied,
+    Attempt,
+    DriverError,
+    Failure,
+    Found,
+    MarkedRecord,
+    Repartitioned,
+)
 
 from outbox_kafka.checkpoint import CANCELLED, CheckpointStore
 from outbox_kafka.errors import driver_error, is_missing_topic, is_unauthorized, reason
 from outbox_kafka.log_reader import OpenTransactionError, Partition
+from outbox_kafka.partition_watch import PartitionWatch
 from outbox_kafka.produce import missing_topic_failures
 from outbox_kafka.timestamps import KnownLimits, diagnose
 from outbox_kafka.topic_cache import TopicCache
+from outbox_kafka.topic_lookup import BackgroundCalls
 from outbox_kafka.trace import Trace, Tracer
 from outbox_kafka.transaction_errors import TransactionErrors, untimely_failures
 from outbox_kafka.transactional_producer import UNKNOWN, TransactionalProducer
@@ -87,6 +99,9 @@ class KafkaTransactionalSender:
         """The topics that have taken records of a transaction."""
         self._chunk_bytes: int | None = None
         self._producer = TransactionalProducer(settings)
+        self._look_up = partial(self._producer.look_up, partitions=self._topics.partitions)
+        self._background = BackgroundCalls()
+        self._watch = PartitionWatch(self._topics, self._look_up, self._background)
         try:
             self._producer.initialize()
             self._end_late_transactions()
@@ -123,6 +138,8 @@ class KafkaTransactionalSender:
         """
         if len(checkpoint) > MAX_CHECKPOINT:
             raise ValueError(f"a checkpoint of {len(checkpoint)} characters, {MAX_CHECKPOINT} fit")
+        self._background.poll()
+        self._watch.poll()
         retries, topics, chunk_bytes = _RETRIES, {record.topic for record in records}, self._chunk_bytes
         if failures := self._foreseen(records):
             return failures
@@ -158,11 +175,20 @@ class KafkaTransactionalSender:
 
     def close(self) -> None:
         """Disconnects; see :meth:`outbox_api.TransactionalSender.close`."""
+        self._background.close()  # its calls use the producer
         self._producer.close()
+
+    def refresh(self) -> None:
+        """Looks topics up again before their next record; see :class:`outbox_api.PartitionedSender`."""
+        self._topics.refresh()
+
+    def take_repartitioned(self) -> Sequence[Repartitioned]:
+        """Returns changed topics; see :meth:`outbox_api.PartitionedSender.take_repartitioned`."""
+        return self._topics.take_repartitioned()
 
     def _foreseen(self, records: Sequence[MarkedRecord]) -> list[Failure]:
         """Returns the records that brokers would refuse, the first of each key, as far as that is known."""
-        missing = missing_topic_failures(self._topics, self._producer.look_up, records, self._settings)
+        missing = missing_topic_failures(self._topics, self._look_up, records, self._settings)
         return missing or untimely_failures(self._limits.foreseen(records), self._settings)
 
     def _end_late_transactions(self, places: Sequence[Partition] = ()) -> None:

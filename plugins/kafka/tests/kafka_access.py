@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -136,8 +137,15 @@ def alter_topic(bootstrap: str, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result()
+    admin.incremental_alter_configs([resource])[resource].result(60)
+
+    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+
+    def is_shown() -> bool:
+        found = admin.describe_configs([asked])[asked].result(60)
+        return bool(found[name].value == value)
+
+    _until(is_shown, f"{name} is not {value}")  # the broker learns of it from the controller
 
 
 def grant(broker: KafkaBroker, kind: ResourceType, name: str, *operations: AclOperation) -> None:
@@ -150,4 +158,25 @@ def grant(broker: KafkaBroker, kind: ResourceType, name: str, *operations: AclOp
         for operation in operations
     ]
     for future in admin.create_acls(bindings).values():
-        future.result()
+        future.result(60)
+    _until(lambda: all(_shows(admin, binding) for binding in bindings), "it is not granted")  # as above
+
+
+def _shows(admin: AdminClient, binding: AclBinding) -> bool:
+    wanted = AclBindingFilter(
+        binding.restype,
+        binding.name,
+        binding.resource_pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
+    )
+    return bool(admin.describe_acls(wanted).result(60))
+
+
+def _until(condition: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.01)

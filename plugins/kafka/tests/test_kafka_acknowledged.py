@@ -15,7 +15,7 @@ from outbox_servers.services.kafka import KafkaBroker
 from .frame_proxy import FrameProxy, first_refused
 from .kafka_access import alter_topic, consume, deliver, gather, publisher
 
-pytestmark = pytest.mark.slow("kafka")
+pytestmark = pytest.mark.slow
 
 _EXPIRATION_SECONDS = 1.0
 _ONE_BY_ONE = {"linger_ms": 0, "batch_num_messages": 1}

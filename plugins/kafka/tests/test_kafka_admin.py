@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaError
 from outbox_api import DriverError
 from outbox_kafka.client.admin import KafkaAdmin
+from outbox_kafka.errors import driver_error
 
 
 def create_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:
@@ -57,3 +60,25 @@ def test_producer_settings_do_not_bind_an_administrator() -> None:
         },
         create_error,
     )
+
+
+@pytest.mark.parametrize("protocol", ["plaintext", "sasl_plaintext"])
+def test_a_broker_that_hangs_is_not_called_an_old_one(
+    protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "outbox.kafka")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        settings = {
+            "bootstrap.servers": place,
+            "api.version.request.timeout.ms": 300,
+            "security.protocol": protocol,
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "a",
+            "sasl.password": "b",
+        }
+        with pytest.raises(DriverError, match=rf"cannot reach Kafka at {place}: .*") as caught:
+            KafkaAdmin(settings, driver_error).wait_for_cluster(2)
+    said = [str(caught.value), *caplog.messages]
+    assert any("ApiVersionRequest failed" in each for each in said)
+    assert not [each for each in said if "0.10" in each or "0.9" in each]

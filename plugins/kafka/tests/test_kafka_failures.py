@@ -14,10 +14,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AclOperation,
     ResourceType,
 )
-from outbox_api import Deliveries, DriverError, Level, MarkedRecord
+from outbox_api import Deliveries, DriverError, Finding, Level, MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.check import broker_findings
-from outbox_kafka.settings import producer_settings
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
 
@@ -176,14 +175,37 @@ def test_fatal_error_is_raised_after_the_reports_before_it(kafka_bootstrap: str,
         ({"default.replication.factor": "3", "min.insync.replicas": "2"}, 3, "replication", Level.OK),
         ({"default.replication.factor": "1", "min.insync.replicas": "2"}, 1, "replication", Level.ERROR),
         ({"unclean.leader.election.enable": "true"}, 3, "leader election", Level.WARNING),
-        ({"message.max.bytes": "1000"}, 1, "message size", Level.WARNING),
         ({"auto.create.topics.enable": "false"}, 1, "topic creation", Level.OK),
     ],
 )
 def test_broker_settings_are_judged(broker: dict[str, str], brokers: int, subject: str, level: Level) -> None:
-    [finding] = broker_findings(broker, brokers, producer_settings({}))
+    [finding] = broker_findings(broker, brokers)
     assert (finding.subject, finding.level) == (f"Kafka {subject}", level)
     assert bool(finding.cure) == (level is not Level.OK)
+
+
+def test_the_size_limit_of_a_topic_counts_and_not_the_brokers(kafka_bootstrap: str, topic: str) -> None:
+    large, small = f"{topic}-large", f"{topic}-small"
+    publisher(kafka_bootstrap).prepare([large, small], 1)
+    alter_topic(kafka_bootstrap, large, "max.message.bytes", "5000000")
+
+    def size(*topics: str) -> Finding:
+        options = KafkaOptions(
+            {"bootstrap.servers": kafka_bootstrap, "message.max.bytes": 5_000_000}, topics=topics
+        )
+        return next(
+            each
+            for each in KafkaPublisher(options).check(transactional=False)
+            if each.subject == "Kafka message size"
+        )
+
+    assert size(large).level is Level.OK
+    assert size(large).message == "the client sends up to 5,000,000 bytes, and topics take that"
+    assert size(large, small).level is Level.OK
+    assert f"'{small}' takes less, up to 1,048,588" in size(large, small).message
+    assert size(small).level is Level.WARNING
+    assert size(f"{topic}-missing").level is Level.WARNING
+    assert "raise max.message.bytes of the topics" in size(small).cure
 
 
 def test_late_delivery_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

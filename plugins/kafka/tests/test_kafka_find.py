@@ -249,8 +249,8 @@ def test_a_transaction_that_stays_open_is_waited_for_and_then_an_error(
     lane.transaction(ours, Trace(TIME_MS, {}), commits=True, checkpoint=True)
     kafka = {
         "bootstrap.servers": kafka_bootstrap,
-        "delivery.timeout.ms": 1000,
-        "transaction.timeout.ms": 2000,
+        "delivery.timeout.ms": 4000,
+        "transaction.timeout.ms": 5000,
     }
     with closing(KafkaPublisher(KafkaOptions(kafka)).open_transactional(lane.name)) as sender:
         attempt = sender.attempt()

@@ -14,7 +14,7 @@ from outbox_servers.services.kafka import KafkaBroker
 from .frame_proxy import PRODUCE, FrameProxy
 from .kafka_access import checkpoint_of, consume, deliver, found, publisher
 
-pytestmark = pytest.mark.slow("kafka")
+pytestmark = pytest.mark.slow
 
 
 class Place:

@@ -227,3 +227,20 @@ def test_a_call_that_got_no_thread_is_waited_for_by_nobody(monkeypatch: pytest.M
         background.poll()
     assert answers == [2]
     background.close()
+
+
+def test_an_unexpected_error_of_a_call_is_raised_and_holds_up_no_other() -> None:
+    background, answers = BackgroundCalls(), list[int]()
+
+    def fails() -> int:
+        raise KeyError("orders")
+
+    background.submit(fails, answers.append)
+    background.submit(lambda: 2, answers.append)
+    raised = list[str]()
+    while background:
+        try:
+            background.poll()
+        except KeyError as error:
+            raised += error.args
+    assert (raised, answers) == (["orders"], [2])

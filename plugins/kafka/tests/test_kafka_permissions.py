@@ -80,6 +80,30 @@ def test_a_topic_that_may_be_written_to_and_not_read_is_found_for_exactly_once(
     assert finding.level is Level.OK
 
 
+def test_topics_for_dead_letters_that_may_not_be_written_to_are_found(
+    secured: SecuredKafka, topic: str
+) -> None:
+    seen, missing = f"{topic}-letters-seen", f"{topic}-letters-missing"
+    publisher(secured.bootstrap).prepare([seen], 1)
+    grant(secured, ResourceType.TOPIC, f"{topic}-letters", AclOperation.DESCRIBE)
+    options = KafkaOptions(secured.settings("right"), dead_letter_topics=[seen, missing])
+
+    def findings() -> Sequence[Finding]:
+        found = KafkaPublisher(options).check(transactional=False)
+        return [each for each in found if each.subject == "Kafka dead letters"]
+
+    refused, absent = findings()
+    assert refused.level is absent.level is Level.WARNING
+    assert f"user 'app' may not write to '{seen}': dead letters are in their table only" in refused.message
+    assert f"--allow-principal User:app --operation Write --topic {seen}" in refused.cure
+    assert f"'{missing}' not created yet" in absent.message
+    grant(secured, ResourceType.TOPIC, f"{topic}-letters", AclOperation.WRITE)
+    [absent] = findings()
+    publisher(secured.bootstrap).prepare([missing], 1)
+    [fine] = findings()
+    assert (fine.level, fine.message) == (Level.OK, f"copies go to '{seen}', '{missing}'")
+
+
 def test_a_transactional_id_that_may_not_be_used_is_found(secured: SecuredKafka) -> None:
     publisher(secured.bootstrap).open_transactional("warm").close()  # creates the log of transactions
     subject = "Kafka transactional ids"

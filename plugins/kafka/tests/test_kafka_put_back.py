@@ -37,7 +37,7 @@ def test_a_record_is_not_taken_for_a_copy_of_an_aborted_one(place: Place, topic:
     place.proxy.hold(PRODUCE)
     producer.send(numbered(topic, 2), errors)
     producer._flush(0.05)
-    assert place.proxy.held.wait(10)
+    assert place.proxy.held.wait(60)
     place.proxy.cut()
     place.proxy.release()
     producer._flush(0.3)  # the client has put the record back, and does not reconnect yet

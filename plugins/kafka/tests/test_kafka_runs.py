@@ -34,7 +34,7 @@ from .run_senders import (
     wait_until_ready,
 )
 
-pytestmark = pytest.mark.slow("kafka")
+pytestmark = pytest.mark.slow
 
 OTHERS = 5
 """Keys beside that of which a record is refused."""

@@ -16,7 +16,7 @@ from .frame_proxy import PRODUCE, FrameProxy, first_refused
 from .kafka_access import alter_topic, committed, deliver, publisher
 from .run_senders import Sent, check_prefixes, gather_all, hand, run, runs, send_runs
 
-pytestmark = pytest.mark.slow("kafka")
+pytestmark = pytest.mark.slow
 
 _ONE_BY_ONE = {"linger_ms": 0, "batch_num_messages": 1}
 

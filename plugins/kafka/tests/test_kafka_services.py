@@ -184,7 +184,7 @@ def bearers() -> Iterator[SecuredKafka]:
         yield broker
 
 
-@pytest.mark.slow("kafka")
+@pytest.mark.slow
 def test_a_function_makes_the_tokens_of_all_clients(bearers: SecuredKafka, topic: str) -> None:
     options = pickle.loads(pickle.dumps(signed_in(bearers.secured, token)))  # as to another process
     kafka = KafkaPublisher(options)

@@ -18,7 +18,7 @@ from outbox_servers.services.secured_kafka import SecuredKafka
 
 from .kafka_access import gather, grant, publisher
 
-PATIENCE = 20.0
+PATIENCE = 100.0
 """Seconds; a cached answer would last for five minutes."""
 
 Deliver = Callable[[MarkedRecord], list[Failure]]

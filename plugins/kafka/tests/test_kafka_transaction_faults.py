@@ -17,7 +17,7 @@ from outbox_servers.services.secured_kafka import SecuredKafka
 
 from .kafka_access import checkpoint_of, committed, found, grant, publisher
 
-pytestmark = pytest.mark.slow("kafka")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ SESSION = 8.0
 """Seconds: a leader that a busy machine halts for three seconds leads on."""
 
 # The first run builds the API server.
-pytestmark = [pytest.mark.slow("electors"), pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 class TestKubernetes(ElectorConformance):

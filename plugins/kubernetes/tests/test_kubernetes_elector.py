@@ -18,7 +18,7 @@ from outbox_servers.services.kubernetes import KubeApiServer
 from outbox_testkit.conformance.recording import RecordingCandidate
 
 # The first run builds the API server.
-pytestmark = [pytest.mark.slow("electors"), pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture

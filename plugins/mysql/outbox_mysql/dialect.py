@@ -93,6 +93,13 @@ class MySqlDialect(PortableDialect):
         return self.options.source.address
 
     @property
+    def dataset(self) -> tuple[str, str]:
+        """The outbox as catalogs of data name it."""
+        source = self.options.source
+        server = f"mysql://{source.host or 'localhost'}:{source.port or 3306}"
+        return server, ".".join(filter(None, self.options.outbox.within(source.database)))
+
+    @property
     def secrets(self) -> Sequence[str]:
         """The password."""
         password = self.options.source.password

@@ -137,6 +137,8 @@ def test_privileges_that_are_missing_are_named(under: OutboxUnderTest) -> None:
         assert found.cure.startswith("GRANT UPDATE, DELETE ON ")
         assert f"`{dialect.options.table}` TO" in found.cure
         assert found.message.count("UPDATE") == 4
+        [account] = [f for f in a_dialect(under, data_source=source).check() if f.subject == "account"]
+        assert account.cure == "check with the file of the account that harvests"
         hand = a_dialect(under, data_source=source).connect()
         with pytest.raises(AccessDenied, match="GRANT"):
             hand.bump(1, "x")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from outbox_testkit.conformance import DailyConformance, DialectConformance, OutboxUnderTest
 
-pytestmark = pytest.mark.slow("mysql")
+pytestmark = pytest.mark.slow
 
 
 class TestMySql(DialectConformance):

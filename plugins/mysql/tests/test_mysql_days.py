@@ -25,7 +25,7 @@ from outbox_testkit.conformance.under_test import Box
 from .test_mysql_retention import ask, name
 from .users import User, create_harvester
 
-pytestmark = pytest.mark.slow("mysql")
+pytestmark = pytest.mark.slow
 
 DAY = timedelta(days=1)
 OLD_DAYS = 30

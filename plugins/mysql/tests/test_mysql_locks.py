@@ -15,7 +15,7 @@ from outbox_testkit.conformance.clustered import OWN, created, led, origin
 from outbox_testkit.conformance.under_test import Box, plain, texts
 from pymysql.constants import COMMAND
 
-pytestmark = pytest.mark.slow("mysql")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from outbox_testkit.conformance.under_test import Box
 
 from .users import User, create_harvester
 
-pytestmark = pytest.mark.slow("mysql")
+pytestmark = pytest.mark.slow
 
 DAY = timedelta(days=1)
 OLD_DAYS = 30

@@ -39,6 +39,7 @@ TABLES = (
     "outbox_fence_members",
     "outbox_dead_letters",
     "outbox_journal",
+    "outbox_fence_history",
 )
 MAY: Mapping[str, Mapping[str, str]] = {
     "outbox_owner": dict.fromkeys(TABLES, "SELECT INSERT UPDATE ALTER"),
@@ -48,6 +49,7 @@ MAY: Mapping[str, Mapping[str, str]] = {
         "outbox_fence_notes": "SELECT INSERT UPDATE",
         "outbox_fence_lease": "SELECT INSERT UPDATE",
         "outbox_fence_members": "SELECT INSERT UPDATE",
+        "outbox_fence_history": "SELECT INSERT UPDATE",
         "outbox_dead_letters": "SELECT INSERT UPDATE DELETE",
     },
     "outbox_watcher": dict.fromkeys((each for each in TABLES if each != "outbox_fence_lease"), "SELECT"),
@@ -66,6 +68,7 @@ CHANGED = {
     "outbox_fence_notes": "noted_by",
     "outbox_fence_lease": "holder",
     "outbox_fence_members": "leads",
+    "outbox_fence_history": "figures",
     "outbox_dead_letters": "kafka_value",
     "outbox_journal": "outcome",
 }
@@ -77,6 +80,8 @@ NEW = {
     "outbox_fence_lease": "INSERT INTO outbox_fence_lease SET name = 'x', term = 0, length_ms = 0,"
     " renewed_at = NOW()",
     "outbox_fence_members": "INSERT INTO outbox_fence_members SET member = 'x', seen_at = NOW()",
+    "outbox_fence_history": "INSERT INTO outbox_fence_history SET name = 'x', slot = 0, epoch_minute = 0,"
+    " figures = ''",
     "outbox_dead_letters": "INSERT INTO outbox_dead_letters SET name = 'x', id = 1, status = 'parked',"
     " reason = '', attempts = 1, since = NOW()",
     "outbox_journal": "INSERT INTO outbox_journal SET name = 'x', id = 'y'",

@@ -16,7 +16,7 @@ from outbox_servers.services.external import connect_mysql
 from outbox_servers.services.mysql import MariaDbServer, MySqlServer
 from outbox_testkit.conformance import OutboxUnderTest
 
-pytestmark = pytest.mark.slow("mysql")
+pytestmark = pytest.mark.slow
 
 UNIT = "transactions in the history list"
 

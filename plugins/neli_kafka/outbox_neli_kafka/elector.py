@@ -14,7 +14,7 @@ from outbox_neli_kafka.settings import NeliOptions, refuse_reserved
 if TYPE_CHECKING:
     from outbox_neli_kafka.member import Member
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.neli_kafka")
 
 
 class NeliElector:

@@ -10,7 +10,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.neli_kafka")
 
 _LEAVE_SECONDS: Final = 3.0
 """How long to wait for the request to leave; it is sent at once if the group has a coordinator."""

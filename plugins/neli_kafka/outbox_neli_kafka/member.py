@@ -27,7 +27,7 @@ from outbox_neli_kafka.leaving import close, leave
 from outbox_neli_kafka.permissions import driver_error, ensure_topic, is_refusal, required
 from outbox_neli_kafka.settings import NeliOptions, consumer_settings
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.neli_kafka")
 
 _POLL_SECONDS: Final = 0.1
 _PARTITION: Final = 0

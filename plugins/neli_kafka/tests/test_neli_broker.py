@@ -33,8 +33,6 @@ from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
 from outbox_testkit.conformance.recording import RecordingCandidate
 
-pytestmark = pytest.mark.slow("electors")
-
 NOBODY = "127.0.0.1:1"
 SESSION = 10.0
 """Seconds: a leader that a busy machine keeps waiting for three of them leads on."""
@@ -112,6 +110,7 @@ def test_one_candidate_leads_until_it_is_stopped(kafka_bootstrap: str, topic: st
     assert elector.lease() == 0
 
 
+@pytest.mark.slow
 def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(topic: str) -> None:
     with KafkaBroker() as broker:
         election = options(broker.bootstrap, topic)
@@ -135,7 +134,7 @@ def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(t
         assert candidate.story[3:] in (["revoked"], ["fenced"])
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 def test_leader_leads_again_at_once_after_an_outage_that_was_longer_than_its_session(topic: str) -> None:
     with KafkaBroker() as broker:
         election = replace(options(broker.bootstrap, topic), session_timeout=15, heartbeat_timeout=1.5)
@@ -156,6 +155,7 @@ def test_leader_leads_again_at_once_after_an_outage_that_was_longer_than_its_ses
         standby.stop()
 
 
+@pytest.mark.slow
 def test_leader_leads_again_at_once_when_the_cluster_comes_back_empty(topic: str) -> None:
     with KafkaBroker(auto_create_topics=False) as broker:
         election = replace(options(broker.bootstrap, topic), session_timeout=6, heartbeat_timeout=3)
@@ -173,6 +173,7 @@ def test_leader_leads_again_at_once_when_the_cluster_comes_back_empty(topic: str
         elector.stop()
 
 
+@pytest.mark.slow
 def test_member_whose_place_was_taken_takes_it_again(kafka_bootstrap: str, topic: str) -> None:
     elector, candidate = NeliElector(options(kafka_bootstrap, topic)), RecordingCandidate()
     elector.start(candidate)
@@ -186,6 +187,7 @@ def test_member_whose_place_was_taken_takes_it_again(kafka_bootstrap: str, topic
     thief.close()
 
 
+@pytest.mark.slow
 def test_stop_does_not_wait_for_a_client_that_does_not_end(
     kafka_bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +221,7 @@ def test_stop_does_not_wait_for_a_client_that_does_not_end(
     assert not closing.is_alive()
 
 
+@pytest.mark.slow
 def test_deleted_topic_is_restored(kafka_bootstrap: str, topic: str) -> None:
     elector, candidate = NeliElector(options(kafka_bootstrap, topic)), RecordingCandidate()
     elector.start(candidate)
@@ -239,6 +242,7 @@ def test_deleted_topic_is_restored(kafka_bootstrap: str, topic: str) -> None:
     elector.stop()
 
 
+@pytest.mark.slow
 def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
     monkeypatch.setattr("outbox_neli_kafka.permissions._TIMEOUT", 1.0)
     monkeypatch.setattr("outbox_neli_kafka.check.TIMEOUT", 1.0)
@@ -254,6 +258,7 @@ def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_wrong_password_is_refused_at_the_start(
     secured: SecuredKafka, caplog: pytest.LogCaptureFixture, topic: str
 ) -> None:
@@ -308,6 +313,7 @@ def create_election(broker: SecuredKafka, group: str, *acls: AclBinding) -> None
     until(lambda: f"{group}.neli" in app.list_topics(timeout=5).topics, 60)
 
 
+@pytest.mark.slow
 def test_lack_of_permission_is_refused_at_the_start(secured: SecuredKafka, topic: str) -> None:
     elector, candidate = NeliElector(secured_options(secured, topic, "right")), RecordingCandidate()
     with pytest.raises(DriverError, match="cannot create leader topic") as caught:
@@ -333,6 +339,7 @@ def test_lack_of_permission_is_refused_at_the_start(secured: SecuredKafka, topic
     assert f"READ on group '{topic}'" in findings["leader group"].cure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("withdrawn", [group_acl, topic_acl])
 def test_permission_that_comes_back_costs_no_candidate(
     secured: SecuredKafka,
@@ -366,6 +373,7 @@ def test_permission_that_comes_back_costs_no_candidate(
         elector.stop()
 
 
+@pytest.mark.slow
 def test_permission_that_stays_away_ends_the_candidacy(secured: SecuredKafka, topic: str) -> None:
     create_election(secured, topic, group_acl(topic), topic_acl(topic))
     election = replace(secured_options(secured, topic, "right"), stop_after=8)
@@ -439,6 +447,7 @@ def test_times_that_do_not_fit_are_warned_of(
     assert finding.cure
 
 
+@pytest.mark.slow
 def test_check_waits_for_a_broker_that_does_not_list_itself_yet(
     kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch, topic: str
 ) -> None:
@@ -461,6 +470,7 @@ def test_check_waits_for_a_broker_that_does_not_list_itself_yet(
     assert len(asked) == 3
 
 
+@pytest.mark.slow
 def test_check_says_that_no_broker_is_listed(
     kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch, topic: str
 ) -> None:

@@ -12,7 +12,7 @@ from outbox_testkit.conformance.failover import FailoverConformance
 from outbox_testkit.conformance.handover import HandOverConformance
 from outbox_testkit.proxy import Proxy
 
-pytestmark = pytest.mark.slow("electors")
+pytestmark = pytest.mark.slow
 
 SESSION = 8.0
 """Seconds: a leader that a busy machine halts for three seconds leads on."""
@@ -43,7 +43,7 @@ def kafka() -> Iterator[tuple[KafkaBroker, Proxy]]:
         yield broker, proxy
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 class TestNeliFailover(FailoverConformance):
     @pytest.fixture
     def elector(self, kafka: tuple[KafkaBroker, Proxy], topic: str) -> ElectorUnderTest:

@@ -118,6 +118,14 @@ class OracleDialect(PortableDialect):
         return f"Oracle database at {self.options.source.address}"
 
     @property
+    def dataset(self) -> tuple[str, str]:
+        """The outbox as catalogs of data name it; of a name that only the client resolves, that name."""
+        source = self.options.source
+        server, _, service = source.address.rpartition("://")[2].rpartition("/")
+        names = (service if server else "", *self.options.outbox.within(source.user.upper()))
+        return f"oracle://{server or service}", ".".join(filter(None, names))
+
+    @property
     def secrets(self) -> Sequence[str]:
         """The passwords."""
         secrets = (self.options.source.password, present_text(self.options.wallet_password))

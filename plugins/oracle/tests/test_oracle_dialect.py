@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import socket
+from datetime import datetime
 from typing import Any
 
 import oracledb
@@ -205,6 +206,7 @@ def _application(fake: FakeOracle) -> Any:
 
 
 GOOD = {
+    "^SELECT SYS_EXTRACT_UTC": [(datetime(2026, 3, 1),)],  # noqa: DTZ001 - as the driver gives it
     "NLS_CHARACTERSET": [("AL32UTF8",)],
     r"v_\$database": [("READ WRITE", "MAXIMUM PERFORMANCE", "ARCHIVELOG")],
     "^SELECT index_name": [("J", column.upper()) for column in JOURNAL_INDEX],

@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from .fake_oracle import RESERVED, FakeOracle, parsed, placeholders
 
-pytestmark = pytest.mark.slow("oracle")
+pytestmark = pytest.mark.slow
 
 OPTIONS = OracleOptions(table='shop."out box"', fence_table="fence")
 
@@ -73,6 +73,7 @@ def test_the_ddl_is_parsed(value_type: str) -> None:
         "OUTBOX_FENCE_MEMBERS",
         "OUTBOX_DEAD_LETTERS",
         *["OUTBOX_JOURNAL"] * 2,  # and its index
+        "OUTBOX_FENCE_HISTORY",
         "OUTBOX_FENCE_NOTES",
     ]
     columns = {each.name.lower(): each for each in tables[0].find_all(exp.ColumnDef)}

@@ -293,10 +293,10 @@ def test_long_values_are_sent_by_themselves_in_their_place() -> None:
 
 def test_a_member_takes_its_own_row_or_a_free_one_before_it_adds_one() -> None:
     rows = [
-        ("alive", "g", 2, 1.5),
-        ("left", "g", None, 3.0),
-        ("silent", "g", 1, 700.0),
-        ("apart", "h", 4, 1.0),
+        ("alive", "g", 2, 1.5, None),
+        ("left", "g", None, 3.0, None),
+        ("silent", "g", 1, 700.0, None),
+        ("apart", "h", 4, 1.0, None),
     ]
     fake = FakeOracle({"^UPDATE": 0, "^SELECT member": rows})
     sql = Statements(OracleDialect.idiom, OPTIONS.tables)

@@ -9,12 +9,13 @@ from typing import Any
 import psycopg
 from outbox_api import DriverError, Finding, Intake, Level, Origin
 from outbox_api.portable import PortableDialect, TableName
-from outbox_api.portable.check import version_finding
+from outbox_api.portable.check import WATCHED, connected, version_finding, watchers_finding
 from outbox_api.portable.days import Days, outbox_findings
 from outbox_api.portable.given_ids import ids_behind_finding
 from outbox_api.portable.intake_check import findings
 from outbox_api.portable.partitions import divided_outbox
 from outbox_api.portable.retention import retention_findings
+from outbox_api.portable.session import TableMissing
 from outbox_api.portable.sources import KEPT_COLUMNS
 from outbox_api.portable.tables import NEEDS
 from outbox_api.support.tls import Protection, transport_finding
@@ -49,7 +50,7 @@ def check(dialect: PortableDialect, connect: Callable[[], Session]) -> Sequence[
         return [Finding(Level.ERROR, "data source", str(error), "correct dataSource")]
     try:
         with closing(connect()) as session, session.translated("look at the outbox"):
-            findings.append(Finding(Level.OK, "connection", f"connected to {address}"))
+            findings.append(connected(session, address))
             findings += _transport(session.connection)
             findings += _server(session.connection)
             findings += _pooler(session.connection, connect)
@@ -117,10 +118,10 @@ def _outbox(session: Session, dialect: PortableDialect) -> Iterator[Finding]:
     try:
         layout = find_layout(catalogue, options)
     except DriverError as error:
-        cure = "connect to the primary" if error.retryable else "see the message"
-        yield Finding(Level.ERROR, "outbox table", str(error), cure)
+        yield Finding(Level.ERROR, "outbox table", str(error), _cure(error))
         return
     connection.watches = True  # only now: that the server can write is part of the layout
+    yield from _account(catalogue, layout)
     inspector = Inspector(catalogue, options)
     faults = list(inspector.faults(layout))
     for fault in faults:
@@ -144,6 +145,17 @@ def _outbox(session: Session, dialect: PortableDialect) -> Iterator[Finding]:
         yield from _intake(catalogue, session, layout, intake)
     for probe in TABLE_PROBES:
         yield from _run(connection, probe, (layout.oid,))
+
+
+def _cure(error: DriverError) -> str:
+    if isinstance(error, TableMissing):
+        return "run 'outbox init'"
+    return "connect to the primary" if error.retryable else "see the message"
+
+
+def _account(catalogue: Catalogue, layout: Layout) -> Iterator[Finding]:
+    if catalogue.missing_privileges(layout.oid, WATCHED) == WATCHED:
+        yield watchers_finding(f"user '{layout.user}'")
 
 
 def _auxiliary(inspector: Inspector, layout: Layout, name: str) -> Iterator[Finding]:

@@ -55,6 +55,18 @@ class PostgresDialect(PortableDialect):
         return str(DataSource(self.options))
 
     @property
+    def dataset(self) -> tuple[str, str]:
+        """The outbox as catalogs of data name it; of several servers the first, of schemas ``public``."""
+        from outbox_postgres.data_source import DataSource
+
+        known = {"host": "localhost", "port": "5432", "user": "postgres"} | DataSource(
+            self.options
+        ).parameters
+        host, port = (known[name].partition(",")[0].rpartition("@")[2] for name in ("host", "port"))
+        names = (known.get("dbname", known["user"]), *self.options.outbox.within("public"))
+        return f"postgres://{host}:{port}", ".".join(names)
+
+    @property
     def secrets(self) -> Sequence[str]:
         """The passwords."""
         from outbox_postgres.data_source import DataSource

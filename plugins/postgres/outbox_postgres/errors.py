@@ -22,6 +22,8 @@ _WORDS: Final = {
 }
 
 
+_NO_DATABASE: Final = re.compile(r'FATAL: +database ".*" does not exist')
+
 RETRYABLE_CLASSES = frozenset({"08", "25", "40", "53", "57", "58", "XX"})
 """SQLSTATE classes of which a new connection may meet no error, nor one of a state that nobody knows yet:
 connection, state of the transaction (read-only after a failover, ended after a time-out), rollback (deadlock,
@@ -96,6 +98,8 @@ def cure(error: Exception) -> str:
         return _CURES.get(state, "")
     if known := next((advice for words, advice in _WORDS.items() if words in text), ""):
         return known
+    if _NO_DATABASE.search(text):
+        return "create it: CREATE DATABASE …, or correct its name in dataSource; 'outbox init' makes none"
     if NOT_VERIFIED.search(text):
         return cure_of(error, "sslrootcert") or certificate_cure(None, "sslrootcert")
     return ""

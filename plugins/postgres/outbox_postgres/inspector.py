@@ -145,5 +145,5 @@ def _refuse_if(faults: Sequence[Fault], refused: str) -> None:
         return
     message = f"{refused}: {'; '.join(f'{fault.message}: {fault.cure}' for fault in faults)}"
     if all(fault.refusal for fault in faults):
-        raise AccessDenied(message)
+        raise AccessDenied(message, lacks="; ".join(fault.message for fault in faults))
     raise DriverError(message, retryable=False)

@@ -31,6 +31,10 @@ SELECT set_config('work_mem', '64MB', false), set_config('enable_seqscan', 'off'
 places, whatever the statistics say; what needs the whole table reads it all the same. Texts do not depend on
 the role's settings."""
 
+_COMMITS_INSTEAD = (
+    "or leave intake.order out, with track_commit_timestamp = on in the server: rows then come in the order "
+    "of commits"
+)
 _MOMENT = "pg_xact_commit_timestamp(src.xmin)"
 # A sub-transaction has the moment of the whole, and commands are counted through it. What was committed
 # before the server kept moments comes first, by the age of its transaction.
@@ -144,7 +148,10 @@ class PostgresIntake(PortableIntake):
 
     def _judged(self) -> Order:
         if not self._by_commits:
-            return super()._judged()
+            order = super()._judged()
+            if order.doubt and self.facts[self._intake.id].nature is not Nature.NUMBER:
+                return order._replace(cure=f"{order.cure}; {_COMMITS_INSTEAD}")
+            return order
         doubt = "rows of one statement come by their place in the table, which need not be that of writing"
         return Order(Level.WARNING, "the order of commits", doubt, "name a column of numbers as intake.order")
 

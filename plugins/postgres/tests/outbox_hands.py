@@ -24,9 +24,22 @@ VALUES (now(), 'orders', %s, %s, %s, %s) RETURNING id
 
 BESIDE = [
     f"outbox_{suffix}"
-    for suffix in ("fence", "fence_notes", "fence_lease", "fence_members", "dead_letters", "journal")
+    for suffix in (
+        "fence",
+        "fence_notes",
+        "fence_lease",
+        "fence_members",
+        "dead_letters",
+        "journal",
+        "fence_history",
+    )
 ]
 """The tables beside an outbox, in the order in which they are created."""
+
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
+"""How many sessions wait for a lock in this database. Other tests use other databases of the same server."""
 
 
 def ask(connection: psycopg.Connection[Any], question: str, *parameters: object) -> Any:

@@ -61,6 +61,11 @@ def test_a_missing_auxiliary_table_is_an_error_and_is_not_created(outbox: Outbox
     assert ask(outbox.admin, "SELECT to_regclass(%s)", table) is None
 
 
+def test_the_cure_of_a_missing_outbox_is_a_command(make_outbox: MakeOutbox) -> None:
+    found = make_outbox(table="nowhere").dialect.check()
+    assert [each.cure for each in found if each.subject == "outbox table"] == ["run 'outbox init'"]
+
+
 def test_a_goharvest_table_works_and_could_be_faster(make_outbox: MakeOutbox) -> None:
     box = make_outbox()
     box.admin.execute(

@@ -48,20 +48,20 @@ class TestConcurrentWriters(Conformance):
     )
 
 
-@pytest.mark.slow("postgres")
+@pytest.mark.slow
 class TestPostgres(DialectConformance):
     """All the rest."""
 
     test_late_commits_are_found_at_the_head_and_rollbacks_never = None  # type: ignore[assignment]  # see above
 
 
-@pytest.mark.slow("postgres")
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 class TestMarksThatSkipWhatIsSettled(ConcurrencyConformance, SimulationConformance):
     """What is a matter of the moment, with marks that look at the head as seldom as they may."""
 
 
-@pytest.mark.slow("postgres")
+@pytest.mark.slow
 class TestByDay(DailyConformance, KeepingConformance):
     """In partitions."""
 

@@ -27,7 +27,7 @@ def test_creates_what_is_missing_and_leaves_the_rest_alone(outbox: Outbox, make_
     assert outbox.dialect.create() == []
     other = make_outbox(table="second", fence_table="second_fence", dead_letter_table="second_letters")
     beside = ["second_fence", "second_fence_notes", "second_fence_lease", "second_fence_members"]
-    assert other.dialect.create() == ["second", *beside, "second_letters"]
+    assert other.dialect.create() == ["second", *beside, "second_letters", "second_fence_history"]
     other.admin.execute("DROP TABLE second_fence, second_letters")
     other.write()
     assert other.dialect.create() == ["second_fence", "second_letters"]
@@ -97,6 +97,13 @@ def test_marks_do_not_depend_on_the_isolation_level_of_the_role(outbox: Outbox) 
     outbox.set_default("default_transaction_isolation", "serializable")
     outbox.fill(1)
     assert len(outbox.lead().mark()) == 1
+
+
+def test_a_missing_database(postgres_server: Postgres, make_outbox: MakeOutbox) -> None:
+    dialect = make_outbox(make_conninfo(postgres_server.dsn, dbname="nowhere")).dialect
+    with pytest.raises(DriverError, match='database "nowhere" does not exist; create it: CREATE') as caught:
+        dialect.create()
+    assert not caught.value.retryable
 
 
 def test_a_missing_table(make_outbox: MakeOutbox) -> None:

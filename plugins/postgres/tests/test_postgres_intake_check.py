@@ -64,6 +64,18 @@ def said(make_outbox: MakeOutbox, cases: Sequence[Case], dsn: str | None = None)
     return of_tables
 
 
+def test_an_order_by_moments_names_that_of_commits_unless_ids_are_numbers(make_outbox: MakeOutbox) -> None:
+    at, both = {"order": "at"}, "(id, at, k) VALUES (gen_random_uuid(), now(), 'k')"
+    numbers = Case(
+        "id BIGSERIAL, at TIMESTAMPTZ DEFAULT now()", "(k) VALUES ('k')", Level.WARNING, "a transaction", at
+    )
+    cases = [Case("id UUID, at TIMESTAMPTZ DEFAULT now()", both, Level.WARNING, "a transaction", at), numbers]
+    found = said(make_outbox, cases)
+    require_said(cases, found)
+    named = ["track_commit_timestamp = on" in str(each.cure) for [each] in found]
+    assert named == [True, False], found
+
+
 def require_said(cases: Sequence[Case], found: Sequence[Sequence[Finding]]) -> None:
     for case, of_table in zip(cases, found, strict=True):
         assert [(each.level, case.message in each.message) for each in of_table] == (

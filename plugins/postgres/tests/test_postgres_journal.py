@@ -9,6 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from outbox_api import AccessDenied, Action, DriverError, Level
+from outbox_api.seams.journal import ALL_ENTRIES
 from outbox_servers.services import Postgres
 from psycopg.conninfo import make_conninfo
 
@@ -55,7 +56,8 @@ def test_the_last_entries_are_read_through_the_index(outbox: Outbox) -> None:
     with closing(outbox.dialect.journal()) as journal:
         assert len(journal.entries(1000)) == 1000
         with journal._session.transaction("explain"):
-            rows = journal._session.fetch(f"EXPLAIN {journal._sql.entries}", name=journal._name, limit=10)
+            query, values = journal._sql.entries(ALL_ENTRIES)
+            rows = journal._session.fetch(f"EXPLAIN {query}", name=journal._name, limit=10, **values)
     plan = " ".join(row[0] for row in rows)
     assert "Index Scan Backward using outbox_journal_name_begun_id" in plan
     assert "Sort" not in plan

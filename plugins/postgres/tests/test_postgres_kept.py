@@ -10,7 +10,7 @@ from outbox_api import DriverError, Level
 from outbox_api.portable.keeping import Keep
 from outbox_api.seams.kept import Chosen
 
-from .outbox_hands import MakeOutbox, Outbox, ask, until
+from .outbox_hands import WAITING, MakeOutbox, Outbox, ask, until
 
 KEEP = Keep(for_=3600)
 COLUMNS = "delivered_at, token, key_hash, lacks, id, kafka_topic"
@@ -74,10 +74,10 @@ def test_a_replay_waits_for_the_purges_under_way(kept: Outbox, pool: ThreadPoolE
     kept.admin.execute(ROW.encode())
     with closing(kept.dialect.replays()) as replays:
         newest = pool.submit(replays.newest)
-        until(lambda: bool(ask(kept.admin, "SELECT count(*) FROM pg_locks WHERE NOT granted")))
+        until(lambda: bool(ask(kept.admin, WAITING)))
         assert not newest.done()
         purge.commit()
-        last = newest.result(10)
+        last = newest.result(60)
         assert replays.kept.count(Chosen(through=last)).records == 2
 
 

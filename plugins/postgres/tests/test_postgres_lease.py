@@ -17,7 +17,7 @@ from outbox_servers.services import PostgresServer
 from outbox_testkit.conformance.recording import RecordingCandidate
 from psycopg.conninfo import make_conninfo
 
-from .outbox_hands import Outbox, until
+from .outbox_hands import WAITING, Outbox, until
 
 RENEWALS = 500
 ROW = "name = 'public.outbox'"
@@ -90,7 +90,7 @@ def take_during_a_renewal(
     renewal = outbox.session()
     renewal.execute(f"SELECT FROM outbox_fence_lease WHERE {ROW} FOR NO KEY UPDATE")
     taken = pool.submit(lease.take, "standby", seconds)
-    until(lambda: column(outbox, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
+    until(lambda: column(outbox, WAITING) == 1)
     renewal.execute(FOR_A_MINUTE)
     renewal.commit()
     return taken.result(60)
@@ -158,7 +158,7 @@ def test_a_former_holder_that_waits_behind_its_successor_does_not_renew(
     successor = outbox.session()
     successor.execute(f"UPDATE outbox_fence_lease SET holder = 'successor', term = term + 1 WHERE {ROW}")
     renewed = pool.submit(leader.take, "leader", 60)
-    until(lambda: column(outbox, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
+    until(lambda: column(outbox, WAITING) == 1)
     successor.execute(FOR_A_MINUTE)
     successor.commit()
     assert renewed.result(60) is None

@@ -47,7 +47,7 @@ def test_init_creates_in_the_first_schema_that_exists(on_path: OnPath) -> None:
     box = on_path("nowhere,app,public", ["app"])
     assert box.dialect.create() == ["outbox", *BESIDE]
     suffixes = [name.removeprefix("outbox") for name in ("outbox", *BESIDE)]
-    assert [schema_of(box, f"outbox{suffix}") for suffix in suffixes] == [["app"]] * 7
+    assert [schema_of(box, f"outbox{suffix}") for suffix in suffixes] == [["app"]] * 8
     assert box.connect().name == "app.outbox"
 
 

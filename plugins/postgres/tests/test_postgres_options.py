@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,3 +156,14 @@ def test_a_data_source_that_cannot_be_parsed_is_not_quoted(text: str) -> None:
     assert "s3cret" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("command", ["check", "init", "run", "status"])
+def test_without_libpq_the_error_names_the_cure(command: str, tmp_path: Path) -> None:
+    (tmp_path / "outbox.yaml").write_text("harvest:\n  engine: inline\n  elector: lease\n")
+    missing = {**os.environ, "PSYCOPG_IMPL": "c"}  # is not installed, as if there were neither it nor libpq
+    outbox = [sys.executable, "-m", "outbox_core", command]
+    done = subprocess.run(outbox, cwd=tmp_path, env=missing, capture_output=True, text=True, check=False)
+    assert done.returncode == 78
+    assert "psycopg cannot be loaded; run: pip install 'psycopg[binary]', or" in done.stderr
+    assert "OUTBOX-PLUGIN" in done.stderr

@@ -11,7 +11,7 @@ from outbox_api import UNBOUNDED, ColumnIs, Origin
 from .outbox_hands import MakeOutbox, Outbox
 from .plans import plan, scans, search, selection
 
-pytestmark = pytest.mark.slow("postgres")
+pytestmark = pytest.mark.slow
 
 ORIGIN = Origin(column="cluster_id", own=2, known=(1, 2, 3))
 ELIGIBLE = [ColumnIs("cluster_id", 2), ColumnIs("cluster_id", 3, 600.0), ColumnIs("cluster_id", 1, 1200.0)]

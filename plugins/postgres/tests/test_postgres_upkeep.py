@@ -16,7 +16,7 @@ from psycopg import IsolationLevel
 
 from .outbox_hands import MakeOutbox, Outbox, until
 
-pytestmark = pytest.mark.slow("postgres")
+pytestmark = pytest.mark.slow
 
 ROWS = 5_000
 SETTINGS: dict[str, str | int] = {"max_prepared_transactions": 2, "wal_level": "logical", "autovacuum": "off"}

@@ -25,7 +25,7 @@ from outbox_spark.options import SPECULATION
 from outbox_spark.security import EMBEDDED, HIDDEN_NAMES, is_embedded, with_defaults
 from outbox_spark.watchdog import Answer, Watchdog
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.spark")
 
 LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
 STOP_SECONDS = 5.0

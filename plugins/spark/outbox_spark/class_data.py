@@ -18,7 +18,7 @@ from outbox_api.support.ownership import other_writer_above
 
 from outbox_spark.security import is_embedded
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.spark")
 
 # A JVM refuses some archives; it then starts without, and need not talk about it.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"

@@ -19,7 +19,7 @@ from outbox_spark.options import SparkOptions
 from outbox_spark.security import is_embedded, require_authentication
 from outbox_spark.workers import SparkWorkers
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.spark")
 
 SLOTS_PATIENCE = ("spark.scheduler.maxRegisteredResourcesWaitingTime", "30s")
 """Spark's own setting for how long a cluster is given to offer what it has, and its default."""

@@ -72,7 +72,7 @@ def _escaped(text: str) -> str:
     return "".join(chr(code) if code < 128 and chr(code).isalnum() else f"\\u{code:04x}" for code in codes)  # noqa: PLR2004 - ASCII
 
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.spark")
 
 START_SECONDS = 120.0
 """How long a JVM may take to start, on however slow a machine."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from outbox_api.support.context_thread import ContextThread, repeat
 from py4j.protocol import Py4JError
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("outbox.spark")
 
 LOOK_SECONDS = 2.0
 MAX_LOOKS = 5

@@ -213,7 +213,7 @@ def _server(figures: QueryFigures, port: int) -> HttpServer:
 
 
 def _push(figures: QueryFigures) -> Push:
-    with _installed("'outbox-core[otlp]'"):
+    with _installed("'outbox-harvester[otlp]'"):
         from outbox_core.monitoring.otlp import Push  # noqa: PLC0415 - only where it is asked for
     return Push(figures, instance_name())
 

@@ -98,7 +98,7 @@ class SinkLog:
             # The client registers at once if it is connected to a broker by its id, as by the second request;
             # otherwise it looks again only after half a second.
             for _ in range(2):
-                opened.look_up([self._topic.name], ())
+                opened.look_up([self._topic.name], (), {})
             opened.initialize()
             yield opened
         finally:

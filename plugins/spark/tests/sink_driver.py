@@ -27,6 +27,8 @@ from . import spark_sinks
 
 GLANCE = 0.002
 """Seconds between two looks into an offset log."""
+SLOW = "failed to connect back"
+"""Spark gives a new Python process ten seconds, in which a busy machine may not start one."""
 PAUSE = 20.0
 """Seconds between two starts of a query: on a busy machine Spark gives up on Python processes after ten."""
 READ_BY_THE_TEST = {"postgres_append", "postgres_merge", "stash"}
@@ -110,6 +112,19 @@ def stop(spark: Any, query: Mapping[str, Any], task: Mapping[str, Any]) -> None:
             running.awaitTermination()
 
 
+def finish(spark: Any, query: Mapping[str, Any], running: Any) -> None:
+    """Waits until nothing waits for a query; starts it again where Spark had no Python process in time."""
+    while True:
+        try:
+            running.awaitTermination()
+        except StreamingQueryException as error:
+            if SLOW not in str(error):
+                raise
+            running = start(spark, query)
+        else:
+            return
+
+
 def main() -> None:
     task = json.load(sys.stdin)
     spark = SparkSession.builder.config(map=task["settings"]).getOrCreate()
@@ -121,11 +136,11 @@ def main() -> None:
         os.write(1, b"READY\n")
         threading.Event().wait()
     if "results" not in task:
-        for running in [start(spark, query) for query in queries]:
-            running.awaitTermination()
+        for query, running in [(query, start(spark, query)) for query in queries]:
+            finish(spark, query, running)
         return
     for query in queries:  # One by one, so that a busy machine has few Python processes to start.
-        start(spark, query).awaitTermination()
+        finish(spark, query, start(spark, query))
         if query["sink"] not in READ_BY_THE_TEST:
             keep(spark, query, Path(task["results"]))
 

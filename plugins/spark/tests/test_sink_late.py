@@ -17,7 +17,7 @@ from pyspark_outbox_kafka.options import CHECKPOINT_TOPIC
 from .sink_late import END, PRODUCE, WHAT, behind, refusing, sent
 from .sink_tasks import Query, numbers
 
-pytestmark = [pytest.mark.slow("spark"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 ROWS = [5, 10, 15]
 """Of one key."""

@@ -186,7 +186,7 @@ def found_by(driver: psutil.Popen, folder: Path) -> dict[str, object]:
     return found
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_a_killed_executor_costs_and_repeats_nothing_and_nobody_sees_the_password(
     cluster: SparkStandalone, shop: Shop, tmp_path: Path
 ) -> None:
@@ -234,7 +234,7 @@ def bare_environment(folder: Path) -> Path:
     return folder / "bare.tar.gz"
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_executors_need_nothing_of_outbox(cluster: SparkStandalone, shop: Shop, tmp_path: Path) -> None:
     shop.stash(range(ROWS))
     archive = bare_environment(tmp_path)
@@ -248,7 +248,7 @@ def test_executors_need_nothing_of_outbox(cluster: SparkStandalone, shop: Shop, 
     assert shop.waiting() == 0
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_executors_without_outbox_run_no_lanes_and_are_told_why(
     cluster: SparkStandalone, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from outbox_testkit.conformance import EngineConformance, EngineUnderTest
 
 
 @pytest.mark.spark
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 class TestSpark(EngineConformance):
     @pytest.fixture(scope="class")
     @classmethod

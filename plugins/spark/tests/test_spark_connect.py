@@ -16,7 +16,7 @@ from outbox_spark.jvm import java_home
 
 from .sink_trial import created
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow("lakehouse")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROWS = 200
 DRIVER = Path(__file__).with_name("connect_driver.py")

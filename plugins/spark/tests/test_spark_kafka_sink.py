@@ -220,7 +220,7 @@ def test_what_cannot_be_published_is_refused(
     assert words in pipeline.fails(rows, **options)
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_nothing_is_lost_or_repeated_however_often_spark_is_killed(
     kafka_bootstrap: str, tmp_path: Path

@@ -15,7 +15,7 @@ from .sessions import session
 from .sink_jars import environment, java_options
 from .sink_trial import KEYS, SETTINGS, Application, Count, Query, count, read, writing
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WAIT_SECONDS = 120
 KEPT, WAITING, ROWS, BATCH = 1000, 300, 1500, 200

@@ -17,7 +17,7 @@ PATIENCE = 120.0
 _CLIENT = "spark.kubernetes.authenticate"
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_executors_in_pods_connect_to_the_drivers_host_whatever_it_binds_to() -> None:
     with KubeApiServer() as api:
         api.create_account("default", "default", [])

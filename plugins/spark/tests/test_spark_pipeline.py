@@ -16,7 +16,7 @@ from .sink_kills import TASKS, WORKERS, Trial
 from .sink_late import WHAT, refusing, sent
 from .sink_trial import Count, created
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow("spark"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 NOTHING = Count(lost=0, twice=0, out_of_order=0)
 

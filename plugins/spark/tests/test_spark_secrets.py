@@ -75,7 +75,7 @@ class Watch:
 
 
 @pytest.mark.spark
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_a_start_shows_no_secret_to_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.some.default   kept\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))

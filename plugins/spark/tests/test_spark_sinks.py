@@ -22,7 +22,7 @@ from .sink_jars import DELTA, DELTA_SETTINGS, KAFKA, environment, jars_of, java_
 from .sink_tasks import numbers
 from .sink_trial import SETTINGS, Application, Outbox, Query, count, created, read, writing
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow("spark"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 ROWS = 800

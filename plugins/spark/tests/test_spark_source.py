@@ -39,7 +39,7 @@ def sqlite_outbox(tmp_path: Path) -> Outbox:
     return created("sqlite", str(tmp_path / "shop.db"))
 
 
-@pytest.fixture(params=["postgres", pytest.param("sqlite", marks=pytest.mark.slow("spark"))])
+@pytest.fixture(params=["postgres", pytest.param("sqlite", marks=pytest.mark.slow)])
 def outbox(request: pytest.FixtureRequest) -> Outbox:
     if request.param == "sqlite":
         return request.getfixturevalue("sqlite_outbox")  # type: ignore[no-any-return]
@@ -127,7 +127,7 @@ def writing(outbox: Outbox, begin: int) -> Iterator[list[int]]:
     thread.join()
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_a_query_that_is_stopped_goes_on(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
     outbox.stash(range(2500))
     query = to_parquet(
@@ -145,7 +145,7 @@ def test_a_query_that_is_stopped_goes_on(spark: Any, outbox: Outbox, tmp_path: P
     assert outbox.waiting() == 0
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_a_batch_that_failed_is_read_again(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
     outbox.stash(range(3000))
     options = {**outbox.options, "maxRecordsPerTrigger": "1000"}
@@ -163,7 +163,7 @@ def test_a_batch_that_failed_is_read_again(spark: Any, outbox: Outbox, tmp_path:
     assert outbox.waiting() == 0
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_available_now_ends_while_writers_go_on(spark: Any, postgres_dsn: str, tmp_path: Path) -> None:
     outbox = created("postgres", postgres_dsn)
     outbox.stash(range(1000))
@@ -182,7 +182,7 @@ def test_available_now_ends_while_writers_go_on(spark: Any, postgres_dsn: str, t
     assert_once_in_order(rows_of(spark, tmp_path / "out"), range(1000 + len(written)))
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_a_second_start_of_a_query_fences_the_first(
     spark: Any, sqlite_outbox: Outbox, tmp_path: Path
 ) -> None:
@@ -202,7 +202,7 @@ def test_a_second_start_of_a_query_fences_the_first(
     )
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_a_new_checkpoint_repeats_nothing_unasked(spark: Any, sqlite_outbox: Outbox, tmp_path: Path) -> None:
     sqlite_outbox.stash(range(100))
     end_of(by_batch(source(spark, sqlite_outbox.options), tmp_path / "1", lambda _: True))
@@ -216,7 +216,7 @@ def test_a_new_checkpoint_repeats_nothing_unasked(spark: Any, sqlite_outbox: Out
     assert_once_in_order(rows_of(spark, tmp_path / "2" / "out"), range(100))
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_a_checkpoint_of_another_outbox_is_refused(spark: Any, sqlite_outbox: Outbox, tmp_path: Path) -> None:
     sqlite_outbox.stash(range(10))
     assert by_batch(source(spark, sqlite_outbox.options), tmp_path).awaitTermination(WAIT_SECONDS)
@@ -228,7 +228,9 @@ def test_a_row_that_is_no_message_parks_its_key(spark: Any, sqlite_outbox: Outbo
     sqlite_outbox.stash(range(2 * KEYS))
     with closing(sqlite3.connect(sqlite_outbox.data_source)) as connection, connection:
         connection.execute("UPDATE outbox SET kafka_header_keys = '[\"name\"]' WHERE id IN (1, 52)")
-    assert to_parquet(source(spark, sqlite_outbox.options), tmp_path, availableNow=True).awaitTermination(60)
+    assert to_parquet(source(spark, sqlite_outbox.options), tmp_path, availableNow=True).awaitTermination(
+        WAIT_SECONDS
+    )
     rows = rows_of(spark, tmp_path / "out")
     # The first row of k0, and the second of k1: all of k0 stay, and of k1 the second.
     assert {row.id for row in rows} == set(range(1, 101)) - {1, 51, 52}
@@ -238,7 +240,7 @@ def test_a_row_that_is_no_message_parks_its_key(spark: Any, sqlite_outbox: Outbo
         assert [letter.record.id for letter in letters.find()] == [1, 52]
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_rows_that_somebody_else_deleted_end_the_query(
     spark: Any, sqlite_outbox: Outbox, tmp_path: Path
 ) -> None:
@@ -342,7 +344,7 @@ def scraped(port: int | None) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
 
-@pytest.mark.slow("spark")
+@pytest.mark.slow
 def test_a_listener_tells_what_a_query_does(spark: Any, sqlite_outbox: Outbox, tmp_path: Path) -> None:
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "200")
     sqlite_outbox.stash(range(1000))

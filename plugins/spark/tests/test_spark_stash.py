@@ -160,7 +160,10 @@ def test_a_batch_query_is_stashed_as_a_whole(stream: Stream) -> None:
 def test_a_connection_that_is_lost_is_made_anew_and_the_batch_is_there_once(stream: Stream) -> None:
     writer = StreamStash(read_stash_options(stream.outbox.options), Columns({}, None))
     part = Rows("a-query", [Record("orders", "key", "value")])
-    waiting = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    waiting = """
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND datname = current_database()
+    """
     dsn = stream.outbox.data_source
     with (
         ThreadPoolExecutor() as pool,

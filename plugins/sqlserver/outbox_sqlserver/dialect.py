@@ -92,6 +92,13 @@ class SqlServerDialect(PortableDialect):
         return self.options.source.address
 
     @property
+    def dataset(self) -> tuple[str, str]:
+        """The outbox as catalogs of data name it."""
+        source = self.options.source
+        names = (source.database or "master", *self.options.outbox.within("dbo"))
+        return f"mssql://{source.host}:{source.port or 1433}", ".".join(names)
+
+    @property
     def secrets(self) -> Sequence[str]:
         """The password."""
         return [secret for secret in (self.options.source.password,) if secret]

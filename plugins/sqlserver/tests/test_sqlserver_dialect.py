@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import datetime
 from typing import Any
 
 import pytds
@@ -144,6 +145,7 @@ def _application(fake: FakeSqlServer) -> Any:
 
 
 GOOD = {
+    r"^SELECT SYSUTCDATETIME\(\)$": [(datetime(2026, 3, 1),)],  # noqa: DTZ001 - as the driver gives it
     "SERVERPROPERTY": [("16.0.4105.2", 3)],
     r"sys\.databases": [(160, True, "DISABLED", "READ_WRITE")],
     "^SELECT named.name": [("j", column) for column in JOURNAL_INDEX],

@@ -13,7 +13,7 @@ from outbox_testkit.conformance.handover import HandOverConformance
 from outbox_testkit.proxy import Proxy
 from outbox_zookeeper import ZooKeeperOptions
 
-pytestmark = pytest.mark.slow("electors")
+pytestmark = pytest.mark.slow
 
 SESSION = 8.0
 """Seconds: a leader that a busy machine halts for three seconds leads on."""
@@ -37,7 +37,7 @@ def server() -> Iterator[ZooKeeperServer]:
         yield server
 
 
-@pytest.mark.slow("electors")
+@pytest.mark.slow
 class TestZooKeeperFailover(FailoverConformance):
     @pytest.fixture
     def elector(self, server: ZooKeeperServer, topic: str) -> Iterator[ElectorUnderTest]:

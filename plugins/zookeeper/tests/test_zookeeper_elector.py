@@ -21,7 +21,7 @@ from outbox_zookeeper.check import _transport
 from outbox_zookeeper.client import Client
 from outbox_zookeeper.lease import ZooKeeperLease
 
-pytestmark = pytest.mark.slow("electors")
+pytestmark = pytest.mark.slow
 
 SESSION = 3.0
 PASSWORD = "pa55-of-the-user"
@@ -131,6 +131,26 @@ def test_a_node_that_another_process_has_made_is_not_taken_over(
         other.create(f"{options.election}/leader", b"other", ephemeral=True)
         assert lease.take("one", SESSION) is None
         assert other.get(f"{options.election}/leader")[0] == b"other"
+    finally:
+        lease.close()
+
+
+def test_a_node_that_another_process_makes_during_a_renewal_is_no_leadership(
+    options: ZooKeeperOptions, other: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = ZooKeeperLease(options)
+    ask = lease._client.ask
+
+    def be_late(what: str, path: str, *parts: Any, **more: Any) -> Any:
+        if what == "set":
+            other.delete(path)
+            other.create(path, b"other", ephemeral=True)
+        return ask(what, path, *parts, **more)
+
+    try:
+        assert lease.take("one", SESSION) is not None
+        monkeypatch.setattr(lease._client, "ask", be_late)
+        assert lease.take("one", SESSION) is None
     finally:
         lease.close()
 

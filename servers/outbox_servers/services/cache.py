@@ -11,7 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-logger = logging.getLogger("outbox_servers")
+logger = logging.getLogger("outbox.servers")
 
 Progress = Callable[[str], None]
 """Receives a line of text for each step of a slow operation."""

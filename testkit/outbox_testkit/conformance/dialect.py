@@ -11,6 +11,7 @@ from outbox_testkit.conformance.copies import CopyConformance
 from outbox_testkit.conformance.cost import CostConformance
 from outbox_testkit.conformance.dead_letters import LetterConformance
 from outbox_testkit.conformance.fencing import FenceConformance
+from outbox_testkit.conformance.history import HistoryConformance
 from outbox_testkit.conformance.intake import IntakeConformance
 from outbox_testkit.conformance.intake_faults import IntakeFaultConformance
 from outbox_testkit.conformance.journal import JournalConformance
@@ -53,6 +54,7 @@ THEMES = {
     "intake while something fails": IntakeFaultConformance,
     "lease": LeaseConformance,
     "members": MemberConformance,
+    "history": HistoryConformance,
     "outboxes": OutboxesConformance,
     "clusters": ClusterConformance,
     "origins": OriginConformance,
@@ -96,6 +98,7 @@ class DialectConformance(
     IntakeFaultConformance,
     LeaseConformance,
     MemberConformance,
+    HistoryConformance,
     OutboxesConformance,
     ClusterConformance,
     OriginConformance,

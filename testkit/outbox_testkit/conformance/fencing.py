@@ -59,6 +59,8 @@ class FenceConformance(Conformance):
             hand.table.set_transactional(hand.fence, TransactionalLane(1, "sender", "place"))
         identity = hand.table.identity()
         hand.table.close()
+        with closing(apart.dialect.history()) as history:
+            history.note(1, "seen")
         renamed = apart.renamed()
         for ask in (lambda: renamed.connect().bump(1, "test"), lambda: renamed.connect().identity()):
             with pytest.raises(DriverError, match="If it was renamed") as caught:
@@ -68,6 +70,8 @@ class FenceConformance(Conformance):
         renamed.execute(*cure.split("; "))
         table = renamed.connect()
         assert table.identity() == identity
+        with closing(renamed.dialect.history()) as history:
+            assert history.read(0) == [(1, "seen")]
         assert len(renamed.survey()) == (2 if noted == "a parked key" else 3)
         assert list(table.transactional_lanes()) == ([] if noted == "a parked key" else [0])
 

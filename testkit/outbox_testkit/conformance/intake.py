@@ -294,7 +294,7 @@ class IntakeConformance(Conformance):
 
     @staticmethod
     def until_moved(intakes: Intakes, hand: Hand, rows: int) -> None:
-        deadline = monotonic() + 10
+        deadline = monotonic() + 60
         while intakes.states()[0].moved < rows:
             intakes.take(hand.fence.token, ALL)
             assert monotonic() < deadline, intakes.states()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from time import sleep
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from outbox_api import Action, DriverError, Entry, Level
 from outbox_api.portable.journal import PortableJournal
+from outbox_api.seams.journal import ChosenEntries
 
 from outbox_testkit.conformance.schemas import Noted, NotedConformance
 from outbox_testkit.conformance.stashing import TEXTS
@@ -77,6 +79,32 @@ class JournalConformance(NotedConformance):
         last = journals[1].begin(ACTION)
         assert [entry.id for entry in journals[0].entries(3)] == [last, *numbers[:-3:-1]]
         assert len(journals[0].entries(1000)) == 13
+
+    def test_entries_are_chosen(self, box: Box, stack: ExitStack) -> None:
+        journal = self.journal(box, stack)
+        names = ("ann", "bob", "100%_[a]!'\\", "ann marie", "bob")
+        numbers = [journal.begin(Action(name, "cli", f"verb {n % 2}")) for n, name in enumerate(names)]
+
+        def chosen(**wanted: Any) -> list[int]:
+            found = journal.entries(chosen=ChosenEntries(**wanted))
+            return [numbers.index(entry.id) for entry in found]
+
+        assert (chosen(), chosen(operator="ann"), chosen(verb="verb 1")) == ([4, 3, 2, 1, 0], [3, 0], [3, 1])
+        assert chosen(operator="bob", verb="verb 1") == [1]
+        for odd in ("%_[a]!'\\", "100%", "_[", "!'"):
+            assert chosen(operator=odd) == [2], odd
+        assert chosen(operator="' OR 1 = 1 --") == chosen(operator="n%") == chosen(verb="verb _") == []
+        assert (chosen(after=numbers[3]), chosen(after=numbers[0]), chosen(after=uuid4())) == (
+            [2, 1, 0],
+            [],
+            [],
+        )
+        assert chosen(operator="ann", after=numbers[3]) == [0]
+        (last, *_, first) = journal.entries()
+        hour = timedelta(hours=1)
+        assert chosen(since=first.at - hour, until=last.at + hour) == [4, 3, 2, 1, 0]
+        assert chosen(since=last.at + hour) == chosen(until=first.at - hour) == []
+        assert 0 not in chosen(until=first.at)
 
     def test_outboxes_of_one_database_have_entries_of_their_own(self, box: Box, stack: ExitStack) -> None:
         boxes = [box, box.beside("b")]

@@ -67,14 +67,22 @@ class MemberConformance(Conformance):
         members = self.members(box, stack)
         view = box.dialect.watch()
         stack.callback(view.close)
-        assert view.members(group, 60) == {}
-        members.note(group, "one", 3, 60)
+
+        def seen() -> list[tuple[str, int | None, str]]:
+            return [(row.name, row.leads, row.about) for row in view.members() if row.group == group]
+
+        assert seen() == []
+        members.note(group, "one", 3, 60, about="all that it is")
         members.note(group, "left", 0, 60)
         members.leave("left")
         members.note(f"other {group}", "other", 1, 60)
-        assert view.members(group, 60) == {"one": 3}
+        assert seen() == [("one", 3, "all that it is")]
+        members.note(group, "one", 2, 60, about="all that it is")
+        assert seen() == [("one", 2, "all that it is")]
+        members.note(group, "one", 2, 60, about="and more" * 1000)
+        assert seen() == [("one", 2, "and more" * 1000)]
         time.sleep(0.3)
-        assert view.members(group, 0.2) == {}
+        assert all(row.age > 0.2 for row in view.members() if row.group == group)
 
     def test_names_of_any_length_remain_distinct(self, box: Box, stack: ExitStack, group: str) -> None:
         members = self.members(box, stack)

@@ -86,6 +86,18 @@ class OddRowConformance(Conformance):
         assert hand.park([odd.id, tail.id], first, reason="odd") == 1
         self._end(box, first)
 
+    def test_a_key_of_bytes_is_the_key_that_it_is_read_as(self, box: Box) -> None:
+        box.stash(plain("odd", "head"), plain("odd", "odd"), plain("after"))
+        _write(box, "kafka_key = X'6F6464'")
+        one, other = ({record.key for record in hand.mark()} for hand in box.lead_all(2))
+        assert not one & other
+        hand = box.lead()
+        keys = [record.key for record in hand.mark()]
+        assert len(keys) == 3
+        hand.remark()
+        box.park(hand, "odd")
+        assert [record.key for record in hand.mark()] == [key for key in keys if key != "odd"]
+
     @pytest.mark.parametrize("columns", PLACING, ids=" ".join)
     def test_partition_and_time_are_read_of_the_columns_that_there_are(
         self, box: Box, columns: tuple[str, ...]

@@ -46,6 +46,14 @@ class PauseConformance(Conformance):
         table.resume("b")
         assert [each.topic for each in table.pauses()] == ["a ' topic", "ä"]
 
+    def test_a_topic_that_no_row_can_have_is_not_paused(self, box: Box) -> None:
+        """Every lane would fail, again and again, as it asks for rows of other topics than this."""
+        table = box.connect()
+        for topic in ("a\0b", "\ud800"):
+            with pytest.raises(DriverError, match="cannot hold"):
+                table.pause(topic, "ann", "")
+        assert table.pauses() == []
+
     def test_a_pause_ends_by_itself_and_another_one_begins(self, box: Box) -> None:
         table = box.connect()
         first = table.pause("orders", "ann", "", 1.0)

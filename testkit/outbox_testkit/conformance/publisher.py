@@ -42,8 +42,8 @@ from outbox_api import (
 
 PARTITIONS = 3
 PATIENCE = 60
-_BEFORE_RUNS = -100
-"""The lowest number of records that are sent before runs: a sender may take ten seconds to be ready."""
+_BEFORE_RUNS = -600
+"""The lowest number of records that are sent before runs: a sender may take a minute to be ready."""
 
 
 class Message(NamedTuple):
@@ -173,7 +173,7 @@ def open_runs(under_test: TopicUnderTest) -> RunSender:
         if record.partition is not None:
             return sender
         time.sleep(0.1)
-    pytest.fail("the sender named no partition of a first record within ten seconds")
+    pytest.fail("the sender named no partition of a first record within a minute")
 
 
 def runs_of(

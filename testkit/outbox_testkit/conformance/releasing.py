@@ -91,10 +91,10 @@ class ReleaseConformance(Conformance):
         assert list(hand.changed.locked) == locked
         assert not hand.changed.kept
         since = time.monotonic()
-        for some in (ids[20:30], [ids[3], *ids[30:]], locked):
+        for some in (ids[20:30], [ids[3], *ids[30:]], *[locked] * 9):
             assert act(*some) == len([number for number in some if number not in locked])
             assert list(hand.changed.locked) == [number for number in some if number in locked]
-        assert time.monotonic() - since < 1.0, "it has waited once, and waits no more for any"
+        assert time.monotonic() - since < 10.0, "it has waited once, and waits no more for any"
         cursor.close()
         somebody.rollback()
         assert act(*locked) == 3

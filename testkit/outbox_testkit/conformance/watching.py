@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from outbox_api import Dialect, DriverError, Level, TransactionalLane
+from outbox_api import Dialect, DriverError, Level, Record, TransactionalLane
 from outbox_api.portable.view import PortableView
 
 from outbox_testkit.conformance.base import Conformance
@@ -23,6 +23,8 @@ CONNECTIONS: dict[str, Callable[[Dialect], Any]] = {
     "journal, read only": lambda dialect: dialect.journal(read_only=True),
     "lease": lambda dialect: dialect.lease(),
     "members": lambda dialect: dialect.members(),
+    "history": lambda dialect: dialect.history(),
+    "history, read only": lambda dialect: dialect.history(read_only=True),
 }
 """Everything that connects to an outbox."""
 
@@ -83,6 +85,32 @@ class WatchConformance(Conformance):
         assert first[1].value is None
         assert view.peek(rest[-1].id, 10) == []
         assert view.backlog().records == len(first) + len(rest)
+
+    def test_what_waits_is_told_by_topic_and_key(self, box: Box, stack: ExitStack) -> None:
+        view = self.view(box, stack)
+        assert view.waiting_groups(10) == ([], [])
+        hand = box.lead()
+        records = [Record("a", "K", "v"), Record("A", "k", None), Record("a", "k", "v" * 3000)]
+        box.stash(*records, Record("a", "k", "v"), Record("a", "", "v"), Record("a", "ä" * 900, "v"))
+        topics, keys = view.waiting_groups(10)
+        assert [(each.topic, each.key, each.rows) for each in topics] == [("a", None, 5), ("A", None, 1)]
+        assert [(each.topic, each.key, each.rows) for each in keys] == [
+            ("a", "k", 2), ("a", "K", 1), ("A", "k", 1), ("a", "", 1), ("a", "ä" * 900, 1)
+        ]  # fmt: skip
+        assert [each.first for each in keys[1:]] == sorted(each.first for each in keys[1:])
+        assert all(each.oldest is not None and 0 <= each.oldest < 60 for each in (*topics, *keys))
+        assert [len(each) for each in view.waiting_groups(1)] == [1, 1]
+        found = view.waiting_key(2, "k")
+        assert (found.key, found.rows) == ("k", 3)
+        assert [each.topic for each in found.first] == ["A", "a"]
+        assert found.first[1].size >= 3000 > found.first[0].size
+        assert view.waiting_key(9, of=keys[3].first).key == ""
+        assert view.waiting_key(9, of=keys[4].first).rows == 1
+        assert (view.waiting_key(9, "none").rows, view.waiting_key(9, of=10**12).key) == (0, None)
+        assert not any(each.marked for each in found.first)
+        hand.mark(10)
+        assert [each.marked for each in view.waiting_key(9, "k").first] == [True] * 3
+        assert [each.marked for each in view.waiting_groups(10)[0]] == [5, 1]
 
     def test_letters_can_be_read_by_somebody_who_changes_none(self, box: Box, stack: ExitStack) -> None:
         box.fill(3)

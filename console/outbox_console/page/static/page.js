@@ -108,8 +108,9 @@
   async function ask() {
     if (asking || document.hidden) return;
     asking = true;
+    const address = live.dataset.live;
     try {
-      const answer = await fetch(live.dataset.live, {
+      const answer = await fetch(address, {
         headers: tag ? { "If-None-Match": tag } : {},
         redirect: "manual",
         signal: AbortSignal.timeout(PATIENCE),
@@ -121,7 +122,7 @@
       } else if (!answer.ok && !same) {
         throw new Error(answer.status);
       } else {
-        if (!same) await show(answer);
+        if (!same && address === live.dataset.live) await show(answer);
         answered = new Date();
         pause = told(answer);
         say("");
@@ -131,12 +132,34 @@
       pause = Math.min(pause * 1.5, LONGEST);
     }
     asking = false;
-    next();
+    if (address === live.dataset.live) next();
+    else ask();
   }
 
   function next() {
     clearTimeout(timer);
     if (!document.hidden) timer = setTimeout(ask, pause);
+  }
+
+  // Outboxes are searched for while somebody types; the address is that of the same search without scripts.
+  const filter = document.getElementById("filter");
+  if (filter) {
+    let typing = 0;
+    const search = () => {
+      const wanted = new URLSearchParams([...new FormData(filter)].filter(([, value]) => value));
+      history.replaceState(null, "", `${location.pathname}?${wanted}`);
+      live.dataset.live = `${live.dataset.live.split("?")[0]}?${wanted}`;
+      tag = "";
+      ask();
+    };
+    filter.addEventListener("input", () => {
+      clearTimeout(typing);
+      typing = setTimeout(search, 200);
+    });
+    filter.addEventListener("submit", (event) => {
+      event.preventDefault();
+      search();
+    });
   }
 
   document.addEventListener("visibilitychange", () => {

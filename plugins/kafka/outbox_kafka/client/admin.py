@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -16,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     OffsetSpec,
 )
 from outbox_api import DriverError
+from outbox_api.base.finding import shortest
 
 from outbox_kafka.client.clients import ClientLog
 from outbox_kafka.client.errors import is_refusal
@@ -93,6 +95,14 @@ class KafkaAdmin:
                 raise self._create_error(what, (refusals or self._errors or [error])[0], self._settings)
             time.sleep(_RETRY_SECONDS)
 
+    def round_trip(self, cluster: ClusterMetadata, timeout: float) -> float | None:
+        """Returns the seconds of a round trip: the shortest of a few; ``None`` if there is no answer."""
+        topics = [next(iter(cluster.topics))] if cluster.topics else []  # an answer about all may be long
+        try:
+            return shortest(lambda: self.client.list_topics(*topics, timeout=timeout))
+        except KafkaException:
+            return None
+
     def broker_config(self, cluster: ClusterMetadata, timeout: float) -> dict[str, str]:
         """Returns the configuration of one of the cluster's brokers, see :meth:`topic_config`."""
         return self._config(ConfigResource(ConfigResource.Type.BROKER, str(min(cluster.brokers))), timeout)
@@ -103,6 +113,17 @@ class KafkaAdmin:
         Raises Kafka's own errors, unlike the other methods.
         """
         return self._config(ConfigResource(ConfigResource.Type.TOPIC, topic), timeout)
+
+    def sizes(self, topics: Sequence[str], timeout: float) -> dict[str, int]:
+        """Returns ``max.message.bytes`` of those topics of which the broker tells it."""
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        if not resources:
+            return {}
+        found = {}
+        for resource, future in self.client.describe_configs(resources, request_timeout=timeout).items():
+            with suppress(KafkaException, KeyError):  # not every service has it
+                found[resource.name] = int(future.result()["max.message.bytes"].value)
+        return found
 
     def offsets(
         self, topics: Collection[str], when: int, timeout: float, *, complete: bool = True
@@ -145,9 +166,11 @@ class KafkaAdmin:
                     error = caught.args[0]
             if error is not None:
                 over = time.monotonic() > deadline
-                if over and error.retriable() and not complete:
+                # The leader of a partition that was just added may not know of it yet.
+                passes = error.retriable() or error.code() == KafkaError.NOT_LEADER_FOR_PARTITION
+                if over and passes and not complete:
                     break
-                if over or not error.retriable():
+                if over or not passes:
                     raise self._create_error("cannot read the offsets of partitions", error, self._settings)
                 time.sleep(_RETRY_SECONDS)
         return found

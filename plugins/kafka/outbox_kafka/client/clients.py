@@ -21,7 +21,7 @@ from outbox_api import DriverError, Finding
 from outbox_api.support.context_thread import repeat
 from outbox_api.support.tls import Protection, host_of, transport_finding
 
-from outbox_kafka.client.errors import describe
+from outbox_kafka.client.errors import describe, without_guess
 from outbox_kafka.client.files import SIGN_IN, Stamps, paths, present, stamps
 from outbox_kafka.client.settings import config_error
 
@@ -51,7 +51,7 @@ class ClientLog:
         elif facility in ("FAIL", "ERROR"):
             # The client reconnects. The consequences show in delivery reports or in the election's state.
             level = logging.DEBUG if self._is_repeated(line) else min(level, logging.WARNING)
-        LOGGER.log(level, template, facility, client, line)
+        LOGGER.log(level, template, facility, client, without_guess(line))
 
     def warn_once(self, line: str) -> None:
         """Logs ``line`` as a warning; at debug level if it was logged within the last 30 s."""

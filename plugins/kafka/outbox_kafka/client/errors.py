@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
@@ -43,6 +44,16 @@ def concerns_all_brokers(error: KafkaError) -> bool:
     return error.code() == KafkaError._ALL_BROKERS_DOWN or is_refusal(error)
 
 
+_OLD_BROKER = re.compile(
+    r"( or broker version is|: (probably due to|might be caused by) broker version) < 0\.10 \(see [^)]*\)"
+)
+
+
+def without_guess(text: str) -> str:
+    """Returns what librdkafka says without its guess that the broker is of 2015: it may hang."""
+    return _OLD_BROKER.sub("", text)
+
+
 def describe(error: KafkaError, settings: Mapping[str, Any]) -> str:
     """Returns Kafka's own sentence and the error's name, without the secrets in ``settings``."""
-    return f"{redact(error.str(), settings)} ({error.name()})"
+    return f"{redact(without_guess(error.str()), settings)} ({error.name()})"

@@ -22,7 +22,7 @@ class Command(BaseCommand):
     def handle(self, *_: object, arguments: list[str], **__: object) -> None:
         """Runs a command of outbox, and exits with its code."""
         if not find_spec("outbox_core"):
-            raise CommandError("this command needs outbox-core: pip install outbox-core")
+            raise CommandError("this command needs outbox-harvester: pip install outbox-harvester")
         from outbox_core.cli import main  # noqa: PLC0415 - an application that only stashes has none
 
         from outbox_django.configuration import load  # noqa: PLC0415 - likewise

@@ -1,0 +1,1 @@
+"""``outbox status --watch`` with keys, on a terminal; needs textual, which an extra installs."""
