@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Any
@@ -17,6 +18,8 @@ from outbox_core.harvest.listening import ListenerThread
 from outbox_core.leadership.leader import Totals
 
 from .test_harvest import until
+
+Said = Callable[[], list[str]]
 
 
 class Told:
@@ -65,6 +68,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "PAUSE_SECONDS", 0.01)
 
 
+@pytest.fixture
+def said(logged: Callable[[str], list[logging.LogRecord]]) -> Said:
+    """The lines of the log."""
+    return lambda: [each.getMessage() for each in logged("outbox.listener")]
+
+
 def thread(listener: Told, totals: Totals | None = None) -> ListenerThread:
     chosen: Any = Chosen(listener)
     return ListenerThread(chosen, "orders", totals or Totals())
@@ -99,41 +108,37 @@ def test_a_listener_is_told_what_it_wants_to_know_with_the_records_of_this_leade
 
 
 def test_an_event_is_tried_again_in_its_order_and_the_log_says_once_that_it_fails(
-    caplog: pytest.LogCaptureFixture,
+    said: Said,
 ) -> None:
     listener = Told()
     listener.errors = [DriverError("away", retryable=True) for _ in range(3)]
     listens = thread(listener)
-    with caplog.at_level(logging.WARNING, "outbox.listener"):
-        for event in (acquired(), read(), LeaderRevoked()):
-            listens.notify(event)
-        until(lambda: len(listener.told) == 3)
-        listens.close()
+    for event in (acquired(), read(), LeaderRevoked()):
+        listens.notify(event)
+    until(lambda: len(listener.told) == 3)
+    listens.close()
     assert listener.names == ["LeaderAcquired", "MeterRead", "LeaderRevoked"]
-    assert [each.getMessage() for each in caplog.records] == [
+    assert said() == [
         "listener 'told' does not take events: away",
         "listener 'told' takes events; 0 events were dropped",
     ]
 
 
 @pytest.mark.parametrize("error", [DriverError("refused", retryable=False), SystemExit(), KeyError("x")])
-def test_an_event_that_is_refused_is_dropped_and_the_next_is_told(
-    error: BaseException, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_event_that_is_refused_is_dropped_and_the_next_is_told(error: BaseException, said: Said) -> None:
     listener = Told()
     listener.errors = [error]
     listens = thread(listener)
-    with caplog.at_level(logging.WARNING, "outbox.listener"):
-        listens.notify(acquired())
-        listens.notify(read())
-        until(lambda: len(listener.told) == 1)
-        listens.close()
+    listens.notify(acquired())
+    listens.notify(read())
+    until(lambda: len(said()) == 2)
+    listens.close()
     assert listener.names == ["MeterRead"]
-    assert caplog.records[-1].getMessage() == "listener 'told' takes events; 1 events were dropped"
+    assert said()[-1] == "listener 'told' takes events; 1 events were dropped"
 
 
 def test_nothing_waits_for_a_listener_that_hangs_and_what_is_dropped_is_counted(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
     monkeypatch.setattr(listening, "MOST_WAITING", 3)
     monkeypatch.setattr(listening, "END_SECONDS", 0.01)
@@ -142,14 +147,11 @@ def test_nothing_waits_for_a_listener_that_hangs_and_what_is_dropped_is_counted(
     listens = thread(listener)
     for _ in range(10):
         listens.notify(read())  # returns, or the test does not end
-    with caplog.at_level(logging.WARNING, "outbox.listener"):
-        listens.close()
-        listens.close()
+    listens.close()
+    listens.close()
     listener.gate.set()
     until(lambda: not listens._thread.is_alive())
-    assert [each.getMessage() for each in caplog.records] == [
-        "listener 'told' has not taken 10 events at the end"
-    ]
+    assert said() == ["listener 'told' has not taken 10 events at the end"]
 
 
 def test_without_events_no_thread_is_started() -> None:
