@@ -1,7 +1,7 @@
 """Metrics: the counters and gauges of one lane, and the rates of all lanes.
 
-To add a counter, add a field to :class:`LaneMetrics` and increase it in :mod:`outbox_core.lanes.record_lane`.
-It is then in ``outbox status --json``, and docs/cli.md must describe it.
+To add a counter, add a field to :class:`LaneMetrics` and increase it in ``lanes``. It is then in ``outbox
+status --json``, and docs/output.md must name it. What is counted by topic is in :mod:`.measurements`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One outbox's harvest: elect, fence, start the lanes, and hand over.
 
-Threads: the elector's own thread reports leadership and never touches the database; the harvest's thread
-does what follows from it. :mod:`outbox_core.leadership.candidacy` decides what that is, and
+Threads: one of the elector's reports leadership and never touches the database; the harvest's thread does
+what follows from it. :mod:`outbox_core.leadership.candidacy` decides what that is, and
 :mod:`outbox_core.harvest.harvest_actions` carries it out. The lanes live in the engine.
 """
 

@@ -1,4 +1,4 @@
-"""A lane group: the lanes that one engine task runs, a thread for each; it reports to the leader for all."""
+"""A lane group: the lanes that one engine task runs, on threads; it reports to the leader for all."""
 
 from __future__ import annotations
 

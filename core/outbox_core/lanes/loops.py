@@ -46,7 +46,7 @@ def run_batches(
 ) -> None:
     """Runs a lane of exactly-once delivery, see :func:`run_records`; the calling thread follows orders."""
     loops = {
-        "marker": partial(
+        "advancer": partial(
             database_loop, lane, lane.next_for_database, database, threads.clock, lane.say_left
         ),
         "publisher": partial(publish_loop, lane, sender, threads.clock),

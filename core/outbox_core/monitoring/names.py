@@ -1,4 +1,7 @@
-"""All metrics: ours, which begin with ``outbox.``, and those of OpenTelemetry's conventions for messaging."""
+"""All metrics: ours, which begin with ``outbox.``, and those of OpenTelemetry's conventions for messaging.
+
+Tests look for each in docs/monitoring.md, on the dashboard, and in what a leader serves that has published.
+"""
 
 from __future__ import annotations
 
