@@ -114,15 +114,14 @@ class StopSignals:
     Args:
         grace: Seconds after the first signal until the process ends in any case, with exit code 0;
             ``None`` for no limit.
-        on_hangup: What a SIGHUP does instead of a stop. It is called on a thread of its own, as a signal's
-            handler may interrupt anything; never for a signal that is ignored.
+        outlives_hangup: Whether a SIGHUP stops nothing, and only :meth:`take_hangup` tells of it.
     """
 
-    def __init__(self, grace: float | None = None, on_hangup: Callable[[], None] | None = None) -> None:
+    def __init__(self, grace: float | None = None, *, outlives_hangup: bool = False) -> None:
         self.requested = StopRequest()
         self._grace = grace
-        self._on_hangup = on_hangup
-        self._hangups: SimpleQueue[None] = SimpleQueue()
+        self._outlives_hangup = outlives_hangup
+        self._hung_up = False
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> Self:
@@ -133,10 +132,6 @@ class StopSignals:
         if self._grace is not None:
             # Ahead of the signal, as its handler must not start a thread.
             threading.Thread(target=self._limit, args=(self._grace,), name="grace", daemon=True).start()
-        if self._on_hangup is not None:
-            threading.Thread(
-                target=self._hang_up, args=(self._on_hangup,), name="hangup", daemon=True
-            ).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -145,20 +140,20 @@ class StopSignals:
             if not self.requested.is_set():
                 signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() itself returned
 
+    def take_hangup(self) -> bool:
+        """Returns whether a SIGHUP came since the last call that stops nothing."""
+        came, self._hung_up = self._hung_up, False
+        return came
+
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGHUP and self._on_hangup is not None:
-            self._hangups.put(None)
+        if number == signal.SIGHUP and self._outlives_hangup:
+            self._hung_up = True
             return
         if self.requested.is_set():
             if number != signal.SIGHUP:
                 exit_now(128 + number)
             return
         self.requested.set()
-
-    def _hang_up(self, act: Callable[[], None]) -> None:
-        while True:
-            self._hangups.get()
-            act()
 
     def _limit(self, grace: float) -> None:
         self.requested.wait()

@@ -88,6 +88,8 @@ GRACE_SECONDS = 4.7
 MANY = 100
 """As many outboxes as templates may come to have."""
 _POLL_SECONDS = 0.1
+_HANGUP_SECONDS = 1.0
+"""How often a process of many outboxes looks for a SIGHUP."""
 _START_GRACE_SECONDS = 1.0
 
 
@@ -118,7 +120,7 @@ def run(
     invocation: Invocation = context.obj
     overrides = {"harvest.delivery": delivery, "harvest.engine.driver": engine, "logging.level": log_level}
     settings = name_in_log(invocation.settings(file, overrides))
-    with StopSignals(GRACE_SECONDS, on_hangup=_tell_of_hangup) as signals:
+    with StopSignals(GRACE_SECONDS, outlives_hangup=True) as signals:
         if settings.several:
             _harvest_several(settings, signals)
         else:
@@ -126,11 +128,12 @@ def run(
     log.info("stopped")
 
 
-def _tell_of_hangup() -> None:
-    log.info(
-        "SIGHUP is ignored: secrets in files are read anew at each connect; for other changes of the "
-        "configuration start this process anew; SIGTERM stops it"
-    )
+def _tell_of_hangup(signals: StopSignals) -> None:
+    if signals.take_hangup():
+        log.info(
+            "SIGHUP is ignored: secrets in files are read anew at each connect; for other changes of the "
+            "configuration start this process anew; SIGTERM stops it"
+        )
 
 
 def _harvest(settings: Settings, signals: StopSignals) -> None:
@@ -153,6 +156,7 @@ def _harvest(settings: Settings, signals: StopSignals) -> None:
             while not signals.requested.is_set():
                 if harvest.wait(_POLL_SECONDS):
                     break
+                _tell_of_hangup(signals)
             if signals.requested.is_set():
                 log.info("stopping: draining what is in flight; a second signal stops at once")
         finally:
@@ -198,7 +202,8 @@ def _harvest_several(settings: Settings, signals: StopSignals) -> None:
     with monitored(settings, observe, idle_since=harvester.idle_since):
         harvester.start()
         try:
-            signals.requested.wait()
+            while not signals.requested.wait(_HANGUP_SECONDS):
+                _tell_of_hangup(signals)
             log.info("stopping: draining what is in flight; a second signal stops at once")
         finally:
             harvester.stop()
