@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from outbox_api import Record, Stasher
+from outbox_console import work
 from outbox_core import operations
 from outbox_core.config import load
 from outbox_core.operations import Operator
@@ -25,8 +26,9 @@ FORM = ("Content-Type", "application/x-www-form-urlencoded")
 
 
 @pytest.fixture
-def site(postgres_dsn: str, tmp_path: Path) -> Iterator[tuple[Server, Path]]:
+def site(postgres_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, Path]]:
     """Parked keys a, b and c with two rows each; 500 rows of a hot key; some others; one topic is paused."""
+    monkeypatch.setattr(work, "PATIENCE", 60.0)
     harvest = {"dataSource": postgres_dsn, "elector": "static", "engine": "inline"}
     file = tmp_path / "outbox.yaml"
     file.write_text(json.dumps({"harvest": harvest}))
@@ -43,11 +45,17 @@ def site(postgres_dsn: str, tmp_path: Path) -> Iterator[tuple[Server, Path]]:
         yield server, file
 
 
-def read(site: Server, path: str, *headers: tuple[str, str], body: str | None = None) -> str:
+def page_of(site: Server, path: str, *headers: tuple[str, str], body: str | None = None) -> str:
     answered = site.ask("GET" if body is None else "POST", path, *PERSON, *headers, body=body)
+    while "Being counted" in answered.text:
+        answered = site.ask("GET", path, *PERSON)
     assert answered.code == 200, answered
     assert "<script>alert" not in answered.text
-    return unescape(re.sub(r"<[^>]*>", " ", answered.text))
+    return answered.text
+
+
+def read(site: Server, path: str, *headers: tuple[str, str], body: str | None = None) -> str:
+    return unescape(re.sub(r"<[^>]*>", " ", page_of(site, path, *headers, body=body)))
 
 
 def test_the_page_says_what_waits_and_why(site: tuple[Server, Path], postgres_dsn: str):
@@ -70,7 +78,7 @@ def test_the_page_says_what_waits_and_why(site: tuple[Server, Path], postgres_ds
 
 def test_the_rows_of_a_key_are_led_to_without_naming_it(site: tuple[Server, Path]):
     server, _ = site
-    html = server.ask("GET", "/waiting", *PERSON).text
+    html = page_of(server, "/waiting")
     addresses = [unescape(each) for each in re.findall(r'href="(/waiting/key[^"]*)"', html)]
     assert len(addresses) == 7
     keys = {re.search(r"Key (.{1,8})", read(server, each))[1] for each in addresses}  # type: ignore[index]  # it is there

@@ -79,6 +79,11 @@ def end_of(query: Any) -> str:
     return str(raised.value)
 
 
+def assert_ends(query: Any, words: str) -> None:
+    ended = end_of(query)
+    assert words in ended, ended  # whole, which pytest would cut
+
+
 def to_parquet(frame: Any, folder: Path, **trigger: Any) -> Any:
     writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
     return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(**trigger).start()
@@ -149,7 +154,7 @@ def test_a_query_that_is_stopped_goes_on(spark: Any, outbox: Outbox, tmp_path: P
 def test_a_batch_that_failed_is_read_again(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
     outbox.stash(range(3000))
     options = {**outbox.options, "maxRecordsPerTrigger": "1000"}
-    assert "the sink is gone" in end_of(by_batch(source(spark, options), tmp_path, lambda batch: batch == 1))
+    assert_ends(by_batch(source(spark, options), tmp_path, lambda batch: batch == 1), "the sink is gone")
     torn = tmp_path / "out" / "batch=1"
     first = rows_of(spark, torn)
     assert outbox.noted()
@@ -221,7 +226,7 @@ def test_a_checkpoint_of_another_outbox_is_refused(spark: Any, sqlite_outbox: Ou
     sqlite_outbox.stash(range(10))
     assert by_batch(source(spark, sqlite_outbox.options), tmp_path).awaitTermination(WAIT_SECONDS)
     other = created("sqlite", str(tmp_path / "other.db"))
-    assert "is of another outbox" in end_of(by_batch(source(spark, other.options), tmp_path))
+    assert_ends(by_batch(source(spark, other.options), tmp_path), "is of another outbox")
 
 
 def test_a_row_that_is_no_message_parks_its_key(spark: Any, sqlite_outbox: Outbox, tmp_path: Path) -> None:
@@ -259,7 +264,7 @@ def test_wrong_options_are_told_before_the_first_batch(spark: Any, tmp_path: Pat
     empty = tmp_path / "empty.db"
     empty.touch()
     frame = source(spark, {"dialect": "sqlite", "dataSource": str(empty)}, values="false")
-    assert "there is no outbox table 'outbox'" in end_of(by_batch(frame, tmp_path))
+    assert_ends(by_batch(frame, tmp_path), "there is no outbox table 'outbox'")
 
 
 def test_headers_and_tombstones_arrive(spark: Any, outbox: Outbox, tmp_path: Path) -> None:
@@ -307,7 +312,7 @@ def test_dead_letters_are_a_batch_and_no_stream(spark: Any, outbox: Outbox, tmp_
     assert (row.deleted, row.position, row.create_time, row.headers) == (False, None, None, [])
     [row] = spark.read.format("outbox").options(**options, values="false").load().where("id = 3").collect()
     assert (row.value, row.deleted) == (None, False)
-    assert "a stream reads what waits in an outbox" in end_of(by_batch(source(spark, options), tmp_path))
+    assert_ends(by_batch(source(spark, options), tmp_path), "a stream reads what waits in an outbox")
 
 
 def test_what_a_query_has_delivered_is_kept_and_read_as_a_batch(
@@ -332,9 +337,8 @@ def test_what_a_query_has_delivered_is_kept_and_read_as_a_batch(
     assert {(row.has_value, row.has_headers, row.deleted) for row in rows} == {(True, True, False)}
     assert not any(row.superseded for row in rows)
     assert all(row.create_time <= row.delivered_at and row.token for row in rows)
-    assert "read what is kept as a batch" in end_of(
-        by_batch(source(spark, {**options, "of": "kept"}), tmp_path)
-    )
+    kept_stream = by_batch(source(spark, {**options, "of": "kept"}), tmp_path)
+    assert_ends(kept_stream, "read what is kept as a batch")
 
 
 def scraped(port: int | None) -> dict[str, float]:
