@@ -87,7 +87,7 @@ lint: $(READY)  ## Check style, types and import rules
 bench: $(READY)  ## Measure records per second, beside a plain sequential loop
 	@$(RUN) python bench/rate.py $(ARGS)
 
-model: $(READY)  ## Explore all histories of a small world of exactly-once delivery: ARGS="--histories"
+model: $(READY)  ## Explore all histories of a small world: ARGS="--histories"
 	@$(RUN) python -m tests.model $(ARGS)
 
 simulate: $(READY)  ## Try millions of faults in virtual time: ARGS="--minutes 10"

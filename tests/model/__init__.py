@@ -1,1 +1,1 @@
-"""An exhaustive model of exactly-once delivery: every history of a small world, see docs/model.md."""
+"""An exhaustive model of deliveries: every history of a small world, see docs/model.md."""
