@@ -308,8 +308,6 @@ class Scoreboard:
             if queue is None or (queue.unsettled == 1 and not queue.failures):
                 again |= self._hold(now, record.key, queue, [failure])
                 continue
-            if not queue.failures:
-                self._withdraw(record.key, queue)
             queue.failures.append(failure)
             queue.unsettled -= 1
             if queue.unsettled:
@@ -317,15 +315,6 @@ class Scoreboard:
             else:
                 again |= self._hold_run(now, record.key, queue)
         return again
-
-    def _withdraw(self, key: str, queue: Queue) -> None:
-        """Takes back what was to follow in a run that has failed."""
-        following = [record for record in self._following if record.key == key]
-        if following:
-            self._following = deque(record for record in self._following if record.key != key)
-            queue.unsettled -= len(following)
-            queue.records.extendleft(reversed(following))
-            self.crowded += len(following) if key in self._full else 0
 
     def _hold_run(self, now: float, key: str, queue: Queue) -> bool:
         """Holds a key of whose run nothing is in flight any more. A suspect one is sent one by one."""
