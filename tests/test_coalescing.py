@@ -50,6 +50,7 @@ def kept(shop: Shop) -> tuple[list[Sale], list[Sale]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_the_newest_of_each_key_arrives_though_leaders_are_killed(
     shop: Shop, fleet: Fleet, measure: Measure, delivery: str

@@ -39,6 +39,10 @@ def minutes(harvester: Harvester) -> dict[str, Any]:
     }
 
 
+def has_latencies(points: dict[str, Any]) -> bool:
+    return any((each["p99_seconds"] or 0) > 0 for each in points.values())
+
+
 @pytest.mark.parametrize(
     ("delivery", "engine"),
     [
@@ -63,7 +67,7 @@ def test_whoever_is_asked_knows_the_processes_and_the_history(
         assert (topic["topic"], topic["failed"]) == (shop.topic, 0)
         assert 0 < topic["published"] <= shop.count()
         assert 0 < told["latency"]["p50_seconds"] <= told["latency"]["p99_seconds"] < 60
-        until(lambda: minutes(second), "a minute is kept", 130, pause=1.0)
+        until(lambda: has_latencies(minutes(second)), "a minute with records is kept", 190, pause=1.0)
     shop.wait_until_harvested(60)
     killed_at = first.kill()
     second.wait_for("leader acquired", 60, killed_at)
@@ -74,7 +78,6 @@ def test_whoever_is_asked_knows_the_processes_and_the_history(
     until(lambda: roles(third).get("c") == "stands-by", "a third stands by", 60)
     again = minutes(third)
     assert kept.items() <= again.items(), "a new process tells the same"
-    assert any((each["p99_seconds"] or 0) > 0 for each in again.values())
     assert sum(each["published"] for each in ask(third, "/api/history")["topics"]) > 0
     until(
         lambda: ask(third, "/api/history")["takeovers"] >= 1, "the takeover is in the history", 120, pause=1.0

@@ -22,7 +22,7 @@ class Strike:
     Attributes:
         at: When it was injected, in seconds since the epoch.
         floor: The lower bound of the stall, in seconds: the time that no harvester could avoid.
-        lost: Runs of lane groups that were lost without a new leader.
+        lost: Lane groups, or producers of runs that were given up, that were lost without a new leader.
         facts: Details for the history.
     """
 

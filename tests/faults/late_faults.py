@@ -65,7 +65,9 @@ class LateRequest(Fault):
             self._skip(site)
         came = late.answers - answers
         assert came, "no request was delivered late"
-        return Strike(at, time.time() - at, facts={"kept": late.kept - kept, "answers": dict(came), **facts})
+        given_up = site.has_said("no broker has acknowledged it in time", at)
+        facts |= {"kept": late.kept - kept, "answers": dict(came), "given up": given_up}
+        return Strike(at, time.time() - at, lost=int(given_up), facts=facts)
 
     def _keep(self, site: Site) -> None:
         if site.delivery != EXACTLY_ONCE:
