@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,3 +20,13 @@ def session(name: str) -> Iterator[Any]:
     yield SparkSession(application.context)
     SparkSession._instantiatedSession = None
     application.stop()
+
+
+def started(writer: Any) -> Any:
+    """Starts a query, and again if its Python has not come up within Spark's ten seconds."""
+    while True:
+        query = writer.start()
+        while query.isActive and query.status["message"] == "Initializing sources":
+            time.sleep(0.05)
+        if "worker failed to connect back" not in str(query.exception()):
+            return query

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from .kept_trial import Shop, shop_in
-from .sessions import session
+from .sessions import session, started
 from .sink_jars import environment, java_options
 from .sink_trial import KEYS, SETTINGS, Application, Count, Query, count, read, writing
 
@@ -45,7 +45,7 @@ def run(spark: Any, shop: Shop, folder: Path, *, fails: int = -1, **more: str) -
 
     frame = spark.readStream.format("outbox").options(**{**shop.options, **more}).load()
     writer = frame.writeStream.foreachBatch(write).trigger(availableNow=True)
-    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+    return started(writer.option("checkpointLocation", str(folder / "checkpoint")))
 
 
 def ended(query: Any) -> str:

@@ -20,7 +20,7 @@ from outbox_core.operations import fence
 from outbox_core.operations.journalled import Operator
 from pyspark_outbox.metrics import OutboxListener
 
-from .sessions import session
+from .sessions import session, started
 from .sink_trial import KEYS, Outbox
 
 pytestmark = pytest.mark.spark
@@ -86,7 +86,7 @@ def assert_ends(query: Any, words: str) -> None:
 
 def to_parquet(frame: Any, folder: Path, **trigger: Any) -> Any:
     writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
-    return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(**trigger).start()
+    return started(writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(**trigger))
 
 
 def to_folders(folder: Path, fails: Callable[[int], bool]) -> Callable[[Any, int], None]:
@@ -102,7 +102,7 @@ def to_folders(folder: Path, fails: Callable[[int], bool]) -> Callable[[Any, int
 
 def by_batch(frame: Any, folder: Path, fails: Callable[[int], bool] = lambda _: False) -> Any:
     writer = frame.writeStream.foreachBatch(to_folders(folder, fails)).trigger(availableNow=True)
-    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+    return started(writer.option("checkpointLocation", str(folder / "checkpoint")))
 
 
 def until(condition: Callable[[], bool]) -> None:
