@@ -26,7 +26,7 @@ def started(writer: Any) -> Any:
     """Starts a query, and again if its Python has not come up within Spark's ten seconds."""
     while True:
         query = writer.start()
-        while query.isActive and query.status["message"] == "Initializing sources":
+        while query.isActive and query.status["message"].startswith("Initializing"):
             time.sleep(0.05)
         if "worker failed to connect back" not in str(query.exception()):
             return query
