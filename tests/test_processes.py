@@ -78,6 +78,7 @@ def test_whoever_is_asked_knows_the_processes_and_the_history(
     until(lambda: roles(third).get("c") == "stands-by", "a third stands by", 60)
     again = minutes(third)
     assert kept.items() <= again.items(), "a new process tells the same"
+    assert has_latencies(again)
     assert sum(each["published"] for each in ask(third, "/api/history")["topics"]) > 0
     until(
         lambda: ask(third, "/api/history")["takeovers"] >= 1, "the takeover is in the history", 120, pause=1.0

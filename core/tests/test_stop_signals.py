@@ -70,6 +70,8 @@ def test_a_hangup_stops_nobody_who_does_something_else_with_it(left):
         assert not signals.requested.is_set()
         tell(signal.SIGTERM, signal.SIGHUP)
         assert signals.requested.wait(30)
+        while not signals.take_hangup():
+            time.sleep(0.001)
     assert left == []
 
 

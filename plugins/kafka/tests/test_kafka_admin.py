@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Mapping
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from outbox_api import DriverError
-from outbox_kafka.client.admin import KafkaAdmin
+from outbox_kafka.client.admin import LATEST, KafkaAdmin
 from outbox_kafka.errors import driver_error
 
 
@@ -33,7 +34,7 @@ class RestartingBroker:
         pass
 
 
-def admin(broker: RestartingBroker, monkeypatch: pytest.MonkeyPatch) -> KafkaAdmin:
+def admin(broker: RestartingBroker | BrokerBehind, monkeypatch: pytest.MonkeyPatch) -> KafkaAdmin:
     made = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, create_error)
     monkeypatch.setattr(made, "client", broker)
     return made
@@ -48,6 +49,55 @@ def test_waits_for_a_broker_that_does_not_list_itself_yet(monkeypatch: pytest.Mo
 def test_cluster_without_a_broker_is_an_error_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DriverError, match=r"cannot reach Kafka at 127\.0\.0\.1:1: BROKER_NOT_AVAILABLE"):
         admin(RestartingBroker(1000), monkeypatch).wait_for_cluster(0.2)
+
+
+class BrokerBehind:
+    """Refuses to tell the offset of a partition that its metadata lists, for the first requests."""
+
+    def __init__(self, code: int, requests: int) -> None:
+        self.error = KafkaError(code)
+        self.left = requests
+
+    def list_topics(self, timeout: float) -> SimpleNamespace:
+        return SimpleNamespace(brokers={1: "broker"}, topics={"t": SimpleNamespace(partitions={0: "led"})})
+
+    def poll(self, timeout: float) -> None:
+        pass
+
+    def list_offsets(self, places: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        told = Future[Any]()
+        self.left -= 1
+        if self.left < 0:
+            told.set_result(SimpleNamespace(offset=7))
+        else:
+            told.set_exception(KafkaException(self.error))
+        return dict.fromkeys(places, told)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    ],
+)
+def test_a_broker_that_does_not_know_a_partition_yet_is_asked_again(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = admin(BrokerBehind(code, 3), monkeypatch)
+    [(place, found)] = asked.offsets(["t"], LATEST, 10.0).items()
+    assert (place, found.offset) == (("t", 0), 7)
+    with pytest.raises(DriverError, match=KafkaError(code).name()):
+        admin(BrokerBehind(code, 1000), monkeypatch).offsets(["t"], LATEST, 0.2)
+
+
+def test_another_error_of_a_partition_is_raised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = BrokerBehind(KafkaError.TOPIC_AUTHORIZATION_FAILED, 1000)
+    with pytest.raises(DriverError):
+        admin(broker, monkeypatch).offsets(["t"], LATEST, 10.0)
+    assert broker.left == 999
 
 
 def test_producer_settings_do_not_bind_an_administrator() -> None:

@@ -32,6 +32,17 @@ _POLL_SECONDS = 0.5
 """Seconds of one request for metadata; connection errors are handled between two requests."""
 
 _RETRY_SECONDS = 0.05
+_BEHIND = frozenset(
+    (
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    )
+)
+"""What a broker says of a listed partition while it, or the client, does not know the latest yet: it was just
+added, or its leader has moved. The client calls none of these retriable.
+"""
 _BROKER_DEFAULT = -1
 
 LATEST = -1
@@ -166,8 +177,7 @@ class KafkaAdmin:
                     error = caught.args[0]
             if error is not None:
                 over = time.monotonic() > deadline
-                # The leader of a partition that was just added may not know of it yet.
-                passes = error.retriable() or error.code() == KafkaError.NOT_LEADER_FOR_PARTITION
+                passes = error.retriable() or error.code() in _BEHIND
                 if over and passes and not complete:
                     break
                 if over or not passes:
