@@ -82,7 +82,7 @@ def test_nothing_written_means_the_defaults():
 def test_the_limits_have_goharvests_defaults_with_exceptions():
     limits = Limits()
     assert (limits.min_poll_interval, limits.heartbeat_timeout, limits.queue_timeout) == (0.1, 5.0, 30.0)
-    assert (limits.mark_backoff, limits.io_error_backoff, limits.min_metrics_interval) == (0.01, 0.5, 5.0)
+    assert (limits.mark_backoff, limits.io_error_backoff, limits.min_metrics_interval) == (0.002, 0.5, 5.0)
     assert (limits.max_in_flight_records, limits.send_concurrency) == (8000, 1)
     assert (limits.send_buffer, limits.mark_query_records) == (5000, 5000)
 

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from outbox_api import Advanced, Changed, ColumnIs, Failure, MarkedRecord
 from outbox_core.delivery.at_least_once import MarkPurgeReset
-from outbox_core.delivery.batch_size import IDLE_SECONDS, TRICKLE_SECONDS, BatchSize
+from outbox_core.delivery.batch_size import IDLE_SECONDS, BatchSize
 from outbox_core.delivery.commands import Advance, Mark, Publish, Reset
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.retries import RetryPolicy
@@ -142,7 +142,7 @@ def test_what_is_found_resets_the_own_pace_alone():
     assert look(board, 0.0, **SOME) == 0
     assert look(board, 0.0, **FULL) == 1
     assert look(board, 0.0, **EMPTY) == 1
-    assert board.due() == TRICKLE_SECONDS
+    assert board.due() == 0.01
 
 
 def test_in_a_hurry_all_are_due_but_for_those_that_rest():

@@ -10,8 +10,6 @@ from itertools import accumulate, takewhile
 
 FIRST_LIMIT = 100
 """The limit of the first marks, in records; it doubles after each mark that was full."""
-TRICKLE_SECONDS = 0.002
-"""The pause after a mark that was not full, so that a few more records gather."""
 IDLE_SECONDS = 0.05
 """The longest pause between two marks of an empty outbox, for the first seconds."""
 _GROWTH = 1.01
@@ -30,7 +28,7 @@ class BatchSize:
     """The size and the time of one lane's next mark.
 
     Args:
-        backoff: Seconds to wait after a mark that found nothing; the wait doubles each time.
+        backoff: Seconds to wait after a mark that was not full; doubles with each that then finds nothing.
         longest_backoff: The longest of these waits, once the outbox has been empty for some seconds.
         most: The largest limit of a mark, in records.
 
@@ -56,7 +54,7 @@ class BatchSize:
             self._pause = min(growth, self._longest)
             return
         self._pause = self._backoff
-        self.due = now if full else now + min(TRICKLE_SECONDS, self._pause)
+        self.due = now if full else now + self._backoff
         if full and grow:  # a backlog
             self.limit = min(self.limit * 2, self._most)
 

@@ -68,7 +68,7 @@ class Limits:
         heartbeat_timeout: Seconds without a confirmation before the leader steps down.
         queue_timeout: Seconds that records may wait behind a key that does not move, before the lane marks
             everything anew.
-        mark_backoff: Seconds to wait after a mark that found nothing; longer with each further one.
+        mark_backoff: Seconds to wait after a mark that was not full; doubles with each that finds nothing.
         max_mark_backoff: The longest such wait, once the outbox has been empty for some seconds.
         rest_after: Seconds without a record after which an outbox rests, where a process harvests several;
             0 if it never does.
@@ -90,7 +90,7 @@ class Limits:
     min_poll_interval: Pause = 0.1
     heartbeat_timeout: Seconds = 5.0
     queue_timeout: Seconds = 30.0
-    mark_backoff: Pause = 0.01
+    mark_backoff: Pause = 0.002
     max_mark_backoff: Seconds = 0.1
     rest_after: Pause = 30.0
     io_error_backoff: Pause = 0.5

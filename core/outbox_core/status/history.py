@@ -35,7 +35,7 @@ class History:
     points before are moved back as well. Memory is bounded.
 
     Attributes:
-        unwritten: The minutes that are over, for whoever writes them into the database; oldest first.
+        unwritten: The minutes that may be noted, for whoever writes them into the database; oldest first.
         error: Why they could not be; empty if they could. For the caller to set.
     """
 
@@ -97,6 +97,5 @@ class History:
         happened = tuple(HistoryEvent(point.at, code, text) for code, text in told)
         self._happenings = (*self._happenings, *happened)[-MOST_HAPPENINGS:]
         self._points.add(point)
-        if (over := self._maker.add(point, recent, happened)) is not None:
-            self.unwritten.append(over)
+        self.unwritten.extend(self._maker.add(point, recent, happened))
         return happened

@@ -99,35 +99,50 @@ def of_text(number: int, text: str) -> Minute | None:
 
 
 class MinuteMaker:
-    """Makes minutes of polls: one of each minute in which a poll did not fail, once it is over."""
+    """Makes minutes of polls: one of each minute in which a poll did not fail, once it is over.
+
+    What is noted first of a minute stays. So a minute of which a part was not seen waits for the end of the
+    next one: by then, a process that has seen all of it has noted it.
+    """
 
     def __init__(self) -> None:
         self._number: int | None = None
         self._points: list[Point] = []
         self._events: list[HistoryEvent] = []
         self._recent = Recent()
+        self._known: datetime | None = None  # the last poll that did not fail
+        self._is_whole = False  # the present minute, so far
+        self._waiting: Minute | None = None
 
-    def add(self, point: Point, recent: Recent, events: Sequence[HistoryEvent]) -> Minute | None:
-        """Adds a poll, or one that has failed; returns the minute that was over before, if there is one."""
-        over, number = None, number_of(point.at)
+    def add(self, point: Point, recent: Recent, events: Sequence[HistoryEvent]) -> list[Minute]:
+        """Adds a poll, or one that has failed; returns the minutes that may be noted now, in their order."""
+        over, number = list[Minute](), number_of(point.at)
+        follows = self._known is not None and timedelta(0) <= point.at - self._known <= OVERLAP
+        self._is_whole = self._is_whole and follows
         if number != self._number:
             over, self._number = self._over(), number
+            self._is_whole = follows
         self._events = [*self._events, *events][-MOST_EVENTS:]
         if point.known:
             self._points.append(point)
-            self._recent = recent
+            self._recent, self._known = recent, point.at
         return over
 
-    def _over(self) -> Minute | None:
+    def _over(self) -> list[Minute]:
+        over = [self._waiting] if self._waiting else []
+        self._waiting = None
         points, self._points = self._points, []
         if not points or self._number is None:
-            return None  # events wait for a minute of which something is known
+            return over  # events wait for a minute of which something is known
         at = datetime.fromtimestamp(self._number * 60, UTC)
         point = replace(merged(points), at=at, rate=sum(each.rate or 0.0 for each in points) / len(points))
         topics = {each.topic: (each.published, each.failed) for each in self._recent.topics}
         minute = Minute(point, topics, self._events)
         self._events = [each for each in self._events if each.at >= at + MINUTE - OVERLAP]
-        return minute
+        if self._is_whole:
+            return [*over, minute]
+        self._waiting = minute
+        return over
 
 
 class TopicRecords(NamedTuple):
