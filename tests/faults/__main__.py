@@ -116,6 +116,8 @@ def run(options: argparse.Namespace, place: Place, seed: int, report: Report | N
 
 
 def _folder(options: argparse.Namespace, engine: str) -> Path:
+    if options.folder:
+        options.folder.mkdir(parents=True, exist_ok=True)
     return Path(tempfile.mkdtemp(prefix=f"faults-{engine}-", dir=options.folder))
 
 
