@@ -82,6 +82,7 @@ class Replay:
         self._states = {State(self._model.first()): History()}
         self._within = dict(_within(calls))
         self._retried = set(_retried(calls, self._within))
+        self._repeated = set(_repeated(calls))
         self._out: defaultdict[Place, set[int]] = defaultdict(set)
         self._orphans: set[int] = set()
         self._now = 0.0
@@ -121,7 +122,9 @@ class Replay:
             yield min(others, default=latest), _DIES, number
 
     def _is_nobodys(self, number: int) -> bool:
-        """Returns whether nobody waits for a call any more, or it is a part of one that is a step."""
+        """Returns whether a call tells nothing, nobody waits for it any more, or it is a part of a step."""
+        if number in self._repeated:
+            return True
         if self._calls[number].do in INNER and number not in self._within:
             return True
         return number in self._orphans or self._within.get(number) in self._orphans
@@ -259,6 +262,18 @@ def _within(calls: Sequence[Asked]) -> Iterator[tuple[int, int]]:
             out[call.place] = number
         elif call.do in INNER and call.place in out and calls[out[call.place]].do == "publish":
             yield number, out[call.place]
+
+
+def _repeated(calls: Sequence[Asked]) -> Iterator[int]:
+    """Yields the idle calls of a lane behind which another one follows, which tells the same of the fence."""
+    idle: dict[Place, int] = {}
+    for number, call in enumerate(calls):
+        if call.do == "advance":
+            before = idle.pop(call.place, None)
+            if call.idle:
+                idle[call.place] = number
+                if before is not None:
+                    yield before
 
 
 def _retried(calls: Sequence[Asked], within: Mapping[int, int]) -> Iterator[int]:

@@ -64,6 +64,13 @@ class Asked:
         return self.answer is not None and self.answer.get("lost", False)
 
     @property
+    def idle(self) -> bool:
+        """Whether it has purged and selected nothing, under the lane's own fence."""
+        if self.do != "advance" or self.answer is None or self.failed or self.lost:
+            return False
+        return not (self.asks["finished"] or self.answer["rows"] or self.answer.get("locked"))
+
+    @property
     def says(self) -> str:
         """The error's text."""
         return str(self.answer.get("says", "")) if self.answer else ""
