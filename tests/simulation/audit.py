@@ -119,6 +119,7 @@ class Audit:
             text = f"{session.name} sends {number} while {flying} of key {key!r} are in flight"
             raise Violation("I3", text, key, session.lane)
         flying.append(number)
+        self.entries[number].failed = False
         self._kept_again(session, self.entries[number])
 
     def published(self, session: Session, record: MarkedRecord) -> None:
@@ -134,6 +135,7 @@ class Audit:
         if delivered:
             session.trail.acked.add(number)
         else:
+            self.entries[number].failed = True
             session.trail.acked.discard(number)
             self._landed(session, number, key)
 
@@ -199,8 +201,11 @@ class Audit:
         furthest.take(entry)
 
     def _arrived_nevertheless(self, entry: Entry, session: Session, *, stale: bool) -> None:
-        """*coalesced*: what a lane has deleted as superseded is sent by none that lives."""
-        if not (stale or entry.forgiven):
+        """*coalesced*: what a lane has deleted as superseded is sent by none that lives.
+
+        What had failed before may still be on its way.
+        """
+        if not (stale or entry.forgiven or entry.failed):
             text = f"{session.name} delivered {entry.serial}, which was superseded"
             raise Violation("coalesced", text, entry.key, session.lane)
         self.counts["stale copies of superseded records"] += not entry.seen

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from outbox_api import Advanced, Backlog, Batch, Changed, Fence, LaneStatus, MarkedRecord, Poison
+from outbox_api.seams.kept import Tended
 from outbox_core.delivery.commands import Advance
 
 from .base_statements import record_of
@@ -49,6 +50,14 @@ class SparkTable(Servers):
     def __init__(self, world: SparkWorld, host: Host, session: Session) -> None:
         super().__init__(world, host, SETTINGS, session)
         self._horizon = Horizon(world, host.clock)
+
+    # --- nothing is kept, and no partition is of a day ----------------------------------------------
+
+    def tend_kept(self, _limit: int) -> Tended:
+        return Tended()
+
+    def tend_days(self) -> Tended:
+        return Tended()
 
     # --- the fence ----------------------------------------------------------------------------------
 

@@ -85,6 +85,7 @@ class Entry:
         inserted: The number of the event that inserted it.
         committed: The number of the event that committed it; 0 for never.
         sent: Whether a producer has ever been given it: then its content stays as it is.
+        failed: Whether its last producer has given it up: a request may be on its way nevertheless.
         copies: How many copies the log holds; a transaction's from when it is certain to commit.
         transacted: How many of these are a transaction's.
         token: The newest leader of whom there is one without a transaction.
@@ -109,6 +110,7 @@ class Entry:
     inserted: int
     committed: int = 0
     sent: bool = False
+    failed: bool = False
     copies: int = 0
     transacted: int = 0
     token: int = 0
