@@ -132,8 +132,8 @@ def evaluation() -> Iterator[str]:
     yield "in {} ms in the median, exactly once {} ms, tuned Debezium {} ms".format(*p50)
     p99 = [span(latency(who, "p99 ms"), ".0f") for who in (AT_LEAST, EXACTLY, TUNED)]
     yield "the 99th percentiles are {}, {} and {} ms".format(*p99)
-    p50, p99 = (elsewhere(f"p{part} ms") for part in (50, 99))
-    yield "{:.1f}, {:.0f} and {:.0f} ms, and {:.0f}, {:.0f} and {:.0f} ms".format(*p50, *p99)
+    half, most = (elsewhere(f"p{part} ms") for part in (50, 99))
+    yield "{:.1f}, {:.0f} and {:.0f} ms, and {:.0f}, {:.0f} and {:.0f} ms".format(*half, *most)
     seconds = [
         MEDIANS["recovery", "600 s at 400/s", who, "recovery s"] for who in (AT_LEAST, EXACTLY, "debezium")
     ]
