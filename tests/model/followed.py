@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,9 @@ from .traces import NEVER, Asked, keys_of, lanes_of, of_lanes, parked_of, read
 KEYS = 2
 """Of how many keys of a lane the rows are followed."""
 MOST = 100_000
-"""Longer traces are not followed: each key takes a second for some thousand calls."""
+"""Longer traces are not followed."""
+SECONDS = 180.0
+"""After so many seconds no other key is followed: a long trace takes minutes for each."""
 UNSEEN: Mapping[str, str] = {
     "finds the checkpoint forgotten": "no fault deletes checkpoints",
     "marks": "lanes of at-least-once delivery are not followed",
@@ -72,14 +75,18 @@ def follow(
         keys: Of how many keys, the ones with most rows among them.
 
     Raises:
-        ValueError: They cannot be followed: they are too long, or a key was of several lanes at a time.
+        ValueError: They cannot be followed, or not all: they are too long, or a key was of several lanes at a
+            time.
     """
+    ends = time.monotonic() + SECONDS
     calls = read(files)
     if len(calls) > MOST:
         raise ValueError(f"{len(calls):,} calls are too many")
     recent = [call for call in calls if call.ends >= since]
     for lane in sorted({call.lane for call in calls if call.lane is not None}):
         for key in _chosen(keys_of(recent, lane), parked_of(recent, lane), keys):
+            if time.monotonic() > ends:
+                raise ValueError(f"lane {lane} and later ones were not followed within {SECONDS:.0f} s")
             lanes = {each for _, each in lanes_of(calls, key)}
             yield _followed(of_lanes(calls, lanes), lane, key, menu)
 
