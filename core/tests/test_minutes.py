@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from outbox_api import DriverError
 from outbox_api.portable.history import PortableHistory
@@ -104,20 +104,21 @@ def test_a_text_of_another_version_is_left_out(text: str):
 @given(
     st.lists(st.integers(10, 119), max_size=6, unique=True),
     st.floats(0, 9.9),
-    st.integers(0, 110),
-    st.integers(0, 110),
+    st.integers(-60, 110),
+    st.integers(0, 170),
 )
+@example([40], 0.0, -60, 110)  # it begins within the minute, after what happened
 def test_whoever_notes_a_minute_no_event_is_lost_or_told_twice(
     happens: list[int], offset: float, silent_from: int, silent_for: int
 ):
     """Two processes poll every ten seconds, at other moments; who notes a minute first is left to chance.
 
-    One of them begins late, or is stopped for a while.
+    One of them begins late, or is stopped for a while; the other has seen all.
     """
     happens.sort()
     histories = History(), History()
     noted: dict[int, list[tuple[int, Minute]]] = {}
-    for second in range(300):
+    for second in range(-60, 300):
         parked = sum(at <= second for at in happens)
         for history, moment in zip(histories, (0, int(offset)), strict=True):
             is_silent = history is histories[1] and 0 <= second - silent_from < silent_for
@@ -128,7 +129,7 @@ def test_whoever_notes_a_minute_no_event_is_lost_or_told_twice(
                 noted.setdefault(minute.number, []).append((second, minute))
     for chosen in range(8):
         minutes = []
-        for place, number in enumerate(sorted(noted)[:3]):
+        for place, number in enumerate(range(number_of(NOON), number_of(NOON) + 3)):
             first = noted[number][0][0]
             near = [minute for second, minute in noted[number] if second < first + 30]
             minutes.append(near[(chosen >> place) % len(near)])
