@@ -63,6 +63,7 @@ class Audit:
         self.undelivered: defaultdict[str, dict[int, Entry]] = defaultdict(dict)
         self.parked_keys: set[str] = set()
         self.transacted: set[int] = set()
+        self.retried = set[str]()  # keys that an operator has retried
         self.counts: Counter[str] = Counter()
         self.flow_seconds = float("inf")
         self.run_records = 1
@@ -203,9 +204,10 @@ class Audit:
     def _arrived_nevertheless(self, entry: Entry, session: Session, *, stale: bool) -> None:
         """*coalesced*: what a lane has deleted as superseded is sent by none that lives.
 
-        What had failed before may still be on its way.
+        A request that was given up may still be on its way if an operator has retried the key since.
         """
-        if not (stale or entry.forgiven or entry.failed):
+        given_up = entry.failed and entry.key in self.retried
+        if not (stale or entry.forgiven or given_up):
             text = f"{session.name} delivered {entry.serial}, which was superseded"
             raise Violation("coalesced", text, entry.key, session.lane)
         self.counts["stale copies of superseded records"] += not entry.seen

@@ -53,6 +53,8 @@ class Free(Transaction):
                 database.remove(row)
                 world.audit.skipped(row.serial)
                 database.skipped[row.serial] = self._key
+        else:
+            world.audit.retried.add(self._key)
         world.audit.entries[head.serial].vain = None
         if self._cure and not self._skip:
             entry = world.audit.entries[head.serial]
