@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from outbox_api.base.lazy_names import lazily
 
 if TYPE_CHECKING:
+    from outbox_api.portable.database import CAPABILITIES as CAPABILITIES
+    from outbox_api.portable.database import SERVER_CAPABILITIES as SERVER_CAPABILITIES
     from outbox_api.portable.dead_letters import PortableDeadLetters as PortableDeadLetters
-    from outbox_api.portable.dialect import CAPABILITIES as CAPABILITIES
-    from outbox_api.portable.dialect import SERVER_CAPABILITIES as SERVER_CAPABILITIES
     from outbox_api.portable.dialect import PortableDialect as PortableDialect
     from outbox_api.portable.idiom import ErrorKind as ErrorKind
     from outbox_api.portable.idiom import Idiom as Idiom
@@ -29,7 +29,8 @@ else:
         __name__,
         {
             "outbox_api.portable.dead_letters": "PortableDeadLetters",
-            "outbox_api.portable.dialect": "CAPABILITIES SERVER_CAPABILITIES PortableDialect",
+            "outbox_api.portable.database": "CAPABILITIES SERVER_CAPABILITIES",
+            "outbox_api.portable.dialect": "PortableDialect",
             "outbox_api.portable.idiom": "ErrorKind Idiom",
             "outbox_api.portable.intake": "PortableIntake",
             "outbox_api.portable.options": "PortableOptions",

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from outbox_api.base.errors import AccessDenied, DriverError
 from outbox_api.base.finding import Finding, Level, shortest
 from outbox_api.intake.intake import Intake
 from outbox_api.portable.creation import migrations, missing_columns
+from outbox_api.portable.database import PortableDatabase
 from outbox_api.portable.days import Days, outbox_findings
 from outbox_api.portable.given_ids import ids_behind, ids_behind_finding, last_id
 from outbox_api.portable.idiom import Idiom
@@ -25,35 +25,32 @@ from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import HARVESTED, NEEDS, OPERATED, Tables
 from outbox_api.seams.schema import SCHEMA, refusal
 
-if TYPE_CHECKING:
-    from outbox_api.portable.dialect import PortableDialect
 
-
-def check(dialect: PortableDialect, *, watches: bool = False) -> list[Finding]:
+def check(database: PortableDatabase, *, watches: bool = False) -> list[Finding]:
     """Connects and looks at everything; never raises. The work behind ``PortableDialect.check``.
 
     Args:
-        dialect: Whose outbox.
+        database: Whose outbox.
         watches: Whether in a session that only looks. In another one the database can tell what is permitted.
     """
     try:
-        session = dialect.session(watches=watches)
+        session = database.session(watches=watches)
     except DriverError as error:
         cure = "see that the server runs and accepts this user" if error.retryable else "see the message"
         return [Finding(Level.ERROR, "connection", str(error), cure)]
     findings: list[Finding] = []
     try:
-        findings.append(connected(session, dialect.address))
-        findings += dialect.findings(session)
-        findings += [] if watches else _privileges(dialect, session)
-        findings += _tables(dialect, session)
-        findings += _version(dialect, session)
-        findings += _record_ids(dialect, session)
-        findings += outbox_findings(Days(session, divided_outbox(dialect.names(session).outbox)))
-        findings += _origin(dialect, session)
-        findings += _kept(dialect, session)
-        for intake in dialect.options.intakes:
-            findings += _intake(dialect, session, intake, tries=not watches)
+        findings.append(connected(session, database.address))
+        findings += database.findings(session)
+        findings += [] if watches else _privileges(database, session)
+        findings += _tables(database, session)
+        findings += _version(database, session)
+        findings += _record_ids(database, session)
+        findings += outbox_findings(Days(session, divided_outbox(database.names(session).outbox)))
+        findings += _origin(database, session)
+        findings += _kept(database, session)
+        for intake in database.options.intakes:
+            findings += _intake(database, session, intake, tries=not watches)
     except DriverError as error:
         findings.append(Finding(Level.ERROR, "connection", str(error), "see the message"))
     finally:
@@ -102,17 +99,17 @@ def trials(idiom: Idiom, tables: Tables, more: Sequence[str] = ()) -> Iterator[t
         yield from ((each, idiom.quote_table(table), statements[each]) for each in NEEDS[name].privileges)
 
 
-def _privileges(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
+def _privileges(database: PortableDatabase, session: Session) -> Iterator[Finding]:
     missing = dict[str, list[str]]()
-    more = ["kept"] if dialect.options.keep else []
-    for privilege, table, statement in trials(dialect.idiom, dialect.names(session), more):
+    more = ["kept"] if database.options.keep else []
+    for privilege, table, statement in trials(database.idiom, database.names(session), more):
         if isinstance(_refused(session, statement, {}), AccessDenied):
             missing.setdefault(table, []).append(privilege)
     if missing:
         rights = [f"{', '.join(each)} ON {table}" for table, each in missing.items()]
         cure = "; ".join(f"GRANT {right} TO this user" for right in rights)
         yield Finding(Level.ERROR, "privileges", f"missing: {', '.join(rights)}", cure)
-        outbox = dialect.idiom.quote_table(dialect.names(session).outbox)
+        outbox = database.idiom.quote_table(database.names(session).outbox)
         if missing.get(outbox) == WATCHED:
             yield watchers_finding("this user")
     else:
@@ -145,13 +142,13 @@ _OPTIONAL = {
 """Tables that not every user of an outbox may read → when one needs that."""
 
 
-def _tables(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
-    tables = dialect.names(session)
+def _tables(database: PortableDatabase, session: Session) -> Iterator[Finding]:
+    tables = database.names(session)
     for name in (*HARVESTED, *_OPTIONAL):
         table, subject = getattr(tables, name), NEEDS[name].subject
         level = Level.WARNING if name in OPERATED else Level.ERROR
         try:
-            found = session.columns(dialect.idiom.quote_table(table))
+            found = session.columns(database.idiom.quote_table(table))
         except AccessDenied:
             if name not in _OPTIONAL:
                 raise
@@ -166,30 +163,30 @@ def _tables(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
             yield Finding(Level.OK, subject, f"'{table}' has its columns")
 
 
-def _version(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
-    tables = dialect.names(session)
+def _version(database: PortableDatabase, session: Session) -> Iterator[Finding]:
+    tables = database.names(session)
     names = [getattr(tables, name) for name in HARVESTED]
-    if any(session.columns(dialect.idiom.quote_table(table)) is None for table in names):
+    if any(session.columns(database.idiom.quote_table(table)) is None for table in names):
         return  # which another finding reports
-    yield version_finding(dialect, session)
+    yield version_finding(database, session)
 
 
-def version_finding(dialect: PortableDialect, session: Session) -> Finding:
+def version_finding(database: PortableDatabase, session: Session) -> Finding:
     """Judges the version of tables that exist."""
-    tables = dialect.names(session)
+    tables = database.names(session)
     found = read_schema(session, tables)
     subject = "version of the tables"
     if reason := refusal(found):
         return Finding(Level.ERROR, subject, reason, "upgrade outbox")
-    if due := [each for together in migrations(dialect, session) for each in together]:
+    if due := [each for together in migrations(database, session) for each in together]:
         seen = f"it is {found.version}" if found else "it is not noted"
         cure = f"run 'outbox migrate', or let somebody run: {'; '.join(due)}"
         return Finding(Level.WARNING, subject, f"{seen}; this outbox makes version {SCHEMA}", cure)
     return Finding(Level.OK, subject, str(SCHEMA))
 
 
-def _record_ids(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
-    outbox, origin = dialect.names(session).outbox, dialect.options.origin
+def _record_ids(database: PortableDatabase, session: Session) -> Iterator[Finding]:
+    outbox, origin = database.names(session).outbox, database.options.origin
     table = session.idiom.quote_table(outbox)
     columns = session.columns(table) if session.idiom.last_id else None
     if columns is None or (origin and origin.column.lower() not in columns):
@@ -198,17 +195,17 @@ def _record_ids(dialect: PortableDialect, session: Session) -> Iterator[Finding]
         yield ids_behind_finding(seen, session.idiom.last_id_cure.format(table=table))
 
 
-def _origin(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
-    outbox, origin = dialect.options.outbox, dialect.options.origin
-    found = session.columns(dialect.idiom.quote_table(outbox)) if origin else None
+def _origin(database: PortableDatabase, session: Session) -> Iterator[Finding]:
+    outbox, origin = database.options.outbox, database.options.origin
+    found = session.columns(database.idiom.quote_table(outbox)) if origin else None
     if found is not None:
-        yield from origin_findings(session, dialect.options.tables, origin, found)
+        yield from origin_findings(session, database.options.tables, origin, found)
 
 
-def _kept(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
-    if keep := dialect.options.keep:
-        tables, need = dialect.names(session), NEEDS["kept"]
-        found = session.columns(dialect.idiom.quote_table(tables.kept))
+def _kept(database: PortableDatabase, session: Session) -> Iterator[Finding]:
+    if keep := database.options.keep:
+        tables, need = database.names(session), NEEDS["kept"]
+        found = session.columns(database.idiom.quote_table(tables.kept))
         if found is None:
             cure = "run 'outbox init' or 'outbox migrate'"
             yield Finding(Level.ERROR, need.subject, f"there is no table '{tables.kept}'", cure)
@@ -219,11 +216,11 @@ def _kept(dialect: PortableDialect, session: Session) -> Iterator[Finding]:
             yield from retention_findings(session, tables, keep)
 
 
-def _intake(dialect: PortableDialect, session: Session, of: Intake, *, tries: bool) -> Iterator[Finding]:
+def _intake(database: PortableDatabase, session: Session, of: Intake, *, tries: bool) -> Iterator[Finding]:
     subject = "intake"
-    columns = session.columns(dialect.idiom.quote_table(dialect.options.outbox)) or ()
+    columns = session.columns(database.idiom.quote_table(database.options.outbox)) or ()
     try:
-        intake = dialect.intake(session, of, extras=columns)
+        intake = database.intake(session, of, extras=columns)
     except DriverError as error:
         yield Finding(Level.ERROR, subject, str(error), "see the message")
         return

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from outbox_api.base.errors import AccessDenied, DriverError
+from outbox_api.portable.database import PortableDatabase
 from outbox_api.portable.days import Days
 from outbox_api.portable.keeping import holds_bytes
 from outbox_api.portable.notes import forget_identity, note_schema, read_schema, schema_query
@@ -20,56 +21,55 @@ from outbox_api.portable.tables import HARVESTED, NEEDS, OPERATED, Tables
 from outbox_api.seams.affinity import ColumnIs, Origin
 from outbox_api.seams.schema import SCHEMA, refusal
 
-if TYPE_CHECKING:
-    from outbox_api.portable.dialect import PortableDialect
-
 Together = Sequence[str]
 """The statements of one transaction."""
 
 
-def migrations(dialect: PortableDialect, session: Session, command: str = "outbox migrate") -> list[Together]:
+def migrations(
+    database: PortableDatabase, session: Session, command: str = "outbox migrate"
+) -> list[Together]:
     """Returns the statements that bring existing tables up to ``SCHEMA``, of which the last notes it."""
-    names = dialect.names(session)
+    names = database.names(session)
     query = schema_query(session.idiom, names.notes)
     rows = session.query("read the version", query, name=names.name)
     version = rows[0][0] if rows else None
     if version is not None and int(version) > SCHEMA:
         return []  # they have all that this version needs, and more
-    together: list[Together] = [[statement] for statement in dialect.alterations(session)]
+    together: list[Together] = [[statement] for statement in database.alterations(session)]
     if version is None or int(version) < SCHEMA:
         name = session.idiom.literal(names.name)
         together.append([note_schema(session.idiom, names.notes, name, command, anew=not rows)])
     return together
 
 
-def due(dialect: PortableDialect, session: Session) -> list[Together]:
+def due(database: PortableDatabase, session: Session) -> list[Together]:
     """Returns what ``outbox migrate`` executes: :func:`migrations`, and a table that is wanted by now."""
-    names = dialect.names(session)
+    names = database.names(session)
     wanted = [
         statements
-        for table, statements in _as_found(dialect, session, names).kept_tables(names).items()
+        for table, statements in _as_found(database, session, names).kept_tables(names).items()
         if session.columns(session.idiom.quote_table(table)) is None
     ]
-    return [*wanted, *migrations(dialect, session)]
+    return [*wanted, *migrations(database, session)]
 
 
-def _as_found(dialect: PortableDialect, session: Session, names: Tables) -> PortableDialect:
+def _as_found(database: PortableDatabase, session: Session, names: Tables) -> PortableDatabase:
     """Returns the dialect with values of the type that an existing outbox has: they are kept as they are."""
-    options = dialect.options
-    found = holds_bytes(session, dialect.idiom, names.outbox) if options.keep else None
+    options = database.options
+    found = holds_bytes(session, database.idiom, names.outbox) if options.keep else None
     if found in {None, options.binary}:
-        return dialect
-    return type(dialect)(replace(options, value_type=options.value_types[bool(found)]))
+        return database
+    return type(database)(replace(options, value_type=options.value_types[bool(found)]))
 
 
-def migrate(dialect: PortableDialect, session: Session) -> list[str]:
+def migrate(database: PortableDatabase, session: Session) -> list[str]:
     """Executes what is :func:`due` without a long wait for any lock, and returns what it executed."""
     if brief := session.idiom.brief_locks:
         with session.transaction("limit waits for locks", reads=True):
             session.execute_ddl(brief)
-    done = execute(session, lambda: due(dialect, session), "outbox migrate")
-    if dialect.options.keep:
-        Days(session, divided_kept(dialect.names(session).kept)).prepare()
+    done = execute(session, lambda: due(database, session), "outbox migrate")
+    if database.options.keep:
+        Days(session, divided_kept(database.names(session).kept)).prepare()
     return done
 
 
@@ -110,7 +110,7 @@ class Ready(NamedTuple):
 
 
 def require(
-    dialect: PortableDialect, session: Session, eligible: Sequence[ColumnIs] = (), more: str = ""
+    database: PortableDatabase, session: Session, eligible: Sequence[ColumnIs] = (), more: str = ""
 ) -> Ready:
     """Makes sure that the tables exist, have their columns, and are of no version that is too new.
 
@@ -119,10 +119,10 @@ def require(
     Raises:
         DriverError: They are not as they must be; the message says what to run.
     """
-    options = dialect.options
-    names = dialect.names(session)
-    found = require_tables(dialect, session, names, more)
-    require_version(dialect, session, names)
+    options = database.options
+    names = database.names(session)
+    found = require_tables(database, session, names, more)
+    require_version(database, session, names)
     faults = list[str]()
     for name, there in found.items():
         lacks = missing_columns(getattr(names, name), NEEDS[name].columns, there)
@@ -131,41 +131,41 @@ def require(
     if absent := missing_columns(options.outbox, _asked(eligible, options.origin), outbox):
         faults += [f"{absent[0]}; run 'outbox init', which adds what the affinity needs"]
     elif eligible and (origin := options.origin):
-        columns = OriginColumns(dialect.idiom, options.outbox, origin)
+        columns = OriginColumns(database.idiom, options.outbox, origin)
         if origin.is_of_another(default := columns.default(session)):
             faults += ["; ".join(columns.wrong_default(default))]
     if faults:
-        message = f"outbox {options.outbox} in {dialect.address} cannot be used: {'; '.join(faults)}"
+        message = f"outbox {options.outbox} in {database.address} cannot be used: {'; '.join(faults)}"
         raise DriverError(message, retryable=False)
     return Ready(names, outbox)
 
 
 def require_tables(
-    dialect: PortableDialect, session: Session, tables: Tables, more: str = ""
+    database: PortableDatabase, session: Session, tables: Tables, more: str = ""
 ) -> Mapping[str, Collection[str]]:
     """Makes sure that tables exist; returns their columns, in lower case, by their names in ``Tables``."""
     found = dict[str, Collection[str]]()
     for name in (*HARVESTED, *([more] if more else [])):
         table: TableName = getattr(tables, name)
-        columns = session.columns(dialect.idiom.quote_table(table))
+        columns = session.columns(database.idiom.quote_table(table))
         if columns is None:
             cure = f"run 'outbox init', or {NEEDS[name].instead}"
             if name == "kept":
                 cure = (
                     "run 'outbox init'"
-                    if dialect.options.keep
+                    if database.options.keep
                     else "set the option 'keep', and run 'outbox init'"
                 )
-            message = f"there is no {NEEDS[name].subject} '{table}' in {dialect.address}; {cure}"
+            message = f"there is no {NEEDS[name].subject} '{table}' in {database.address}; {cure}"
             raise TableMissing(message, retryable=False)
         found[name] = columns
     return found
 
 
-def require_version(dialect: PortableDialect, session: Session, names: Tables) -> None:
+def require_version(database: PortableDatabase, session: Session, names: Tables) -> None:
     """Makes sure that existing tables are not too new."""
     if reason := refusal(read_schema(session, names)):
-        message = f"outbox {names.outbox} in {dialect.address} cannot be used: {reason}"
+        message = f"outbox {names.outbox} in {database.address} cannot be used: {reason}"
         raise DriverError(message, retryable=False)
 
 
@@ -187,14 +187,14 @@ def _asked(eligible: Sequence[ColumnIs], origin: Origin | None) -> set[str]:
 _COMMAND = "outbox init"
 
 
-def first_note(dialect: PortableDialect) -> str:
+def first_note(database: PortableDatabase) -> str:
     """Returns the statement that notes the version of tables that have just been created."""
-    options = dialect.options
-    name = dialect.idiom.known_as(options.outbox)
-    return note_schema(dialect.idiom, options.tables.notes, name, _COMMAND, anew=True)
+    options = database.options
+    name = database.idiom.known_as(options.outbox)
+    return note_schema(database.idiom, options.tables.notes, name, _COMMAND, anew=True)
 
 
-def create(dialect: PortableDialect, session: Session) -> list[str]:
+def create(database: PortableDatabase, session: Session) -> list[str]:
     """Creates what does not exist, adds what an origin needs, and notes the version of the tables.
 
     Returns the names of the tables created. An outbox that is made anew is another one: its ids begin again,
@@ -206,31 +206,31 @@ def create(dialect: PortableDialect, session: Session) -> list[str]:
         DriverError: The user may not; the message contains the statements for somebody who may. Or there are
             tables that are too new.
     """
-    names = dialect.names(session)
+    names = database.names(session)
     # The table of kept records is the last, and need not be wanted.
-    statements = _as_found(dialect, session, names).tables(names)
-    tables = zip(dialect.options.tables, statements.items(), strict=False)
+    statements = _as_found(database, session, names).tables(names)
+    tables = zip(database.options.tables, statements.items(), strict=False)
     with suppress(AccessDenied):  # what follows says what to run
         if session.columns(session.idiom.quote_table(names.notes)) is not None:
-            require_version(dialect, session, names)
+            require_version(database, session, names)
     operated = {getattr(names, each) for each in OPERATED}
     created = [
         configured.unquoted
         for configured, (table, ddl) in tables
         if _create_table(session, table, ddl, optional=table in operated)
     ]
-    if dialect.options.outbox.unquoted in created:
-        name = dialect.names(session).name
+    if database.options.outbox.unquoted in created:
+        name = database.names(session).name
         with session.transaction("forget the identity of a former table"):
             session.execute(forget_identity(session.idiom, names.notes), name=name)
-    _prepare_days(dialect, session, names)
-    execute(session, lambda: dialect.additions(session), _COMMAND)
-    if not dialect.alterations(session):
-        execute(session, lambda: migrations(dialect, session, _COMMAND), _COMMAND)
+    _prepare_days(database, session, names)
+    execute(session, lambda: database.additions(session), _COMMAND)
+    if not database.alterations(session):
+        execute(session, lambda: migrations(database, session, _COMMAND), _COMMAND)
     return created
 
 
-def _prepare_days(dialect: PortableDialect, session: Session, names: Tables) -> None:
+def _prepare_days(database: PortableDatabase, session: Session, names: Tables) -> None:
     """Makes the partitions that an outbox which has some lacks, and those of kept records.
 
     Raises:
@@ -239,13 +239,14 @@ def _prepare_days(dialect: PortableDialect, session: Session, names: Tables) -> 
     days = Days(session, divided_outbox(names.outbox))
     if days.found() is not None:
         days.prepare()
-    elif dialect.options.by_day:
+    elif database.options.by_day:
         message = (
-            f"outbox {names.outbox} in {dialect.address} exists, and has no partition for each day; its rows "
-            "are not moved: make an outbox of another name with partitions, and use it once this one is empty"
+            f"outbox {names.outbox} in {database.address} exists, and has no partition for each day; "
+            "its rows are not moved: make an outbox of another name with partitions, "
+            "and use it once this one is empty"
         )
         raise DriverError(message, retryable=False)
-    if dialect.options.keep:
+    if database.options.keep:
         Days(session, divided_kept(names.kept)).prepare()
 
 
