@@ -1,4 +1,4 @@
-"""The peers: goharvest, and Debezium's outbox event router on Kafka Connect."""
+"""The peers: goharvest, and Debezium's outbox event router on Kafka Connect, also exactly once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.error import URLError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 from outbox_servers.services import ServiceError, find_java, free_port
 from outbox_servers.services.cache import cached_folder
 from outbox_servers.services.maven import fetch_jars
+from outbox_servers.services.process import ServerProcess
 from psycopg.conninfo import conninfo_to_dict
 
 from bench.compare.candidates import Candidate, CandidateError, Subject, ending, logged, started, wait
@@ -149,15 +152,10 @@ class Debezium(Candidate):
         """Runs Connect with one connector, which reads what is written from now on."""
         assert self.jars is not None, "prepare() comes first"
         java = find_java()
-        worker = _properties(place.folder / "worker.properties", {**_worker(place), **self._worker})
-        connector = {**_connector(place), **self._connector}
-        settings = _properties(place.folder / "connector.properties", connector)
         command = [str(java.executable), *_CONNECT_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        command += ["-cp", f"{self.jars}/*", "org.apache.kafka.connect.cli.ConnectStandalone"]
-        environment = {name: value for name, value in os.environ.items() if name != "CLASSPATH"}
+        command += ["-cp", f"{self.jars}/*"]
         with ExitStack() as stack:
-            process = started("connect", [*command, str(worker), str(settings)], place, environment)
-            stack.enter_context(ending(process))
+            process = stack.enter_context(self._connect(place, command))
             connection = stack.enter_context(place.connect())
             streams = place.servers.database.streams.format(place.database)
             wait(process, lambda: found(connection, streams) is not None)
@@ -168,9 +166,72 @@ class Debezium(Candidate):
                 stack.enter_context(ending(subject["application"]))
             yield Subject(subject, empties=False, housekeeping=self.deleting)
 
+    @contextmanager
+    def _connect(self, place: Place, java: list[str]) -> Iterator[ServerProcess]:
+        """Runs Connect until the block ends."""
+        settings = _properties(place.folder / "connector.properties", self._settings(place))
+        main = "org.apache.kafka.connect.cli.ConnectStandalone"
+        process = started("connect", [*java, main, str(self._file(place)), str(settings)], place, _java())
+        with ending(process):
+            yield process
+
+    def _settings(self, place: Place) -> dict[str, str]:
+        return {**_connector(place), **self._connector}
+
+    def _file(self, place: Place) -> Path:
+        own = {"offset.storage.file.filename": str(place.folder / "offsets")}
+        return _properties(place.folder / "worker.properties", {**_worker(place), **self._worker, **own})
+
     def version(self) -> str:
         """Returns Debezium's version and Connect's."""
         return f"{self._debezium}, Connect {CONNECT}"
+
+
+class DebeziumExactlyOnce(Debezium):
+    """As ``Debezium``, in a cluster of one worker of Connect, which writes records and offsets together.
+
+    Connect offers that in clusters alone (KIP-618). A transaction has what the connector returns at a time.
+    """
+
+    @contextmanager
+    def _connect(self, place: Place, java: list[str]) -> Iterator[ServerProcess]:
+        main = "org.apache.kafka.connect.cli.ConnectDistributed"
+        process = started("connect", [*java, main, str(self._file(place))], place, _java())
+        with ending(process):
+            config = f"{self._rest}/connectors/outbox/config"
+            wait(process, lambda: _accepted(config, self._settings(place)))
+            yield process
+
+    def _settings(self, place: Place) -> dict[str, str]:
+        return {
+            **super()._settings(place),
+            "exactly.once.support": "required",
+            "transaction.boundary": "poll",
+        }
+
+    def _file(self, place: Place) -> Path:
+        self._rest = f"http://127.0.0.1:{free_port()}"
+        own = {"group.id": place.topic, "exactly.once.source.support": "enabled", "listeners": self._rest}
+        for kind in ("config", "offset", "status"):
+            own[f"{kind}.storage.topic"] = f"{place.topic}-{kind}"
+            own[f"{kind}.storage.replication.factor"] = "1"
+        worker = {**_worker(place), **self._worker, **own}
+        return _properties(place.folder / "worker.properties", worker)
+
+
+def _accepted(address: str, settings: Mapping[str, str]) -> bool:
+    """Returns whether Connect, which may not serve yet, has accepted a connector's settings."""
+    content = {"Content-Type": "application/json"}
+    body = json.dumps(dict(settings)).encode()
+    try:
+        with urlopen(Request(address, body, content, method="PUT"), timeout=30):
+            return True
+    except URLError:
+        return False
+
+
+def _java() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "CLASSPATH"}
 
 
 def _here() -> dict[str, str]:
@@ -184,7 +245,6 @@ def _worker(place: Place) -> dict[str, str]:
         "bootstrap.servers": place.servers.bootstrap,
         "key.converter": converter,
         "value.converter": converter,
-        "offset.storage.file.filename": str(place.folder / "offsets"),
         "listeners": f"http://127.0.0.1:{free_port()}",
         "plugin.discovery": "service_load",
         "producer.compression.type": "lz4",

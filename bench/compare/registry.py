@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.compare.candidates import Candidate, Nobody, Product
 from bench.compare.loops import Loop, Own
-from bench.compare.peers import Debezium, Goharvest
+from bench.compare.peers import Debezium, DebeziumExactlyOnce, Goharvest
 
 DELIVERIES = ("exactly-once", "at-least-once")
 ENGINES = ("spark", "inline")
@@ -49,6 +49,7 @@ def candidates(database: str, goharvest: Path | None) -> dict[str, Candidate]:
         Debezium("debezium", database),
         Debezium("debezium/deleting", database, deleting=True),
         Debezium("debezium/tuned", database, connector=LARGE, worker={"producer.linger.ms": "5"}),
+        DebeziumExactlyOnce("debezium/exactly-once", database, connector=LARGE),
         Goharvest("goharvest", goharvest, {}),
         Goharvest("goharvest/tuned", goharvest, TUNED),
         Loop("loop/flush", "flush", "mark"),

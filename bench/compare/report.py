@@ -29,7 +29,7 @@ OTHERS: Mapping[str, Sequence[str]] = {
     "drain": ("cpu µs", "cpu database µs", "wal B", "binlog B"),
     "lanes": ("cpu µs", "memory MiB"),
     "latency": ("p99 ms", "max ms", "cpu %", "missing", "repeats", "out of order"),
-    "recovery": ("cpu s",),
+    "recovery": ("live p50 ms", "live p99 ms", "cpu s"),
     "backlog": ("/s", "cpu database µs"),
     "claims": ("affinity", "parked", "dead rows", "snapshot"),
     "parked": ("statements ms /1000", "cpu database µs"),

@@ -50,7 +50,8 @@ def recovery(bench: Bench, rate: int, outage: float, patience: float) -> Callabl
     """Returns a function that measures how a candidate catches up.
 
     It was stopped for a while; its rows of that time are written at once, in transactions of a second each.
-    Then it starts, while writers go on at the same rate.
+    Then it starts, while writers go on at the same rate: *live* rows, from when it is ready until it has
+    recovered.
     """
 
     def take(candidate: Candidate) -> Values:
@@ -76,8 +77,11 @@ def recovery(bench: Bench, rate: int, outage: float, patience: float) -> Callabl
                     watch(subject, 3)
                     used = meter.stop()
                     journal = traffic.finish(PATIENCE)
+        recovered = caught_up(journal)
+        live = percentiles(journal.latencies(ready, max(recovered, ready + 1)))
         return {
-            "recovery s": caught_up(journal) - started,
+            "recovery s": recovered - started,
+            **{f"live {name}": live[name] for name in ("p50 ms", "p99 ms")},
             "start s": ready - started,
             "backlog /s": delivered / (backlog - ready),
             "cpu s": used["cpu s"],
