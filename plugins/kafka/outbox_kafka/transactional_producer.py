@@ -83,8 +83,16 @@ class TransactionalProducer:
         """
         self._producer = None
 
-    def initialize(self) -> None:
-        """Registers with the coordinator, which fences earlier producers and ends their transactions."""
+    def initialize(self, topic: str) -> None:
+        """Registers with the coordinator, which fences earlier producers and ends their transactions.
+
+        Args:
+            topic: One that is there.
+        """
+        # The client registers at once if it is connected to a broker by its id, as by the second request;
+        # otherwise it looks again only after half a second.
+        for _ in range(2):
+            self.look_up([topic], (), {})
         what = f"cannot begin transactions as '{self._settings['transactional.id']}'"
         deadline = time.monotonic() + _INITIALIZE_SECONDS
         while True:

@@ -103,7 +103,7 @@ class KafkaTransactionalSender:
         self._background = BackgroundCalls()
         self._watch = PartitionWatch(self._topics, self._look_up, self._background)
         try:
-            self._producer.initialize()
+            self._producer.initialize(store.topic)
             self._end_late_transactions()
         except BaseException:
             self.close()

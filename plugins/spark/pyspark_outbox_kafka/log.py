@@ -95,11 +95,7 @@ class SinkLog:
         """Opens the producer of a task, or the driver's, which ends the one before."""
         opened = TransactionalProducer(self.settings(task))
         try:
-            # The client registers at once if it is connected to a broker by its id, as by the second request;
-            # otherwise it looks again only after half a second.
-            for _ in range(2):
-                opened.look_up([self._topic.name], (), {})
-            opened.initialize()
+            opened.initialize(self._topic.name)
             yield opened
         finally:
             opened.close()
