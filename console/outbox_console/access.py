@@ -54,6 +54,11 @@ class Access:
         except RefusedError:
             return None
 
+    def name(self, request: Request) -> str:
+        """Returns the name of who asks; empty if they have none. Never raises."""
+        client = self.client(request)
+        return client.name if client else ""
+
     def viewer(self, handler: Handler) -> Handler:
         """Makes a handler that serves viewers, and so operators, too. It must not change anything."""
         return self._serving(Role.VIEWER, handler)

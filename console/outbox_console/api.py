@@ -244,8 +244,7 @@ class Api:
     def _verb(self, verb: Verb, body: type[schemas.Body]) -> Callable[..., Any]:
         async def do(asked: schemas.Body, request: Request) -> object:
             outbox = self._outbox(asked.outbox)
-            client = self._access.client(request)
-            operator = Operator(client.name if client else "", "http", asked.reason)
+            operator = Operator(self._access.name(request), "http", asked.reason)
             to = Arguments(**asked.model_dump(exclude={"outbox", "reason", "where"}))
             if isinstance(asked, letter_schemas.Letters) and asked.where is not None:
                 to = to._replace(where=asked.where.read())

@@ -147,8 +147,7 @@ class KeptApi:
         return schemas.ReplayStates(replays=told)
 
     def _operator(self, request: Request, reason: str) -> Operator:
-        client = self._access.client(request)
-        return Operator(client.name if client else "", "http", reason)
+        return Operator(self._access.name(request), "http", reason)
 
 
 def _as_data(settings: HarvestSettings, kept: KeptRecord) -> dict[str, Any]:

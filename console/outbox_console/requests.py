@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
@@ -61,20 +61,14 @@ class OneLength:
             await self._app(scope, receive, send)
 
 
-async def form(request: Request) -> dict[str, list[str]]:
-    """Returns the fields of a form, each with its values in their order."""
-    body = await _body(request, "application/x-www-form-urlencoded")
-    try:
-        return parse_qs(
-            body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
-        )
-    except ValueError:
-        raise RefusedError(400, "the body is no form") from None
-
-
 async def single_fields(request: Request) -> dict[str, str]:
     """Returns the fields of a form, each with its last value."""
-    return {name: values[-1] for name, values in (await form(request)).items()}
+    body = await _body(request, "application/x-www-form-urlencoded")
+    try:
+        text = body.decode("utf-8")
+        return dict(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        raise RefusedError(400, "the body is no form") from None
 
 
 async def with_json(request: Request) -> Request:

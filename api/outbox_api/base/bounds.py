@@ -21,8 +21,8 @@ MAX_KEY_BYTES = 65_536
 """A row with a longer key is not read: lanes hold the keys of failing records in memory."""
 
 OWN_PATTERNS = ("*.neli", "outbox.checkpoints")
-_OF_KAFKA = ("__consumer_offsets", "__transaction_state", "__cluster_metadata", "__share_group_state")
 """The default topics of elections and of checkpoints, of any outbox."""
+_OF_KAFKA = ("__consumer_offsets", "__transaction_state", "__cluster_metadata", "__share_group_state")
 
 MESSAGE_TOO_LARGE = (
     "Broker: Message size too large (MSG_SIZE_TOO_LARGE); make the record smaller, or raise "

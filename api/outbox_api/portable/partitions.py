@@ -120,9 +120,9 @@ class Partitions(ABC):
                 under the lock, too.
         """
 
-    @abstractmethod
-    def obstacle(self, session: Session, divided: Divided) -> str:
+    def obstacle(self, session: Session, divided: Divided) -> str:  # noqa: ARG002 - for subclasses
         """Returns why no partition can be made now; empty if one can."""
+        return ""
 
     @abstractmethod
     def refusal(self, session: Session, divided: Divided) -> str:

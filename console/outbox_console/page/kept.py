@@ -99,8 +99,7 @@ class Kept:
         """Shows a kept record with its value and its headers, which the journal notes."""
         form = await single_fields(request)
         outbox = self._parts.outboxes.named(form.get("outbox"))
-        client = self._parts.access.client(request)
-        operator = Operator(client.name if client else "", "http")
+        operator = Operator(self._parts.access.name(request), "http")
         look = partial(operations.reveal_kept, outbox, _position(form), operator)
         return self._record(request, outbox, await self._parts.work.action(look), revealed=True)
 
@@ -146,9 +145,8 @@ class Kept:
         """Returns the replays, as they were read a short while ago for somebody of the same role."""
         client = self._parts.access.client(request)
         role = client.role if client is not None else Role.VIEWER
-        if (outbox.title, role) not in self._fragments:
-            self._fragments[outbox.title, role] = Shared(partial(self._replays, outbox, role))
-        shared = self._fragments[outbox.title, role].get(self._parts.outboxes.changed_at([outbox]))
+        known = self._fragments.setdefault((outbox.title, role), Shared(partial(self._replays, outbox, role)))
+        shared = known.get(self._parts.outboxes.changed_at([outbox]))
         try:
             return await asyncio.wait_for(shared, PATIENCE)
         except TimeoutError:

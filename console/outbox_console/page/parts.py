@@ -66,15 +66,13 @@ class Outboxes:
 
     def shelf(self, outbox: HarvestSettings) -> Shelf[Contents]:
         """Returns what holds an outbox's dead letters and its journal."""
-        if outbox.title not in self._shelves:
-            self._shelves[outbox.title] = Shelf(outbox.title, partial(_read, outbox), Contents())
-        return self._shelves[outbox.title]
+        return self._shelves.setdefault(outbox.title, Shelf(outbox.title, partial(_read, outbox), Contents()))
 
     def kept(self, outbox: HarvestSettings) -> Shelf[KeptDays]:
         """Returns what holds how much is kept of an outbox, by day."""
-        if outbox.title not in self._kept:
-            self._kept[outbox.title] = Shelf(outbox.title, partial(_read_kept, outbox), KeptDays())
-        return self._kept[outbox.title]
+        return self._kept.setdefault(
+            outbox.title, Shelf(outbox.title, partial(_read_kept, outbox), KeptDays())
+        )
 
     def minutes(self, outbox: HarvestSettings) -> Shelf[KeptMinutes]:
         """Returns what holds the minutes of an outbox's history."""
@@ -87,9 +85,9 @@ class Outboxes:
 
     def waits(self, outbox: HarvestSettings) -> Shelf[SeenWaits]:
         """Returns what holds what waits in an outbox."""
-        if outbox.title not in self._waits:
-            self._waits[outbox.title] = Shelf(outbox.title, partial(_read_waits, outbox), SeenWaits())
-        return self._waits[outbox.title]
+        return self._waits.setdefault(
+            outbox.title, Shelf(outbox.title, partial(_read_waits, outbox), SeenWaits())
+        )
 
 
 def _read(outbox: HarvestSettings) -> Contents:

@@ -56,9 +56,8 @@ class Records:
         form = await single_fields(request)
         outbox = self._parts.outboxes.named(form.get("outbox"))
         known = await self._letter(outbox, form.get("id", ""))
-        client = self._parts.access.client(request)
         operator = Operator(
-            client.name if client else "",
+            self._parts.access.name(request),
             "http",
             " ".join(form.get("reason", "").split())[: operations.LONGEST_REASON],
         )

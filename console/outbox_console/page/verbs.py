@@ -139,8 +139,7 @@ class Verbs:
         verb = _verb(request, _TARGETS)
         form = await single_fields(request)
         outbox = self._parts.outboxes.named(form.get("outbox"))
-        client = self._parts.access.client(request)
-        who = client.name if client is not None else ""
+        who = self._parts.access.name(request)
         number = form.get("form") or secrets.token_urlsafe(12)
         act = self._act(verb, outbox, form, Operator(who, "http", _reason(form)))
         what = verb, outbox.title, {**form, "reason": ""}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from outbox_api import Finding, Level
-from outbox_api.base.bounds import matches
+from outbox_api.base.bounds import OWN_PATTERNS, matches
 
 from outbox_kafka.client.settings import bootstrap_servers
 from outbox_kafka.topics import Access
@@ -14,9 +14,6 @@ from outbox_kafka.topics import Access
 _SUBJECT: Final = "Kafka topics"
 
 _WILDCARDS: Final = frozenset("*?[")
-
-_OWN: Final = ("*.neli", "outbox.checkpoints")
-"""The topics of elections and checkpoints, by default, to which no record is published either."""
 
 _SHOWN: Final = 5
 """Topics that a message names; it counts the others."""
@@ -32,7 +29,7 @@ def topics_to_check(patterns: Sequence[str], visible: Iterable[str], own: str) -
     others = [
         topic
         for topic in visible
-        if not topic.startswith("__") and not any(matches(topic, each) for each in (own, *_OWN))
+        if not topic.startswith("__") and not any(matches(topic, each) for each in (own, *OWN_PATTERNS))
     ]
     matching = {topic for topic in others if any(matches(topic, pattern) for pattern in patterns)}
     return sorted(matching | set(filter(is_name, patterns)))

@@ -125,7 +125,9 @@ class RunProducer:
         """Hands records to the client that follow in runs; see :meth:`outbox_api.RunSender.send_runs`."""
         producer = self._producer
         if producer is None or self._error:
-            self._refuse_all(records, self._error or "the producer of its run has failed")
+            why = self._error or "the producer of its run has failed"
+            failures = (Failure(record, why, retryable=True, innocent=True) for record in records)
+            self._reports().failed.extend(failures)
             return
         self._offer(producer, records)
 
@@ -252,10 +254,6 @@ class RunProducer:
         self._stopped.add(record.key)
         failed = Failure(record, self._error or why, retryable, innocent=bool(self._error))
         self._reports().failed.append(failed)
-
-    def _refuse_all(self, records: Sequence[MarkedRecord], why: str) -> None:
-        failed = self._reports().failed
-        failed.extend(Failure(record, why, retryable=True, innocent=True) for record in records)
 
     def _on_delivery(self, record: MarkedRecord, error: KafkaError | None, message: Message) -> None:
         """Reports a record.

@@ -25,9 +25,6 @@ KEY_BYTES: Final = 65_535
 MAX_LISTED_BYTES: Final = 256 << 10
 """How long the keys may be together that a statement names as they are."""
 
-LINE: Final = "LONGTEXT"
-"""The type of a column for a short text."""
-
 # A binary collation; the dialect's statements compare keys byte for byte whatever the collation is.
 TABLE_END: Final = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 # With a default as long as a leader id, a mark updates rows in place, which takes half the time.
@@ -97,7 +94,7 @@ class MySqlIdiom(Idiom):
     shared_lock: ClassVar[str] = " LOCK IN SHARE MODE"
     skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
     current_schema: ClassVar[str] = "DATABASE()"
-    short_text_type: ClassVar[str] = LINE
+    short_text_type: ClassVar[str] = "LONGTEXT"
     long_text_type: ClassVar[str] = "LONGTEXT"
     bytes_type: ClassVar[str] = "LONGBLOB"
     key_type: ClassVar[str] = "LONGBLOB"

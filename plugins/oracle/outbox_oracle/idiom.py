@@ -237,10 +237,6 @@ class OracleIdiom(Idiom):
         """Quotes an identifier, folded to upper case unless it is quoted already."""
         return quoted(name)
 
-    def quote_table(self, table: TableName) -> str:
-        """Writes a table's name."""
-        return ".".join(self.quote(part) for part in table if part)
-
     def known_as(self, table: TableName) -> str:
         """Writes a text: a table's name with its schema."""
         named = ".".join(canonical(part) for part in table if part)

@@ -106,9 +106,6 @@ class Releasing:
         return [row[0] for row in self._session.rows(self._sql.carried, (leader_id, array(ids)), doing)]
 
 
-log = logging.getLogger("outbox.postgres")
-
-
 class Wanted(NamedTuple):
     """The parameters of a mark."""
 

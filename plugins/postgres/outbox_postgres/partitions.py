@@ -122,10 +122,6 @@ class PostgresPartitions(Partitions):
             session.execute_ddl("SET LOCAL statement_timeout = '200ms'")
             return not session.fetch(_of_day(divided), **_bounds(day))
 
-    def obstacle(self, session: Session, divided: Divided) -> str:  # noqa: ARG002 - the contract's
-        """Returns nothing: each day stands alone."""
-        return ""
-
     def refusal(self, session: Session, divided: Divided) -> str:
         """Returns what makes this user one of the table's owners, who may create in its schema."""
         name = str(QuotedName(*divided.table))
