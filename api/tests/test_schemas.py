@@ -6,7 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from threading import Thread
 
 import pytest
@@ -79,9 +79,9 @@ def dripping() -> Iterator[str]:
 def test_a_registry_that_answers_byte_by_byte_is_waited_for_no_longer(
     dripping: str, kind: str, schema: object
 ) -> None:
-    registry = SchemaRegistry(dripping, {"timeout": 0.5})
-    serialize = getattr(registry, kind)(json.dumps(schema))
-    began = time.monotonic()
-    with pytest.raises(ValueError, match="does not answer: timed out"):
-        serialize({"by": {}}, "orders")
-    assert time.monotonic() - began < 50, "it drips for twice as long"
+    with closing(SchemaRegistry(dripping, {"timeout": 0.5})) as registry:
+        serialize = getattr(registry, kind)(json.dumps(schema))
+        began = time.monotonic()
+        with pytest.raises(ValueError, match="does not answer: timed out"):
+            serialize({"by": {}}, "orders")
+        assert time.monotonic() - began < 50, "it drips for twice as long"
