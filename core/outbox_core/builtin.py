@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from typing import Any
 
 from outbox_api.base.errors import ConfigError
 from outbox_api.base.finding import Finding, Level
 from outbox_api.election import LeaseElector, LeaseTimes
-from outbox_api.seams.affinity import Affinity, ColumnIs
-from outbox_api.seams.elector import Candidate, Elector
-from outbox_api.seams.engine import Engine, Needs, Task
+from outbox_api.seams.affinity import ColumnIs
+from outbox_api.seams.elector import Candidate
+from outbox_api.seams.engine import Needs, Task
 from outbox_api.seams.hooks import GIVEN, Driver, hookimpl
 from outbox_api.seams.lease import Lease
 
@@ -159,43 +160,19 @@ def lease_elector(options: LeaseOptions) -> LeaseElector:
     return LeaseElector(options.lease, options, options.table, check=lambda: [found, *options.findings()])
 
 
-class NonePlugin:
-    """The plugin behind the name ``none``."""
+class Plugin:
+    """The plugin behind the name of one driver.
 
-    @hookimpl
-    def outbox_affinity(self) -> Driver[Affinity]:
-        """Offers the affinity ``none``."""
-        return Driver(options=NoOptions, create=EveryRow)
+    Args:
+        hook: The hook that offers it, such as ``outbox_elector``.
+        driver: The driver.
+    """
 
-
-class StaticPlugin:
-    """The plugin behind the name ``static``."""
-
-    @hookimpl
-    def outbox_elector(self) -> Driver[Elector]:
-        """Offers the elector ``static``."""
-        return Driver(options=NoOptions, create=StaticElector)
+    def __init__(self, hook: str, driver: Driver[Any]) -> None:
+        setattr(self, hook, hookimpl(lambda: driver))
 
 
-class LeasePlugin:
-    """The plugin behind the name ``lease``."""
-
-    @hookimpl
-    def outbox_elector(self) -> Driver[Elector]:
-        """Offers the elector ``lease``."""
-        return Driver(options=LeaseOptions, create=lease_elector)
-
-
-class InlinePlugin:
-    """The plugin behind the name ``inline``."""
-
-    @hookimpl
-    def outbox_engine(self) -> Driver[Engine]:
-        """Offers the engine ``inline``."""
-        return Driver(options=NoOptions, create=InlineEngine)
-
-
-NONE = NonePlugin()
-STATIC = StaticPlugin()
-LEASE = LeasePlugin()
-INLINE = InlinePlugin()
+NONE = Plugin("outbox_affinity", Driver(NoOptions, EveryRow))
+STATIC = Plugin("outbox_elector", Driver(NoOptions, StaticElector))
+LEASE = Plugin("outbox_elector", Driver(LeaseOptions, lease_elector))
+INLINE = Plugin("outbox_engine", Driver(NoOptions, InlineEngine))

@@ -171,7 +171,8 @@ class PortableMembers:
         own = MemberRow(bounded(member, MEMBER_LENGTH), bounded(group, GROUP_LENGTH), leads, 0, about)
         forgotten = _FORGOTTEN * seconds
         known = self.renew_row(own) if about == self._about else self.take_row(own.name, own, forgotten)
-        others = [row for row in self.rows() if row.name != own.name]
+        rows = read_members(self._session, self._statements)
+        others = [row for row in rows if row.name != own.name]
         if not known:
             free = [row.name for row in others if row.leads is None or row.age > forgotten]
             if not any(self.take_row(name, own, forgotten) for name in free):
@@ -181,11 +182,8 @@ class PortableMembers:
 
     def leave(self, member: str) -> None:
         """Takes a member off the list at once. Idempotent, as is a note afterwards, which puts it back."""
-        self.free_row(bounded(member, MEMBER_LENGTH))
-
-    def rows(self) -> Sequence[MemberRow]:
-        """Returns all rows of members, of whatever group."""
-        return read_members(self._session, self._statements)
+        with self._session.transaction("leave the members"):
+            self._session.execute(self._statements.free_row, member=bounded(member, MEMBER_LENGTH))
 
     def renew_row(self, row: MemberRow) -> bool:
         """Notes a member that has a row, but for what it says of itself; returns whether it has one."""
@@ -210,11 +208,6 @@ class PortableMembers:
                 self._session.execute(self._statements.add_row, **_values(row))
         except AlreadyExists:
             pass  # by an earlier call that failed only after its commit
-
-    def free_row(self, name: str) -> None:
-        """Notes that a member has left, if there is such a row."""
-        with self._session.transaction("leave the members"):
-            self._session.execute(self._statements.free_row, member=name)
 
     def close(self) -> None:
         """Disconnects. Idempotent, and never raises."""

@@ -63,12 +63,6 @@ class Invocation:
         return settings
 
 
-def name_in_log(settings: Settings) -> Settings:
-    """Has each line of the log carry the harvester's name; returns the settings."""
-    configure_logging(settings.logging.level, settings.process.name, settings.logging.format)
-    return settings
-
-
 def log_warnings_only(settings: Settings) -> Settings:
     """Raises the log level from info to warning, for a command that prints a result; returns the settings."""
     if settings.logging.level is LogLevel.INFO:

@@ -13,7 +13,7 @@ from outbox_core.cli.command import exit_code
 from outbox_core.cli.invocation import Invocation, log_warnings_only
 from outbox_core.cli.terminal import output, print_error, print_json, print_message
 from outbox_core.settings import HarvestSettings, Settings
-from outbox_core.status.outboxes import outboxes_of
+from outbox_core.status.outboxes import matching, unknown
 from outbox_core.text.printable import printable
 
 if TYPE_CHECKING:
@@ -173,14 +173,14 @@ def _all(settings: Settings) -> tuple[list[HarvestSettings], list[tuple[str, Out
     found, failed, unmatched = [*settings.outboxes], [], []
     for template in settings.templates:
         try:
-            matching = outboxes_of(template, found)
+            named = unknown(matching(template), found)
         except OutboxError as error:
             failed.append((template.label, error))
             continue
-        if not matching:
+        if not named:
             unmatched.append(template.label)
             print_message(f"outboxes.{template.label}: no table matches '{template.pattern}'")
-        found += matching
+        found += named
     return found, failed, unmatched
 
 

@@ -17,7 +17,8 @@ from outbox_api.support.context_thread import ContextThread
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.extras import find_console, needs
-from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now, name_in_log
+from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now
+from outbox_core.cli.logs import configure_logging
 from outbox_core.events import (
     Event,
     LeaderAcquired,
@@ -119,7 +120,8 @@ def run(
     """
     invocation: Invocation = context.obj
     overrides = {"harvest.delivery": delivery, "harvest.engine.driver": engine, "logging.level": log_level}
-    settings = name_in_log(invocation.settings(file, overrides))
+    settings = invocation.settings(file, overrides)
+    configure_logging(settings.logging.level, settings.process.name, settings.logging.format)
     with StopSignals(GRACE_SECONDS, outlives_hangup=True) as signals:
         if settings.several:
             _harvest_several(settings, signals)

@@ -23,8 +23,8 @@ from outbox_core.harvest.harvest_thread import HarvestThread
 from outbox_core.harvest.rebalance import Rebalance
 from outbox_core.harvest.resting import RestThread, may_rest
 from outbox_core.settings import HarvestSettings, Settings, Template
-from outbox_core.status.members import NOTE_SECONDS, MembersThread, group_of, member_name, places_among
-from outbox_core.status.outboxes import database_of, matching, unknown
+from outbox_core.status.members import NOTE_SECONDS, MembersThread, group_of, member_name
+from outbox_core.status.outboxes import by_database, database_of, matching, unknown
 
 log = logging.getLogger("outbox.harvest")
 
@@ -187,7 +187,8 @@ class Harvester:
         A process that cannot lead yet is of no group, as others would hand over to nobody: Spark may take a
         minute to start.
         """
-        places = places_among(thread.settings for thread in self.harvests)
+        harvested = (thread.settings for thread in self.harvests)
+        places = by_database(sorted(harvested, key=lambda each: each.title))
         group = self._group if self._is_ready() else ""
         with self._changing:
             if self._stopping.is_set():

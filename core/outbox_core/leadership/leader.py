@@ -68,8 +68,8 @@ class Leadership:
         self._checked_at = clock()
         self._lock = Lock()
         self._draining = False
-        self._stopped = False
-        self._lost = ""
+        self.stopped = False  # whether the lanes were ordered to end at once
+        self.lost = ""  # why leadership was lost
         self.reporters: list[Callable[[], Mapping[str, object]]] = []
         """Each returns what the first lane's heartbeats say of a part of the leader's own work."""
         self.refusal: DriverError | None = None
@@ -113,10 +113,10 @@ class Leadership:
             self._events.extend(report.events)
             if report.refusal is not None:
                 self.refusal = report.refusal.error
-                self._stopped = True
+                self.stopped = True
             if report.lost:
                 self.fence(report.lost)
-            return Orders(self._lease(), self._draining, self._stopped, self.about())
+            return Orders(self._lease(), self._draining, self.stopped, self.about())
 
     def expect(self, groups: Iterable[int]) -> None:
         """Expects a first report of these groups, which are being started or started again."""
@@ -152,27 +152,17 @@ class Leadership:
 
     def stop(self) -> None:
         """Orders all lanes to end at once."""
-        self._stopped = True
+        self.stopped = True
 
     def fence(self, reason: str) -> None:
         """Records that leadership is lost, and orders all lanes to end at once."""
-        self._lost = self._lost or reason
-        self._stopped = True
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the lanes were ordered to end at once."""
-        return self._stopped
+        self.lost = self.lost or reason
+        self.stopped = True
 
     @property
     def over(self) -> bool:
         """Whether the lanes were ordered to end."""
-        return self._draining or self._stopped
-
-    @property
-    def lost(self) -> str:
-        """Why leadership was lost, or empty."""
-        return self._lost
+        return self._draining or self.stopped
 
     def metrics(self) -> LaneMetrics:
         """Returns the sum of what all lanes of this leadership have done."""

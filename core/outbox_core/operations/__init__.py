@@ -24,14 +24,7 @@ from outbox_core.operations.pausing import (
     topics_waiting,
 )
 from outbox_core.operations.reason import LONGEST_REASON, ReasonTooLong, check_reason
-from outbox_core.operations.repartitioning import (
-    PartitionsAdded,
-    Plan,
-    Watch,
-    Wish,
-    add_partitions,
-    plan_partitions,
-)
+from outbox_core.operations.repartitioning import Plan, Watch, Wish, add_partitions, plan_partitions
 from outbox_core.operations.replaying import give_up, list_replays, prepare_replay, replay
 from outbox_core.operations.replays import GivenUp, Pace, Prepared, Replayed, Wanted
 from outbox_core.operations.takeovers import (
@@ -42,7 +35,6 @@ from outbox_core.operations.takeovers import (
 )
 from outbox_core.operations.verbs import Target, Verb
 from outbox_core.operations.waits import (
-    MOST_ROWS,
     Waiting,
     WaitingState,
     WhatWaits,
@@ -53,7 +45,6 @@ from outbox_core.operations.waits import (
 
 __all__ = [
     "LONGEST_REASON",
-    "MOST_ROWS",
     "UNCERTAIN",
     "Arguments",
     "Changed",
@@ -66,7 +57,6 @@ __all__ = [
     "LetterFilter",
     "Operator",
     "Pace",
-    "PartitionsAdded",
     "PauseChanged",
     "Plan",
     "Prepared",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import version
@@ -20,7 +20,6 @@ from outbox_api.portable.table_idiom import TableName
 from outbox_api.support.context_thread import ContextThread, repeat
 
 from outbox_core.settings import HarvestSettings, Settings
-from outbox_core.status.outboxes import by_database
 from outbox_core.status.processes import SILENT_NOTES, tag
 from outbox_core.text.redaction import redact
 
@@ -227,8 +226,3 @@ def group_of(settings: Settings) -> str:
     outboxes = [(outbox.label, outbox.outbox) for outbox in settings.outboxes]
     templates = [(template.label, template.pattern) for template in settings.templates]
     return sha256(repr(sorted([*outboxes, *templates])).encode()).hexdigest()[:32]
-
-
-def places_among(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object], list[HarvestSettings]]:
-    """Returns database → its outboxes, ordered by their titles."""
-    return by_database(sorted(outboxes, key=lambda each: each.title))

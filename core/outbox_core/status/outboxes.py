@@ -30,14 +30,6 @@ def by_database(outboxes: Iterable[HarvestSettings]) -> dict[tuple[str, object],
     return databases
 
 
-def outboxes_of(template: Template, known: Collection[HarvestSettings]) -> list[HarvestSettings]:
-    """Looks in the database for the tables that match, and returns the settings of each, ordered by name.
-
-    Those of ``known`` are left out, as an entry of their own or another template names them.
-    """
-    return unknown(matching(template), known)
-
-
 def matching(template: Template) -> list[HarvestSettings]:
     """Returns the settings of all tables that match, ordered by name, whatever else names them."""
     found = template.probe.dialect.create().find_outboxes(template.pattern)
