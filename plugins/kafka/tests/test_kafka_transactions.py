@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -189,6 +191,18 @@ def test_topic_that_is_missing_names_its_records_and_is_noticed_once_created(
     sender.close()
     assert values(kafka_bootstrap, topic, PARTITIONS) == []
     assert values(kafka_bootstrap, missing.topic, 1) == [2]
+
+
+def test_a_sender_looks_for_its_coordinator_once_it_is_connected(
+    kafka_bootstrap: str, lane: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "outbox.kafka")
+    with closing(publisher(kafka_bootstrap, debug="eos").open_transactional(lane)):
+        pass
+    lines = [record.message for record in caplog.records if record.name == "outbox.kafka"]
+    assert any("Querying for transaction coordinator" in line for line in lines)
+    too_early = [line for line in lines if "Unable to query for transaction coordinator" in line]
+    assert not too_early, "the client asks again only after half a second"
 
 
 def test_second_sender_fences_the_first(
