@@ -26,9 +26,9 @@ FIRST = {
 """Table → the figure that comes first, with its extremes."""
 
 OTHERS: Mapping[str, Sequence[str]] = {
-    "drain": ("cpu µs", "cpu database µs", "wal B", "binlog B"),
+    "drain": ("cpu µs", "wal B", "binlog B"),
     "lanes": ("cpu µs", "memory MiB"),
-    "latency": ("p99 ms", "max ms", "cpu %", "missing", "repeats", "out of order"),
+    "latency": ("p99 ms", "max ms", "cpu %"),
     "recovery": ("live p50 ms", "live p99 ms", "cpu s"),
     "backlog": ("/s", "cpu database µs"),
     "claims": ("affinity", "parked", "dead rows", "snapshot"),
