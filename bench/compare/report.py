@@ -100,7 +100,7 @@ def figures(results: Results) -> list[tuple[object, ...]]:
         taken = results.of(name)
         for figure in dict.fromkeys(figure for each in taken for figure in each.values):
             for (case, candidate), found in summaries(taken, figure).items():
-                numbers = (f"{value:.6g}" for value in (found.median, found.low, found.high))
+                numbers = map(repr, (found.median, found.low, found.high))
                 rows.append((name, case, candidate, figure, *numbers, found.rounds))
     return rows
 
