@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 from outbox_api.base.errors import AccessDenied, DriverError
 from outbox_api.portable.database import PortableDatabase
-from outbox_api.portable.days import Days
 from outbox_api.portable.keeping import holds_bytes
 from outbox_api.portable.notes import forget_identity, note_schema, read_schema, schema_query
 from outbox_api.portable.origin_columns import OriginColumns
-from outbox_api.portable.partitions import divided_kept, divided_outbox
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import OUTBOX_COLUMNS
 from outbox_api.portable.table_idiom import TableName
@@ -69,7 +67,7 @@ def migrate(database: PortableDatabase, session: Session) -> list[str]:
             session.execute_ddl(brief)
     done = execute(session, lambda: due(database, session), "outbox migrate")
     if database.options.keep:
-        Days(session, divided_kept(database.names(session).kept)).prepare()
+        _prepare_kept(session, database.names(session))
     return done
 
 
@@ -236,6 +234,9 @@ def _prepare_days(database: PortableDatabase, session: Session, names: Tables) -
     Raises:
         DriverError: There is to be one for each day, and the outbox has none.
     """
+    from outbox_api.portable.days import Days  # noqa: PLC0415 - who looks at an outbox makes no partition
+    from outbox_api.portable.partitions import divided_outbox  # noqa: PLC0415 - likewise
+
     days = Days(session, divided_outbox(names.outbox))
     if days.found() is not None:
         days.prepare()
@@ -247,7 +248,14 @@ def _prepare_days(database: PortableDatabase, session: Session, names: Tables) -
         )
         raise DriverError(message, retryable=False)
     if database.options.keep:
-        Days(session, divided_kept(names.kept)).prepare()
+        _prepare_kept(session, names)
+
+
+def _prepare_kept(session: Session, names: Tables) -> None:
+    from outbox_api.portable.days import Days  # noqa: PLC0415 - likewise
+    from outbox_api.portable.partitions import divided_kept  # noqa: PLC0415 - likewise
+
+    Days(session, divided_kept(names.kept)).prepare()
 
 
 def _is_there(session: Session, table: TableName, *, optional: bool) -> bool:
