@@ -27,7 +27,7 @@ RESOURCES = ("subject µs", "database µs", "broker µs", "wal B")
 STREAM = 300
 """Records a second of the stream of ``bench/methods``."""
 AT_LEAST, EXACTLY, TUNED = "at-least-once/inline", "exactly-once/inline", "debezium/tuned"
-ONCE = "debezium/exactly-once"
+DEBEZIUM_ONCE = "debezium/exactly-once"
 
 
 def read(name: str) -> list[dict[str, str]]:
@@ -152,7 +152,10 @@ def exactly_once() -> str:
     """Returns the lowest and the highest quotient of both exactly-once deliveries."""
     drains = (MANY, FEW, ONE)
     return span(
-        [MEDIANS["drain", case, EXACTLY, "/s"] / MEDIANS["drain", case, ONCE, "/s"] for case in drains]
+        [
+            MEDIANS["drain", case, EXACTLY, "/s"] / MEDIANS["drain", case, DEBEZIUM_ONCE, "/s"]
+            for case in drains
+        ]
     )
 
 
@@ -179,7 +182,7 @@ def performance() -> Iterator[str]:
     there = [elsewhere(f"p{part} ms") for part in (50, 99)]
     yield "{:.1f} and {:.1f} times as high".format(*(ours / peer for _, ours, peer in there))
     yield "; there {:.1f} and {:.1f}".format(*(ours / peer for ours, _, peer in there))
-    peers = [MEDIANS["latency", "1,000/s", ONCE, f"p{part} ms"] for part in (50, 99)]
+    peers = [MEDIANS["latency", "1,000/s", DEBEZIUM_ONCE, f"p{part} ms"] for part in (50, 99)]
     both = (ours / peer for (_, ours, _), peer in zip(there, peers, strict=True))
     yield "the median {:.1f} times as high, the 99th percentile {:.1f} times".format(*both)
     yield f"{exactly_once()} times the rate of Debezium's exactly-once delivery"

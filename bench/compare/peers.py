@@ -9,8 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
@@ -27,6 +28,7 @@ from bench.compare.servers import Place, found, say
 DEBEZIUM = {POSTGRES: "3.6.1.Final", MYSQL: "3.6.1.Final", MARIADB: "3.5.0.Final"}
 """Database → Debezium's version, the last one that Maven Central has a connector of."""
 CONNECT = "4.3.0"
+_CLI = "org.apache.kafka.connect.cli"
 # Those of Kafka's own script for Connect.
 _CONNECT_JVM = ("-Xms256M", "-Xmx2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
@@ -168,19 +170,24 @@ class Debezium(Candidate):
 
     @contextmanager
     def _connect(self, place: Place, java: list[str]) -> Iterator[ServerProcess]:
-        """Runs Connect until the block ends."""
+        """Runs Connect with the connector until the block ends."""
         settings = _properties(place.folder / "connector.properties", self._settings(place))
-        main = "org.apache.kafka.connect.cli.ConnectStandalone"
-        process = started("connect", [*java, main, str(self._file(place)), str(settings)], place, _java())
-        with ending(process):
+        own = {"offset.storage.file.filename": str(place.folder / "offsets")}
+        with self._worker_process(place, [*java, f"{_CLI}.ConnectStandalone"], own, str(settings)) as process:
             yield process
 
     def _settings(self, place: Place) -> dict[str, str]:
         return {**_connector(place), **self._connector}
 
-    def _file(self, place: Place) -> Path:
-        own = {"offset.storage.file.filename": str(place.folder / "offsets")}
-        return _properties(place.folder / "worker.properties", {**_worker(place), **self._worker, **own})
+    @contextmanager
+    def _worker_process(
+        self, place: Place, command: list[str], own: Mapping[str, str], *connectors: str
+    ) -> Iterator[ServerProcess]:
+        worker = _properties(place.folder / "worker.properties", {**_worker(place), **self._worker, **own})
+        environment = {name: value for name, value in os.environ.items() if name != "CLASSPATH"}
+        process = started("connect", [*command, str(worker), *connectors], place, environment)
+        with ending(process):
+            yield process
 
     def version(self) -> str:
         """Returns Debezium's version and Connect's."""
@@ -195,43 +202,38 @@ class DebeziumExactlyOnce(Debezium):
 
     @contextmanager
     def _connect(self, place: Place, java: list[str]) -> Iterator[ServerProcess]:
-        main = "org.apache.kafka.connect.cli.ConnectDistributed"
-        process = started("connect", [*java, main, str(self._file(place))], place, _java())
-        with ending(process):
-            config = f"{self._rest}/connectors/outbox/config"
+        address = f"http://127.0.0.1:{free_port()}"
+        own = {"group.id": place.topic, "exactly.once.source.support": "enabled", "listeners": address}
+        for kind in ("config", "offset", "status"):
+            own[f"{kind}.storage.topic"] = f"{place.topic}-{kind}"
+            own[f"{kind}.storage.replication.factor"] = "1"
+        with self._worker_process(place, [*java, f"{_CLI}.ConnectDistributed"], own) as process:
+            config = f"{address}/connectors/outbox/config"
             wait(process, lambda: _accepted(config, self._settings(place)))
             yield process
 
     def _settings(self, place: Place) -> dict[str, str]:
-        return {
-            **super()._settings(place),
-            "exactly.once.support": "required",
-            "transaction.boundary": "poll",
-        }
-
-    def _file(self, place: Place) -> Path:
-        self._rest = f"http://127.0.0.1:{free_port()}"
-        own = {"group.id": place.topic, "exactly.once.source.support": "enabled", "listeners": self._rest}
-        for kind in ("config", "offset", "status"):
-            own[f"{kind}.storage.topic"] = f"{place.topic}-{kind}"
-            own[f"{kind}.storage.replication.factor"] = "1"
-        worker = {**_worker(place), **self._worker, **own}
-        return _properties(place.folder / "worker.properties", worker)
+        own = {"exactly.once.support": "required", "transaction.boundary": "poll"}
+        return {**super()._settings(place), **own}
 
 
 def _accepted(address: str, settings: Mapping[str, str]) -> bool:
-    """Returns whether Connect, which may not serve yet, has accepted a connector's settings."""
+    """Returns whether Connect, which may not serve yet, has accepted a connector's settings.
+
+    Raises:
+        CandidateError: It refuses them.
+    """
     content = {"Content-Type": "application/json"}
     body = json.dumps(dict(settings)).encode()
     try:
         with urlopen(Request(address, body, content, method="PUT"), timeout=30):
             return True
-    except URLError:
+    except HTTPError as error:
+        if error.code == HTTPStatus.BAD_REQUEST:
+            raise CandidateError(f"Connect refuses the connector: {error.read().decode()}") from error
         return False
-
-
-def _java() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "CLASSPATH"}
+    except OSError:
+        return False
 
 
 def _here() -> dict[str, str]:

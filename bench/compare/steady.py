@@ -78,6 +78,7 @@ def recovery(bench: Bench, rate: int, outage: float, patience: float) -> Callabl
                     used = meter.stop()
                     journal = traffic.finish(PATIENCE)
         recovered = caught_up(journal)
+        # Of a second at least, so that there are some.
         live = percentiles(journal.latencies(ready, max(recovered, ready + 1)))
         return {
             "recovery s": recovered - started,

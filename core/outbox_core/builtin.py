@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any
 
 from outbox_api.base.errors import ConfigError
 from outbox_api.base.finding import Finding, Level
@@ -15,7 +14,7 @@ from outbox_api.election import LeaseElector, LeaseTimes
 from outbox_api.seams.affinity import ColumnIs
 from outbox_api.seams.elector import Candidate
 from outbox_api.seams.engine import Needs, Task
-from outbox_api.seams.hooks import GIVEN, Driver, hookimpl
+from outbox_api.seams.hooks import GIVEN, Driver, Plugin
 from outbox_api.seams.lease import Lease
 
 _JOIN_SECONDS = 60.0
@@ -158,18 +157,6 @@ def lease_elector(options: LeaseOptions) -> LeaseElector:
         f"{options.session_timeout + 0.5:g} s",
     )
     return LeaseElector(options.lease, options, options.table, check=lambda: [found, *options.findings()])
-
-
-class Plugin:
-    """The plugin behind the name of one driver.
-
-    Args:
-        hook: The hook that offers it, such as ``outbox_elector``.
-        driver: The driver.
-    """
-
-    def __init__(self, hook: str, driver: Driver[Any]) -> None:
-        setattr(self, hook, hookimpl(lambda: driver))
 
 
 NONE = Plugin("outbox_affinity", Driver(NoOptions, EveryRow))

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from outbox_api.base.errors import AccessDenied, DriverError
 from outbox_api.portable.database import PortableDatabase
 from outbox_api.portable.keeping import holds_bytes
 from outbox_api.portable.notes import forget_identity, note_schema, read_schema, schema_query
 from outbox_api.portable.origin_columns import OriginColumns
+from outbox_api.portable.partitions import Divided, divided_kept, divided_outbox
 from outbox_api.portable.session import Session, TableMissing
 from outbox_api.portable.sources import OUTBOX_COLUMNS
 from outbox_api.portable.table_idiom import TableName
 from outbox_api.portable.tables import HARVESTED, NEEDS, OPERATED, Tables
 from outbox_api.seams.affinity import ColumnIs, Origin
 from outbox_api.seams.schema import SCHEMA, refusal
+
+if TYPE_CHECKING:
+    from outbox_api.portable.days import Days
 
 Together = Sequence[str]
 """The statements of one transaction."""
@@ -52,7 +56,7 @@ def due(database: PortableDatabase, session: Session) -> list[Together]:
 
 
 def _as_found(database: PortableDatabase, session: Session, names: Tables) -> PortableDatabase:
-    """Returns the dialect with values of the type that an existing outbox has: they are kept as they are."""
+    """Returns the database with values of the type that an existing outbox has: they are kept as they are."""
     options = database.options
     found = holds_bytes(session, database.idiom, names.outbox) if options.keep else None
     if found in {None, options.binary}:
@@ -67,7 +71,7 @@ def migrate(database: PortableDatabase, session: Session) -> list[str]:
             session.execute_ddl(brief)
     done = execute(session, lambda: due(database, session), "outbox migrate")
     if database.options.keep:
-        _prepare_kept(session, database.names(session))
+        _days(session, divided_kept(database.names(session).kept)).prepare()
     return done
 
 
@@ -234,10 +238,7 @@ def _prepare_days(database: PortableDatabase, session: Session, names: Tables) -
     Raises:
         DriverError: There is to be one for each day, and the outbox has none.
     """
-    from outbox_api.portable.days import Days  # noqa: PLC0415 - who looks at an outbox makes no partition
-    from outbox_api.portable.partitions import divided_outbox  # noqa: PLC0415 - likewise
-
-    days = Days(session, divided_outbox(names.outbox))
+    days = _days(session, divided_outbox(names.outbox))
     if days.found() is not None:
         days.prepare()
     elif database.options.by_day:
@@ -248,14 +249,13 @@ def _prepare_days(database: PortableDatabase, session: Session, names: Tables) -
         )
         raise DriverError(message, retryable=False)
     if database.options.keep:
-        _prepare_kept(session, names)
+        _days(session, divided_kept(names.kept)).prepare()
 
 
-def _prepare_kept(session: Session, names: Tables) -> None:
-    from outbox_api.portable.days import Days  # noqa: PLC0415 - likewise
-    from outbox_api.portable.partitions import divided_kept  # noqa: PLC0415 - likewise
+def _days(session: Session, divided: Divided) -> Days:
+    from outbox_api.portable.days import Days  # noqa: PLC0415 - who looks at an outbox makes no partition
 
-    Days(session, divided_kept(names.kept)).prepare()
+    return Days(session, divided)
 
 
 def _is_there(session: Session, table: TableName, *, optional: bool) -> bool:

@@ -97,6 +97,18 @@ class Driver(Generic[Seam_co]):
     require: Callable[[], None] | None = None
 
 
+class Plugin:
+    """The plugin behind the name of one driver.
+
+    Args:
+        hook: The hook that offers it, such as ``outbox_elector``.
+        driver: The driver.
+    """
+
+    def __init__(self, hook: str, driver: Driver[Any]) -> None:
+        setattr(self, hook, hookimpl(lambda: driver))
+
+
 @hookspec
 def outbox_dialect() -> Driver[Any]:  # type: ignore[empty-body]  # a hookspec has no body
     """Offers a dialect, for example ``Driver(PostgresOptions, PostgresDialect, insert)``."""

@@ -145,8 +145,9 @@ class Kept:
         """Returns the replays, as they were read a short while ago for somebody of the same role."""
         client = self._parts.access.client(request)
         role = client.role if client is not None else Role.VIEWER
-        known = self._fragments.setdefault((outbox.title, role), Shared(partial(self._replays, outbox, role)))
-        shared = known.get(self._parts.outboxes.changed_at([outbox]))
+        if (outbox.title, role) not in self._fragments:
+            self._fragments[outbox.title, role] = Shared(partial(self._replays, outbox, role))
+        shared = self._fragments[outbox.title, role].get(self._parts.outboxes.changed_at([outbox]))
         try:
             return await asyncio.wait_for(shared, PATIENCE)
         except TimeoutError:

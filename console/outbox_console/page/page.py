@@ -143,8 +143,9 @@ class Page:
             return await self._overview(_filters(request))
         client = self._parts.access.client(request)
         key = (outbox.title, client.role if client is not None else Role.VIEWER, span)
-        shared = self._fragments.setdefault(key, Shared(partial(self._details, outbox, *key[1:])))
-        return await shared.get(self._parts.outboxes.changed_at([outbox]))
+        if key not in self._fragments:
+            self._fragments[key] = Shared(partial(self._details, outbox, *key[1:]))
+        return await self._fragments[key].get(self._parts.outboxes.changed_at([outbox]))
 
     async def _overview(self, filters: _Filters) -> Fragment:
         """Returns all outboxes, or what a search finds; made once for all who search for the same."""

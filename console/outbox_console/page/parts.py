@@ -66,13 +66,15 @@ class Outboxes:
 
     def shelf(self, outbox: HarvestSettings) -> Shelf[Contents]:
         """Returns what holds an outbox's dead letters and its journal."""
-        return self._shelves.setdefault(outbox.title, Shelf(outbox.title, partial(_read, outbox), Contents()))
+        if outbox.title not in self._shelves:
+            self._shelves[outbox.title] = Shelf(outbox.title, partial(_read, outbox), Contents())
+        return self._shelves[outbox.title]
 
     def kept(self, outbox: HarvestSettings) -> Shelf[KeptDays]:
         """Returns what holds how much is kept of an outbox, by day."""
-        return self._kept.setdefault(
-            outbox.title, Shelf(outbox.title, partial(_read_kept, outbox), KeptDays())
-        )
+        if outbox.title not in self._kept:
+            self._kept[outbox.title] = Shelf(outbox.title, partial(_read_kept, outbox), KeptDays())
+        return self._kept[outbox.title]
 
     def minutes(self, outbox: HarvestSettings) -> Shelf[KeptMinutes]:
         """Returns what holds the minutes of an outbox's history."""
@@ -85,9 +87,9 @@ class Outboxes:
 
     def waits(self, outbox: HarvestSettings) -> Shelf[SeenWaits]:
         """Returns what holds what waits in an outbox."""
-        return self._waits.setdefault(
-            outbox.title, Shelf(outbox.title, partial(_read_waits, outbox), SeenWaits())
-        )
+        if outbox.title not in self._waits:
+            self._waits[outbox.title] = Shelf(outbox.title, partial(_read_waits, outbox), SeenWaits())
+        return self._waits[outbox.title]
 
 
 def _read(outbox: HarvestSettings) -> Contents:

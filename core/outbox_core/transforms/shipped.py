@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from outbox_api import ConfigError, Driver, Outgoing, Transform, hookimpl
+from outbox_api import ConfigError, Driver, Outgoing
 from outbox_api.base.bounds import matches
 from outbox_api.base.record import ID_HEADER
-from outbox_api.seams.hooks import GIVEN
+from outbox_api.seams.hooks import GIVEN, Plugin
 
 from outbox_core.transforms.content import Template, field_text, header_text, json_value, with_headers
 
@@ -239,20 +239,9 @@ class CloudEvents:
         return [with_headers(record, made)]
 
 
-class _Plugin:
-    """The plugin behind the name of a transform."""
-
-    def __init__(self, driver: Driver[Transform]) -> None:
-        self._driver = driver
-
-    @hookimpl
-    def outbox_transform(self) -> Driver[Transform]:
-        return self._driver
-
-
-TOPIC = _Plugin(Driver(TopicOptions, Topic))
-HEADERS = _Plugin(Driver(HeadersOptions, Headers))
-FILTER = _Plugin(Driver(FilterOptions, Filter))
-CLOUDEVENTS = _Plugin(Driver(CloudEventsOptions, CloudEvents))
-REDACT = _Plugin(Driver(RedactOptions, Redact))
-IDENTITY = _Plugin(Driver(IdentityOptions, Identity))
+TOPIC = Plugin("outbox_transform", Driver(TopicOptions, Topic))
+HEADERS = Plugin("outbox_transform", Driver(HeadersOptions, Headers))
+FILTER = Plugin("outbox_transform", Driver(FilterOptions, Filter))
+CLOUDEVENTS = Plugin("outbox_transform", Driver(CloudEventsOptions, CloudEvents))
+REDACT = Plugin("outbox_transform", Driver(RedactOptions, Redact))
+IDENTITY = Plugin("outbox_transform", Driver(IdentityOptions, Identity))

@@ -87,14 +87,14 @@ class TransactionalProducer:
         """Registers with the coordinator, which fences earlier producers and ends their transactions.
 
         Args:
-            topic: One that is there.
+            topic: One that exists.
         """
-        # The client registers at once if it is connected to a broker by its id, as by the second request;
-        # otherwise it looks again only after half a second.
-        for _ in range(2):
-            self.look_up([topic], (), {})
         what = f"cannot begin transactions as '{self._settings['transactional.id']}'"
         deadline = time.monotonic() + _INITIALIZE_SECONDS
+        # The client looks for its coordinator over a connection to a broker of the metadata, not to one of
+        # the bootstrap servers, and without one it looks again only after 500 ms. The second look-up has one.
+        for _ in range(2):
+            self.look_up([topic], (), {})
         while True:
             try:
                 self._client.init_transactions(_POLL_SECONDS * 10)

@@ -361,7 +361,7 @@ def test_available_now_reads_all_that_is_kept(local: Shop) -> None:
     assert local.waiting() == 0
 
 
-def test_an_offset_of_what_waits_has_no_word_of_what_is_kept(local: Shop) -> None:
+def test_an_offset_of_waiting_rows_has_no_kept_position(local: Shop) -> None:
     local.keep(range(10))
     local.stash(range(10, 20))
     query = query_of(local)
